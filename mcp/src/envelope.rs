@@ -69,6 +69,8 @@ pub struct Response<'a> {
     pub id: Option<Id<'a>>,
     /// What the answer is.
     pub outcome: Outcome<'a>,
+    /// Whether the other outcome is written too, as `null`: some programs do that, and no reader takes it for one.
+    pub has_both: bool,
 }
 
 /// The two kinds of answers.
@@ -116,6 +118,7 @@ fn read_with<'a>(
         _ => return Err(Malformed::NotJson),
     }
     let [jsonrpc, id, method, params, result, error] = spelling::read(text, MEMBERS, &MEMBERS)?;
+    let has_both = result.is_some() && error.is_some();
     let (result, error) = one_outcome(result, error);
     let read = |member| spelling::text(member).map_err(|error| not_message(plain(&error)));
     if read(jsonrpc)?.as_deref() != Some("2.0") {
@@ -128,11 +131,12 @@ fn read_with<'a>(
         },
         (None, Some(result), None) => {
             let id = id.ok_or_else(|| not_message("a result needs an \"id\""))?;
-            Ok(Message::Response(Response { id: Some(id_of_answer(id)?), outcome: Outcome::Result(result) }))
+            let (id, outcome) = (Some(id_of_answer(id)?), Outcome::Result(result));
+            Ok(Message::Response(Response { id, outcome, has_both }))
         }
         (None, None, Some(error)) => {
             let id = id.filter(|id| id.get() != "null").map(id_of_answer).transpose()?;
-            Ok(Message::Response(Response { id, outcome: Outcome::Error(error) }))
+            Ok(Message::Response(Response { id, outcome: Outcome::Error(error), has_both }))
         }
         (None, None, None) => Err(not_message("it has no \"method\"")),
         _ => Err(not_message("it is a request and a response at once")),

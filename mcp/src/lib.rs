@@ -83,6 +83,7 @@ pub mod method;
 pub mod object;
 pub mod params;
 pub mod parked;
+pub mod parts;
 pub mod passing;
 pub mod pieces;
 pub mod probe;

@@ -145,8 +145,11 @@ impl<'a> Object<'a> {
 
     /// The object as JSON.
     pub fn write(&self) -> String {
-        let length = self.members.iter().map(|(name, value)| name.len() + value.as_str().len() + 4).sum();
-        let mut text = String::with_capacity(usize::saturating_add(length, 2));
+        let length: usize =
+            self.members.iter().map(|(name, value)| name.len() + value.as_str().len() + 4).sum();
+        // Exact, but for names with escapes: what has room to spare is moved when it is shared. There are two quotes, a
+        // colon and a comma to a member, but for the last one, and two braces.
+        let mut text = String::with_capacity(length.max(1).saturating_add(1));
         text.push('{');
         for (at, (name, value)) in self.members.iter().enumerate() {
             if at > 0 {
@@ -220,7 +223,11 @@ pub fn at<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
 
 /// A JSON text that is a string, decoded.
 pub fn string(json: &str) -> Option<Text<'_>> {
-    serde_json::from_str(json).ok()
+    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        // What has neither quotes nor escapes is what it says.
+        Some(inner) if scan::plain(inner.as_bytes()) == inner.len() => Some(inner.into()),
+        _ => serde_json::from_str(json).ok(),
+    }
 }
 
 /// A string as JSON.

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
+use longshore_mcp::detect::Modern;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Config, Isolation, Processes, Upstream};
 use thiserror::Error;
@@ -46,10 +47,10 @@ use call::Events;
 pub(crate) use form::Form;
 pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, Unanswered};
+use lifted::Asked;
 pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
-pub(crate) use message::replaced;
 pub(crate) use speaks::{Speaks, Spoken};
 pub(crate) use tail::Tail;
 pub(crate) use transport::Transport;
@@ -361,21 +362,20 @@ impl Pool {
         }
     }
 
-    /// Sends a request that stands alone, and waits for the head of the answer. Who drops this, or the answer, cancels
+    /// Sends a request that stands alone, read as what it says, and waits for the head of the answer. Who drops this, or the answer, cancels
     /// it.
     pub(crate) async fn call(
         &self,
         upstream: &Upstream,
         pin: Option<Revision>,
         opener: &Opener,
-        request: Request<Bytes>,
+        (request, modern): (Request<Bytes>, &Modern<'_>),
     ) -> Result<Answer, Failure> {
         match self.known(pin).await {
             Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
             Some(Spoken { legacy: Some(revision), modern: None }) => {
-                let lifted =
-                    lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, request);
-                Box::pin(lifted).await
+                let asked = Asked::of(request, modern);
+                Box::pin(lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, asked)).await
             }
             Some(Spoken { legacy: None, modern: None }) | None => Err(Failure::Unknown),
         }

@@ -7,6 +7,7 @@ use super::{Pair, Untranslatable, errors};
 use crate::envelope::{Outcome, Response};
 use crate::method::Method;
 use crate::object::Object;
+use crate::parts::replaced;
 use crate::revision::Questions;
 
 /// What a request was about, which its response does not say.
@@ -42,17 +43,17 @@ pub fn response<'a>(
     hints: &Hints<'_>,
 ) -> Result<Answer<'a>, Untranslatable> {
     let way = pair.down();
-    let (member, text) = match response.outcome {
+    let (member, outcome, text) = match response.outcome {
         Outcome::Result(result) => {
             if way.is_same() {
-                ("result", Cow::Borrowed(result.get()))
+                ("result", result, Cow::Borrowed(result.get()))
             } else {
                 let read = way.object("a result", result.get())?;
                 let asks_here = way.from.features().questions == Questions::InputRequired;
                 if asks_here && results::kind_of(&read) == Kind::InputRequired {
                     return Ok(Answer::InputRequired(result.get()));
                 }
-                ("result", results::edit(way, asked.method, read, hints)?)
+                ("result", result, results::edit(way, asked.method, read, hints)?)
             }
         }
         Outcome::Error(error) => {
@@ -63,12 +64,18 @@ pub fn response<'a>(
             {
                 return Ok(Answer::Visit(urls));
             }
-            ("error", errors::error(pair, asked.method, asked.uri, error.get()))
+            ("error", error, errors::error(pair, asked.method, asked.uri, error.get()))
         }
     };
     let has_id = response.id.is_some_and(|id| id.as_json() == asked.id);
     if let (Cow::Borrowed(_), true) = (&text, has_id) {
         return Ok(Answer::Message(Cow::Borrowed(message)));
+    }
+    // Nothing is read again where both parts stand for all to see.
+    if let (Some(id), false) = (response.id, response.has_both)
+        && let Some(whole) = replaced(message, [Some((id.as_json(), asked.id)), Some((outcome.get(), &text))])
+    {
+        return Ok(Answer::Message(Cow::Owned(whole)));
     }
     let mut whole: Object<'a> = way.object("a response", message)?;
     if !has_id {

@@ -167,6 +167,9 @@ fn called(way: Way, result: &mut Object<'_>, hints: &Hints<'_>) -> Result<(), Un
 }
 
 fn prompt_messages(way: Way, messages: &str) -> Result<Cow<'_, str>, Untranslatable> {
+    if content::all_pass(way) {
+        return Ok(Cow::Borrowed(messages));
+    }
     edit_elements(
         messages,
         |_| way.unreadable("the messages of a prompt"),

@@ -12,12 +12,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method as HttpMethod, Response, StatusCode};
 use http_body_util::BodyExt;
+use longshore_mcp::detect::Modern;
 use longshore_mcp::error::Code;
-use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
-use longshore_mcp::method::Method;
 use longshore_mcp::pieces::IdInPieces;
-use longshore_mcp::revision::Revision;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::answer::{HOLD, under_clients_id};
@@ -50,21 +48,18 @@ const MOMENT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(2);
 
 /// A request that stands alone, on its way to the server.
-pub(crate) struct Lone {
+pub(crate) struct Lone<'a> {
+    /// What it says.
+    pub(crate) modern: &'a Modern<'a>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) caller: Caller,
     /// If it has no end of its own: what it was permitted for.
     pub(crate) standing: Option<Standing>,
-    /// Its id, as JSON.
-    pub(crate) id: String,
-    pub(crate) method: Method,
-    pub(crate) revision: Revision,
-    /// The log messages that it asks for.
-    pub(crate) level: Option<Level>,
     /// What its head says, beside what every request's does.
     pub(crate) headers: HeaderMap,
     /// How the tasks are called that it is about, or may begin.
     pub(crate) naming: Option<Arc<Naming>>,
+    /// As the server is to have it.
     pub(crate) body: Bytes,
 }
 
@@ -89,7 +84,7 @@ enum Begun {
 /// Sends a request and gives the client what comes back. Whoever drops this, or the response, cancels the request.
 pub(crate) async fn call_alone(
     worker: &Rc<Worker>,
-    mut lone: Lone,
+    mut lone: Lone<'_>,
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
     let held = admit(worker, &lone)?;
@@ -107,7 +102,7 @@ pub(crate) async fn call_alone(
             };
             // A stream of events is no error, whatever is said in it, and however much of it has come already.
             let error = code.filter(|_| !events);
-            let status = error.map_or(200, |code| matrix::status_of_error(code, lone.revision));
+            let status = error.map_or(200, |code| matrix::status_of_error(code, lone.modern.revision));
             *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
             trail.entry.answered(response.status().as_u16(), code);
             drop(trail.entry.hand_over());
@@ -127,7 +122,7 @@ pub(crate) async fn call_alone(
 }
 
 /// Takes what a request needs of the limits, before the server hears of it.
-fn admit(worker: &Worker, lone: &Lone) -> Result<Held, Refusal> {
+fn admit(worker: &Worker, lone: &Lone<'_>) -> Result<Held, Refusal> {
     let shared = &worker.shared;
     if lone.standing.is_some() {
         // It has no end of its own, so a drain does not wait for it, and begins no other.
@@ -145,19 +140,19 @@ fn admit(worker: &Worker, lone: &Lone) -> Result<Held, Refusal> {
     Ok(Held { _under_way: Some(shared.calls.begin()), _place: place })
 }
 
-async fn send(worker: &Worker, lone: &Lone) -> Result<Answer, Failure> {
+async fn send(worker: &Worker, lone: &Lone<'_>) -> Result<Answer, Failure> {
     let config = &lone.snapshot.config;
     let mut request = build(HttpMethod::POST, None, lone.body.clone());
     for (name, value) in &lone.headers {
         request.headers_mut().insert(name, value.clone());
     }
     let opener = Opener::client(&lone.caller.principal, config);
-    worker.pool.call(&config.upstream, lone.snapshot.protocol, &opener, request).await
+    worker.pool.call(&config.upstream, lone.snapshot.protocol, &opener, (request, lone.modern)).await
 }
 
 /// Has the request answered: by a second try where the server has become one of another era. It may have restarted so,
 /// and calls find that out before anybody else does.
-async fn reach(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Refusal> {
+async fn reach(worker: &Worker, lone: &Lone<'_>, judge: &Judge) -> Result<Begun, Refusal> {
     // By which the first try went.
     let known = worker.pool.known(lone.snapshot.protocol).await;
     let first = attempt(worker, lone, judge).await;
@@ -170,7 +165,7 @@ async fn reach(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Ref
     first
 }
 
-async fn attempt(worker: &Worker, lone: &Lone, judge: &Judge) -> Result<Begun, Refusal> {
+async fn attempt(worker: &Worker, lone: &Lone<'_>, judge: &Judge) -> Result<Begun, Refusal> {
     let answer = patiently(&worker.shared, async || send(worker, lone).await).await?;
     begin(answer, judge, worker.shared.held.nothing(&lone.caller.principal)).await
 }

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::object::Object;
+use longshore_mcp::parts::replaced;
 use longshore_mcp::{error, listing, tasks};
 
 use super::{Call, Edit, carry};
 use crate::rescue::Refusal;
 use crate::sessions::Alias;
-use crate::upstream::replaced;
 
 /// An answer, edited.
 pub(super) struct Edited {
@@ -59,11 +59,11 @@ fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusa
         Err(_) => return Ok(Looked::Unreadable),
     };
     let Some(asked) = call.id.as_deref() else { return Ok(Looked::Unasked) };
-    let mut other = None;
+    let mut id_there = None;
     match (response.id, call.id_at_server()) {
         (Some(id), Some(there)) if id.answers(&Id::from_json(there)) => {
             if call.alias.is_some() || !id.is(&Id::from_json(there)) {
-                other = Some(replaced(text(message)?, [Some(id.as_json()), None], asked));
+                id_there = Some(id.as_json());
             }
         }
         // Only an error may lack it, and here was one request that it can be about: see `named` below.
@@ -77,8 +77,6 @@ fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusa
         }
         _ => return Ok(Looked::Unasked),
     }
-    // From here on under the id that its client knows.
-    let message = other.as_ref().map_or(message, String::as_bytes);
     if let Some(pair) = call.session.as_deref().and_then(carry::pair) {
         let text = text(message)?;
         if let Some(said) = carry::answer(pair, call.method, &response, asked, text)? {
@@ -89,6 +87,12 @@ fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusa
             return Ok(Looked::Answer(Edited { text: text.or(Some(said)), code }));
         }
     }
+    // From here on under the id that its client knows.
+    let other = match id_there {
+        Some(id) => Some(replaced(text(message)?, [Some((id, asked))]).ok_or(Refusal::ServerNonsense)?),
+        None => None,
+    };
+    let message = other.as_ref().map_or(message, String::as_bytes);
     let mut edited = filter(call, &response, message)?;
     if response.id.is_none() {
         edited.text = Some(named(text(message)?, asked)?);

@@ -5,6 +5,7 @@
 use longshore_mcp::envelope::{self, Id, Malformed, Message};
 use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::params::Params;
+use longshore_mcp::parts::replaced;
 use longshore_mcp::translate::names;
 use longshore_sessions::ServerSession;
 use longshore_sidecar_config::Upstream;
@@ -14,7 +15,6 @@ use super::translate::Outgoing;
 use crate::rescue::Refusal;
 use crate::sessions::Alias;
 use crate::tasks::Naming;
-use crate::upstream::replaced;
 
 /// A client's message with the id that the server hears, and that one if it is another than the client's.
 pub(crate) fn outgoing(
@@ -76,5 +76,5 @@ fn with(text: &str, id: Option<&str>, token: Option<&str>, other: &str) -> Resul
         let token = if token.is_some() { Params::read(request.params)?.wanted_token()? } else { None };
         return with(text, Some(request.id.as_json()), token, other);
     };
-    Ok(replaced(text, [Some(id), token], other))
+    replaced(text, [Some((id, other)), token.map(|token| (token, other))]).ok_or(Refusal::Internal)
 }

@@ -45,13 +45,10 @@ pub(crate) async fn serve(
         headers.insert(HeaderName::from_static(NAME), id);
     }
     let lone = Lone {
+        modern,
         snapshot: alone.snapshot,
         caller: alone.caller,
         standing: alone.standing,
-        id: modern.request.id.as_json().to_owned(),
-        method: modern.method,
-        revision: modern.revision,
-        level: modern.envelope.log_level,
         headers,
         naming,
         body: named.unwrap_or_else(|| body.clone()),

@@ -31,8 +31,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
-use http::Request;
 use longshore_mcp::error::Code;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::destination::{self, Destination};
@@ -48,7 +46,7 @@ use super::{Answer, Failure, Opener, Transport};
 use crate::configuration::Snapshot;
 use crate::shared::Calls;
 use crate::stack::SERVED;
-use asked::Asked;
+pub(super) use asked::Asked;
 use client::Client;
 pub(crate) use failure::Failure as Unusable;
 use parking::Parking;
@@ -128,9 +126,8 @@ pub(super) async fn call(
     transport: &Rc<Transport>,
     (upstream, speaks): (&Upstream, Revision),
     opener: &Opener,
-    request: Request<Bytes>,
+    mut asked: Asked,
 ) -> Result<Answer, Failure> {
-    let mut asked = Asked::read(request).map_err(|_| Unusable::Internal)?;
     let way = Way::new(lifted, transport, (upstream, speaks), opener);
     let pair = Pair { client: asked.revision, server: speaks };
     let destination = destination::of(pair, asked.method.as_str());

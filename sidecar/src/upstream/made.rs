@@ -18,48 +18,42 @@ use super::{Answer, Body, Failure};
 /// How many messages wait for a slow reader before the work has to wait too.
 const WAITING: usize = 16;
 
-/// What makes messages, until it is done.
-type Work = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
+/// What makes messages, until it is done. What it gives then is the answer; none where nothing was asked.
+type Work = Pin<Box<dyn Future<Output = Result<Option<Bytes>, Failure>>>>;
 
 /// Messages that are being made.
 pub(crate) struct Made {
     /// None once it is done.
     work: Option<Work>,
-    said: Receiver<Said>,
-    /// It has failed, which is told after what was said before.
-    failure: Option<Failure>,
+    said: Receiver<Bytes>,
+    /// How it has ended, which is told after what was said before.
+    end: Option<Result<Bytes, Failure>>,
     /// What was looked at already.
     first: Option<Bytes>,
 }
 
 /// A message.
-pub(super) enum Said {
+enum Said {
     /// Something before the answer, or where there is none.
     Aside(Bytes),
     /// The answer.
     Answer(Bytes),
 }
 
-/// The end of whoever makes messages.
+/// The end of whoever makes messages: for all but the answer.
 #[derive(Clone)]
-pub(super) struct Out(Sender<Said>);
+pub(super) struct Out(Sender<Bytes>);
 
-impl Large for Said {
+impl Large for Bytes {
     fn size(&self) -> usize {
-        let (Self::Aside(message) | Self::Answer(message)) = self;
-        message.len()
+        self.len()
     }
 }
 
 impl Out {
     /// Gives a message that is not the answer.
     pub(super) async fn aside(&self, message: impl Into<Bytes>) -> Result<(), Unread> {
-        self.0.send(Said::Aside(message.into())).await
-    }
-
-    /// Gives the answer.
-    pub(super) async fn answer(&self, message: impl Into<Bytes>) -> Result<(), Unread> {
-        self.0.send(Said::Answer(message.into())).await
+        self.0.send(message.into()).await
     }
 }
 
@@ -67,10 +61,10 @@ impl Made {
     /// Messages that this work makes.
     pub(super) fn new<W>(work: impl FnOnce(Out) -> W) -> Self
     where
-        W: Future<Output = Result<(), Failure>> + 'static,
+        W: Future<Output = Result<Option<Bytes>, Failure>> + 'static,
     {
         let (out, said) = channel(WAITING);
-        Self { work: Some(Box::pin(work(Out(out)))), said, failure: None, first: None }
+        Self { work: Some(Box::pin(work(Out(out)))), said, end: None, first: None }
     }
 
     /// Waits for the first message. If it is the answer that is all there is, as JSON; otherwise what comes are events.
@@ -99,7 +93,7 @@ impl Made {
 
     /// Whether everything has been read.
     pub(super) fn is_over(&self) -> bool {
-        self.work.is_none() && self.first.is_none() && self.failure.is_none() && self.said.is_empty()
+        self.work.is_none() && self.first.is_none() && self.end.is_none() && self.said.is_empty()
     }
 
     /// The next event.
@@ -121,11 +115,11 @@ impl Made {
         {
             // With it goes its end of the channel, so that the rest comes to an end below.
             self.work = None;
-            self.failure = result.err();
+            self.end = result.transpose();
         }
-        match ready!(self.said.poll_recv(cx)) {
-            Some(said) => Poll::Ready(Some(Ok(said))),
-            None => Poll::Ready(self.failure.take().map(Err)),
-        }
+        Poll::Ready(match ready!(self.said.poll_recv(cx)) {
+            Some(aside) => Some(Ok(Said::Aside(aside))),
+            None => self.end.take().map(|end| end.map(Said::Answer)),
+        })
     }
 }

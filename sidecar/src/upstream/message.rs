@@ -237,21 +237,6 @@ pub(super) fn write_line(message: &[u8], edits: [Option<(&Span, &str)>; 2], out:
     out.put_u8(b'\n');
 }
 
-/// A message with something else for parts that were read out of it.
-pub(crate) fn replaced(message: &str, parts: [Option<&str>; 2], other: &str) -> String {
-    let mut spans = parts.map(|part| part.map(|part| span(message.as_bytes(), part)));
-    spans.sort_by_key(|at| at.as_ref().map(|at| at.start));
-    let mut out = String::with_capacity(message.len() + parts.len() * other.len());
-    let mut from = 0;
-    for at in spans.into_iter().flatten() {
-        out.push_str(message.get(from..at.start).unwrap_or_default());
-        out.push_str(other);
-        from = at.end;
-    }
-    out.push_str(message.get(from..).unwrap_or_default());
-    out
-}
-
 /// A message with another part in it.
 pub(super) fn with(message: &Bytes, at: &Span, part: &str) -> Bytes {
     if message.get(at.clone()) == Some(part.as_bytes()) {

@@ -8,6 +8,7 @@ use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
 use longshore_mcp::object::Object;
+use longshore_mcp::parts::replaced;
 use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::{error, listing, logging, passing, sse, tasks};
@@ -20,7 +21,6 @@ use crate::rescue::Refusal;
 use crate::shared::Shared;
 use crate::stack::{SERVED, standing};
 use crate::tasks::Naming;
-use crate::upstream::replaced;
 use crate::worker::Worker;
 
 /// Looks at what comes for one request.
@@ -46,15 +46,15 @@ pub(super) enum Verdict {
 }
 
 impl Judge {
-    pub(super) fn new(worker: &Worker, lone: &Lone) -> Self {
+    pub(super) fn new(worker: &Worker, lone: &Lone<'_>) -> Self {
         Self {
             shared: worker.shared.clone(),
             snapshot: lone.snapshot.clone(),
             caller: lone.caller.clone(),
-            id: lone.id.clone(),
-            method: lone.method,
-            revision: lone.revision,
-            level: lone.level,
+            id: lone.modern.request.id.as_json().to_owned(),
+            method: lone.modern.method,
+            revision: lone.modern.revision,
+            level: lone.modern.envelope.log_level,
             naming: lone.naming.clone(),
         }
     }
@@ -151,7 +151,9 @@ impl Judge {
         let respelled = match response.id {
             Some(id) if !id.answers(&asked) => return Ok(Verdict::Dropped),
             // From here on under the id that its client knows.
-            Some(id) if !id.is(&asked) => Some(replaced(text, [Some(id.as_json()), None], &self.id)),
+            Some(id) if !id.is(&asked) => {
+                Some(replaced(text, [Some((id.as_json(), &self.id))]).ok_or(Refusal::ServerNonsense)?)
+            }
             _ => None,
         };
         let text = respelled.as_deref().unwrap_or(text);

@@ -4,20 +4,20 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
+use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
-use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::detect::Modern;
 use longshore_mcp::level::Level;
-use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{Method, Subject};
 use longshore_mcp::object::Object;
-use longshore_mcp::revision::{Era, Revision};
+use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::requests::{Client, OF_ROUNDS};
 use longshore_sessions::capsule::{PrincipalDigest, canonical};
 
 use crate::upstream::request;
 
 /// The request, and what it says of itself.
-pub(super) struct Asked {
+pub(in crate::upstream) struct Asked {
     pub(super) body: Bytes,
     /// Its id, as JSON.
     pub(super) id: String,
@@ -43,26 +43,18 @@ pub(super) struct Asked {
     pub(super) trace: HeaderMap,
 }
 
-/// It is none: whoever passes it on has checked it, so this is a mistake of ours.
-#[derive(Debug)]
-pub(super) struct Unreadable;
-
 impl Asked {
-    pub(super) fn read(request: Request<Bytes>) -> Result<Self, Unreadable> {
+    /// `modern` is what the request was read as. Its body may call tasks by other names.
+    pub(in crate::upstream) fn of(request: Request<Bytes>, modern: &Modern<'_>) -> Self {
         let (head, body) = request.into_parts();
-        let Ok(Message::Request(message)) = envelope::read(&body) else { return Err(Unreadable) };
-        let outline = Outline::read(message.params).map_err(|_| Unreadable)?;
-        let envelope = outline.envelope().map_err(|_| Unreadable)?;
-        let revision = Revision::parse(&envelope.version).filter(|revision| revision.era() == Era::Modern);
-        let revision = revision.ok_or(Unreadable)?;
-        let method = Method::of(revision, &message.method).ok_or(Unreadable)?;
-        let state = outline.request_state().map(|state| state.map(|state| state.into_owned()));
+        let Modern { revision, envelope, method, outline, request } = modern;
+        let state = outline.request_state().map(|state| state.map(Text::into_owned));
         let uri = (method.subject() == Subject::Resource).then(|| outline.name(Subject::Resource)).flatten();
-        Ok(Self {
-            id: message.id.as_json().to_owned(),
-            method,
-            revision,
-            uri: uri.map(|uri| uri.into_owned()),
+        Self {
+            id: request.id.as_json().to_owned(),
+            method: *method,
+            revision: *revision,
+            uri: uri.map(Text::into_owned),
             capabilities: envelope.capabilities.to_owned(),
             can: ClientCapabilities::read(envelope.capabilities).unwrap_or_default(),
             info: envelope.client_info.map(str::to_owned),
@@ -73,7 +65,7 @@ impl Asked {
             state: state.unwrap_or_else(|_| Some(String::new())),
             trace: request::trace(&head.headers),
             body,
-        })
+        }
     }
 
     /// The whole message.
@@ -118,14 +110,27 @@ impl Asked {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use longshore_mcp::envelope::{self, Message};
+    use longshore_mcp::meta::Outline;
+
     use super::*;
+
+    /// A whole request.
+    pub(in crate::upstream::lifted) fn read(message: String) -> Asked {
+        let body = Bytes::from(message);
+        let Ok(Message::Request(request)) = envelope::read(&body) else { panic!("{body:?}") };
+        let outline = Outline::read(request.params).unwrap();
+        let (envelope, revision) = (outline.envelope().unwrap(), Revision::V2026_07_28);
+        let method = Method::of(revision, &request.method).unwrap();
+        Asked::of(Request::new(body.clone()), &Modern { revision, envelope, method, outline, request })
+    }
 
     fn asked(params: &str) -> Asked {
         let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"roots":{}}}"#;
         let body =
             format!(r#"{{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{{{params},{meta}}}}}"#);
-        Asked::read(Request::new(body.into())).unwrap()
+        read(body)
     }
 
     #[test]

@@ -183,10 +183,10 @@ impl Begun {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use http::Request;
     use serde_json::json;
 
     use super::*;
+    use crate::upstream::lifted::asked::tests::read;
 
     fn client() -> (Client, Reply) {
         let meta = json!({
@@ -195,7 +195,7 @@ mod tests {
         });
         let params = json!({"name": "t", "_meta": meta});
         let message = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
-        Client::new(Asked::read(Request::new(message.to_string().into())).unwrap())
+        Client::new(read(message.to_string()))
     }
 
     /// Its call may end on another thread, with whoever is on the way to it.

@@ -4,6 +4,7 @@
 use std::pin::pin;
 
 use bytes::Bytes;
+use futures::TryFutureExt;
 use http::StatusCode;
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Request};
 use longshore_mcp::error::{self, Code, code_of};
@@ -93,11 +94,12 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
     let wrapped = known.as_ref().map(|tool| tool.wrapped);
     let id = request.id.as_json().to_owned();
     let call = Call { way, under_way, id, method, tool, uri, wrapped, repeated };
-    Made::new(|out| call.run(sent, out)).respond().await
+    Made::new(|out| call.run(sent, out).map_ok(Some)).respond().await
 }
 
 impl Call {
-    async fn run(mut self, mut first: Bytes, out: Out) -> Result<(), Any> {
+    /// Gives the answer.
+    async fn run(mut self, mut first: Bytes, out: Out) -> Result<Bytes, Any> {
         let mut asking: Option<(Rounds, Share)> = None;
         let (mut body, mut id, mut renewed) = (first.clone(), self.id.clone(), false);
         loop {
@@ -141,8 +143,7 @@ impl Call {
                     let text = text.into_owned();
                     // The sidecar itself tells others what the server lists, and not what older clients get of that.
                     let is_own = matches!(self.way.session.opener, Opener::Own);
-                    let text = self.without(&unusable, if is_own { answer } else { text });
-                    return Ok(out.answer(text).await?);
+                    return Ok(self.without(&unusable, if is_own { answer } else { text }).into());
                 }
                 Ok(Translated::InputRequired(result)) => {
                     let (rounds, parked) = match &mut asking {
@@ -161,16 +162,17 @@ impl Call {
                     }
                     drop((answer, std::mem::take(&mut body)));
                     let asked = ask(&self.way, &mut self.under_way, &self.id, rounds, parked, next, &out);
-                    let Some(again) = Box::pin(asked).await? else { return Ok(()) };
+                    if let Some(answer) = Box::pin(asked).await? {
+                        return Ok(answer.into());
+                    }
                     id = self.way.lowered.question();
-                    body = again.again(&id).map_err(|_| Failure::Nonsense)?.into();
+                    body = rounds.again(&id).map_err(|_| Failure::Nonsense)?.into();
                 }
                 // Only clients of the newer era are told so.
                 Ok(Translated::Visit(_)) => return Err(Failure::Nonsense.into()),
                 Err(error) => {
                     let id = Some(Id::from_json(&self.id));
-                    let text = error::response(id, Code::InternalError, &error.to_string(), None);
-                    return Ok(out.answer(text).await?);
+                    return Ok(error::response(id, Code::InternalError, &error.to_string(), None).into());
                 }
             }
         }
@@ -237,19 +239,19 @@ async fn unanswered(way: &Way, status: StatusCode) -> Result<Any, Any> {
     Ok(if is_modern { Failure::Status(status.as_u16()) } else { Failure::Forgotten }.into())
 }
 
-/// Has the client answer until the call can be sent again, or ends it.
-async fn ask<'a>(
+/// Has the client answer until the call can be sent again, or gives the answer that ends it.
+async fn ask(
     way: &Way,
     under_way: &mut UnderWay,
     id: &str,
-    rounds: &'a mut Rounds,
+    rounds: &mut Rounds,
     parked: &mut Share,
     mut next: Next,
     out: &Out,
-) -> Result<Option<&'a Rounds>, Any> {
+) -> Result<Option<String>, Any> {
     // What the client has said nothing to.
     let mut open: Vec<String> = Vec::new();
-    loop {
+    let (member, outcome) = loop {
         next = match next {
             Next::Ask(messages) => {
                 if !under_way.ask(rounds.unanswered()) {
@@ -279,28 +281,22 @@ async fn ask<'a>(
                 Ok(Some(Word::Ended) | None) => return Err(Failure::Ended.into()),
                 Err(_) => rounds.refuse("the client did not answer in time what the server asked"),
             },
-            Next::Again => return Ok(Some(rounds)),
+            Next::Again => return Ok(None),
             Next::AgainLater => {
                 let pause = pin!(async {
                     sleep(PAUSE).await;
                     Ok(())
                 });
                 under_way.during(pause).await?;
-                return Ok(Some(rounds));
-            }
-            Next::Result(_) | Next::Error(_) => {
-                withdraw(&open, out).await?;
-                let (member, value) = match &next {
-                    Next::Error(error) => ("error", error),
-                    Next::Result(value) => ("result", value),
-                    _ => return Ok(None),
-                };
-                tracing::debug!(client = %way.session.pair.client, "a call ended because its client could not be asked");
-                out.answer(format!(r#"{{"jsonrpc":"2.0","id":{id},"{member}":{value}}}"#)).await?;
                 return Ok(None);
             }
+            Next::Result(result) => break ("result", result),
+            Next::Error(error) => break ("error", error),
         };
-    }
+    };
+    withdraw(&open, out).await?;
+    tracing::debug!(client = %way.session.pair.client, "a call ended because its client could not be asked");
+    Ok(Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"{member}":{outcome}}}"#)))
 }
 
 /// Passes on what comes before the answer, and gives that.

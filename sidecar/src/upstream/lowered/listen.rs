@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::TryFutureExt;
 use http::StatusCode;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::listen::{Filter, Offers};
@@ -39,7 +40,7 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
     // A server that does not answer is no stream that is silent.
     hearing.open(&way).await?;
-    Ok(Made::new(|out| hearing.go_on(way, listening, out)).events())
+    Ok(Made::new(|out| hearing.go_on(way, listening, out).map_ok(|()| None)).events())
 }
 
 /// What a session hears.
