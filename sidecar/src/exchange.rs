@@ -21,10 +21,8 @@ mod listen;
 mod opening;
 mod request;
 
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response};
@@ -38,6 +36,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::access::Caller;
 use crate::audit::Entry;
+use crate::carried::Carried;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
@@ -114,39 +113,21 @@ pub(crate) fn begin(call: Call, place: Place) -> Begun {
     let (reply, response) = oneshot::channel();
     // From now on, so that those that come at the same moment are counted too.
     let under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
-    Begun { exchange: Some(Box::pin(run(Box::new(call), (under_way, place), reply))), response }
+    Begun(Carried::new(response).with(run(Box::new(call), (under_way, place), reply)))
 }
 
 /// An exchange until the head of its response is there. Dropped before, it goes on.
-pub(crate) struct Begun {
-    exchange: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    response: oneshot::Receiver<Response<Body>>,
-}
+pub(crate) struct Begun(Carried<Response<Body>>);
 
-impl Future for Begun {
-    type Output = Response<Body>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(exchange) = &mut self.exchange
-            && exchange.as_mut().poll(cx).is_ready()
-        {
-            self.exchange = None;
-        }
-        let response = ready!(Pin::new(&mut self.response).poll(cx));
+impl Begun {
+    /// The response, when its head is there.
+    pub(crate) async fn response(self) -> Response<Body> {
         // An exchange always answers, so this is never seen.
-        Poll::Ready(response.unwrap_or_else(|_| {
+        self.0.await.unwrap_or_else(|| {
             let internal = Refusal::Internal;
             let rescued = rescue::rescue(&internal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
             rescue::response(&internal, rescued)
-        }))
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        if let Some(exchange) = self.exchange.take() {
-            tokio::task::spawn_local(exchange);
-        }
+        })
     }
 }
 

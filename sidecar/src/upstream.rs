@@ -375,7 +375,8 @@ impl Pool {
             Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
             Some(Spoken { legacy: Some(revision), modern: None }) => {
                 let asked = Asked::of(request, modern);
-                Box::pin(lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, asked)).await
+                Box::pin(lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, asked))
+                    .await
             }
             Some(Spoken { legacy: None, modern: None }) | None => Err(Failure::Unknown),
         }

@@ -29,7 +29,7 @@ impl Sent {
     pub(crate) async fn response(self) -> Response<Body> {
         match self {
             Self::Answered(response) => response,
-            Self::Begun(begun) => begun.await,
+            Self::Begun(begun) => begun.response().await,
         }
     }
 }

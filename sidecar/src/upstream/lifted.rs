@@ -139,10 +139,9 @@ pub(super) async fn call(
                 reply = reply.of_one_that_comes_back(&client);
                 Box::pin(go_on(&way, client, &state)).await;
             }
-            // Boxed here and within: a future is moved as often as its task is made, and with all of its branches.
-            None => drop(tokio::task::spawn_local(Box::pin(call::run(way, client)))),
+            None => reply = reply.of(call::run(way, client)),
         },
-        Destination::Listen => drop(tokio::task::spawn_local(Box::pin(listening::run(way, client)))),
+        Destination::Listen => reply = reply.of(listening::run(way, client)),
         Destination::Handshake => Box::pin(discover(&way, client)).await,
         Destination::Empty | Destination::Level | Destination::Subscription | Destination::Unknown => {
             client.refuse(Code::MethodNotFound, "Method not found").await;

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::state::BadState;
+use crate::carried::Carried;
 use crate::upstream::waiting::{Receiver, Sender, channel};
 use crate::upstream::{Body, Broken, Failure};
 
@@ -23,7 +24,7 @@ const EVENTS: usize = 64;
 
 /// What a client waits for: the beginning of its response.
 pub(super) struct Reply {
-    response: oneshot::Receiver<Result<Begun, Failure>>,
+    begun: Carried<Result<Begun, Failure>>,
     /// What it is told if nobody serves it.
     unserved: Option<Begun>,
 }
@@ -55,7 +56,8 @@ impl Client {
     /// The client of this request, and what it waits for.
     pub(super) fn new(asked: Asked) -> (Self, Reply) {
         let (reply, response) = oneshot::channel();
-        (Self { asked: Arc::new(asked), state: State::Waiting(reply) }, Reply { response, unserved: None })
+        let begun = Carried::new(response);
+        (Self { asked: Arc::new(asked), state: State::Waiting(reply) }, Reply { begun, unserved: None })
     }
 
     /// Returns when the client has gone. One that has everything is not waited for.
@@ -155,14 +157,16 @@ impl Reply {
         Self { unserved: Some(Begun::Whole(status, message)), ..self }
     }
 
+    /// The same for a client that this work serves.
+    pub(super) fn of(self, work: impl Future<Output = ()> + 'static) -> Self {
+        Self { begun: self.begun.with(work), ..self }
+    }
+
     /// Waits for it.
     pub(super) async fn begun(self) -> Result<Begun, Failure> {
-        let Self { response, unserved } = self;
-        match response.await {
-            Ok(begun) => begun,
-            // Whoever serves a client always answers, or ends with the process.
-            Err(_) => unserved.ok_or_else(|| Unusable::Internal.into()),
-        }
+        let Self { begun, unserved } = self;
+        // Whoever serves a client always answers, or ends with the process.
+        begun.await.unwrap_or_else(|| unserved.ok_or_else(|| Unusable::Internal.into()))
     }
 }
 
