@@ -4,6 +4,7 @@ mod alone;
 mod calls;
 mod ends;
 mod eras;
+mod impatient;
 mod inventory;
 mod limits;
 mod noise;

@@ -22,6 +22,7 @@ use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::upstream::{Failure, Opener, Transport, stdio};
 use keys::{Key, Keys, Told};
+use spare::Coming;
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
 /// a moment.
@@ -156,9 +157,7 @@ impl Sessions {
         if let Some(lease) = self.find(key, purpose) {
             return Ok(lease);
         }
-        if purpose == Purpose::Alone
-            && let Some(lease) = self.find_spare(key).await
-        {
+        if let Some(lease) = self.find_spare(key, purpose).await {
             return Ok(lease);
         }
         // Those who can share one wait for it; those who cannot open one each.
@@ -196,9 +195,11 @@ impl Sessions {
             unwanted: Arc::default(),
         };
         let unwanted = opening.unwanted.clone();
-        let (told, mut opened) = oneshot::channel();
+        let (told, opened) = oneshot::channel();
         // It ends with the handshake, or with who waits for it.
         tokio::task::spawn_local(opening.run(turn, told));
+        let keeps = !matches!(upstream, Upstream::StreamableHttp { .. });
+        let mut coming = Coming { sessions: self, key, opened: Some(opened), unwanted, keeps };
         loop {
             // It is told of everything from now on, whether it waits yet or not.
             let freed = self.freed.notified();
@@ -206,11 +207,11 @@ impl Sessions {
             if purpose == Purpose::Alone
                 && let Some(lease) = self.find(key, purpose)
             {
-                self.spare(key, opened, unwanted);
+                coming.keeps = true;
                 return Ok(lease);
             }
             tokio::select! {
-                lease = &mut opened => return lease.unwrap_or_else(|_| Err(Unusable::Internal.into())),
+                lease = coming.opened() => return lease,
                 () = freed, if purpose == Purpose::Alone => {}
             }
         }
@@ -376,7 +377,7 @@ impl Opening {
                         }
                     }
                 }
-                // What was begun there ends when nobody holds it.
+                // What was begun there ends when nobody holds it, not even for the next call.
                 Upstream::Stdio {} | Upstream::Sse { .. } => return,
             },
         };
