@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// `message` with another text for each of these parts, which were read out of it and do not overlap. `None`: one of them was
-/// not.
+/// `message` with another text for each of these parts, which were read out of it and do not overlap. `None`: one of them
+/// was not.
 pub fn replaced<const N: usize>(message: &str, mut parts: [Option<(&str, &str)>; N]) -> Option<String> {
     parts.sort_unstable_by_key(|part| part.map(|(part, _)| part.as_ptr().addr()));
     let changed = parts.iter().flatten().map(|(part, other)| (part.len(), other.len()));

@@ -362,8 +362,8 @@ impl Pool {
         }
     }
 
-    /// Sends a request that stands alone, read as what it says, and waits for the head of the answer. Who drops this, or the answer, cancels
-    /// it.
+    /// Sends a request that stands alone, read as what it says, and waits for the head of the answer. Who drops this, or the
+    /// answer, cancels it.
     pub(crate) async fn call(
         &self,
         upstream: &Upstream,

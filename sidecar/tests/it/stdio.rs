@@ -4,7 +4,6 @@ mod alone;
 mod calls;
 mod ends;
 mod eras;
-mod impatient;
 mod inventory;
 mod limits;
 mod noise;

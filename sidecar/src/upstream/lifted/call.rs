@@ -1,8 +1,8 @@
 //! One call, from the client's request to the server's answer, with everything that the server asks in between.
 //!
-//! Its request carries it until the response begins. What is left then runs as a task of its own, on the thread on which it
-//! began: while it waits for its client there is no request that it could belong to. A client that goes away cancels it, unless it has been asked something: then it is waited
-//! for, but not for ever.
+//! Its request carries it until the response begins. What is left then runs as a task of its own, on the thread on which
+//! it began: while it waits for its client there is no request that it could belong to. A client that goes away cancels it,
+//! unless it has been asked something: then it is waited for, but not for ever.
 //!
 //! [`stage`] is where it stands, [`heard`] what the server says, [`asking`] what its client is asked, [`end`] its end.
 

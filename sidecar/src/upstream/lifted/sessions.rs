@@ -22,7 +22,6 @@ use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::upstream::{Failure, Opener, Transport, stdio};
 use keys::{Key, Keys, Told};
-use spare::Coming;
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
 /// a moment.
@@ -157,7 +156,9 @@ impl Sessions {
         if let Some(lease) = self.find(key, purpose) {
             return Ok(lease);
         }
-        if let Some(lease) = self.find_spare(key, purpose).await {
+        if purpose == Purpose::Alone
+            && let Some(lease) = self.find_spare(key).await
+        {
             return Ok(lease);
         }
         // Those who can share one wait for it; those who cannot open one each.
@@ -195,11 +196,9 @@ impl Sessions {
             unwanted: Arc::default(),
         };
         let unwanted = opening.unwanted.clone();
-        let (told, opened) = oneshot::channel();
+        let (told, mut opened) = oneshot::channel();
         // It ends with the handshake, or with who waits for it.
         tokio::task::spawn_local(opening.run(turn, told));
-        let keeps = !matches!(upstream, Upstream::StreamableHttp { .. });
-        let mut coming = Coming { sessions: self, key, opened: Some(opened), unwanted, keeps };
         loop {
             // It is told of everything from now on, whether it waits yet or not.
             let freed = self.freed.notified();
@@ -207,11 +206,11 @@ impl Sessions {
             if purpose == Purpose::Alone
                 && let Some(lease) = self.find(key, purpose)
             {
-                coming.keeps = true;
+                self.spare(key, opened, unwanted);
                 return Ok(lease);
             }
             tokio::select! {
-                lease = coming.opened() => return lease,
+                lease = &mut opened => return lease.unwrap_or_else(|_| Err(Unusable::Internal.into())),
                 () = freed, if purpose == Purpose::Alone => {}
             }
         }
@@ -377,7 +376,7 @@ impl Opening {
                         }
                     }
                 }
-                // What was begun there ends when nobody holds it, not even for the next call.
+                // What was begun there ends when nobody holds it.
                 Upstream::Stdio {} | Upstream::Sse { .. } => return,
             },
         };

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
+use std::thread::sleep;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -16,7 +18,9 @@ pub(super) const REVISIONS: [&str; 2] = ["2026-07-28", "2025-11-25"];
 /// What is wrong with a scenario whose checks are all left out.
 pub(super) const SKIPPED: &str = "it tries nothing";
 /// How often what failed is tried again: the page says so.
-const LOOKS: usize = 5;
+const LOOKS: u32 = 5;
+/// How much longer the pause is before each of them.
+const PAUSE: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize)]
 struct Check {
@@ -61,7 +65,7 @@ pub(super) fn patiently(
     may_pass: impl Fn(&str, &str) -> bool,
     again: impl Fn(&[String]) -> Results,
 ) -> Results {
-    for _ in 0..LOOKS {
+    for look in 0..LOOKS {
         let failed = results.iter().filter(|(scenario, failures)| {
             failures.iter().any(|failure| failure != SKIPPED && may_pass(scenario, failure))
         });
@@ -72,6 +76,8 @@ pub(super) fn patiently(
         for name in &failed {
             eprintln!("tried again: {name}: {:?}", results[name]);
         }
+        // A machine is busy for more than a moment.
+        sleep(PAUSE * look);
         results.extend(again(&failed));
     }
     results
