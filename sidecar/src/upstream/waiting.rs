@@ -2,10 +2,11 @@
 //! may always wait, however large it is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 
 /// With so many bytes nothing more is taken.
 pub(super) const MAX_WAITING: usize = 256 * 1024;
@@ -18,13 +19,27 @@ pub(super) trait Large {
 
 /// The end of whoever says something.
 pub(super) struct Sender<T> {
-    to: mpsc::Sender<(T, OwnedSemaphorePermit)>,
-    /// One for each byte.
-    room: Arc<Semaphore>,
+    to: mpsc::Sender<(T, Taken)>,
+    room: Arc<Room>,
 }
 
 /// The end of whoever reads.
-pub(crate) struct Receiver<T>(mpsc::Receiver<(T, OwnedSemaphorePermit)>);
+pub(crate) struct Receiver<T>(mpsc::Receiver<(T, Taken)>);
+
+/// The room that both ends have.
+#[derive(Default)]
+struct Room {
+    /// How many bytes wait.
+    bytes: AtomicUsize,
+    /// There is room again.
+    freed: Notify,
+}
+
+/// What a message takes of it; dropped, that is free again.
+struct Taken {
+    room: Arc<Room>,
+    bytes: usize,
+}
 
 /// Nobody reads any more.
 #[derive(Debug)]
@@ -33,18 +48,19 @@ pub(super) struct Unread;
 /// Both ends, where at most so many messages wait.
 pub(super) fn channel<T>(most: usize) -> (Sender<T>, Receiver<T>) {
     let (to, from) = mpsc::channel(most);
-    (Sender { to, room: Arc::new(Semaphore::new(MAX_WAITING)) }, Receiver(from))
+    (Sender { to, room: Arc::default() }, Receiver(from))
 }
 
 impl<T: Large> Sender<T> {
     /// Gives a message, when there is room for it.
     pub(super) async fn send(&self, message: T) -> Result<(), Unread> {
         let taken = loop {
+            // From before the look, so that nothing is missed. Who does not read any more drops what there is.
+            let freed = self.room.freed.notified();
             if let Some(taken) = self.take(&message) {
                 break taken;
             }
-            // It is never closed; one who does not read any more drops what there is.
-            drop(self.room.acquire().await);
+            freed.await;
         };
         self.to.send((message, taken)).await.map_err(|_| Unread)
     }
@@ -59,16 +75,20 @@ impl<T: Large> Sender<T> {
         self.take(&message).is_some_and(|taken| self.to.try_send((message, taken)).is_ok())
     }
 
-    /// Room for a message, or what there is of it.
-    fn take(&self, message: &T) -> Option<OwnedSemaphorePermit> {
-        loop {
-            let bytes = message.size().clamp(1, self.room.available_permits().max(1));
-            match self.room.clone().try_acquire_many_owned(u32::try_from(bytes).unwrap_or(u32::MAX)) {
-                Ok(taken) => return Some(taken),
-                Err(_) if self.room.available_permits() == 0 => return None,
-                // Somebody else has taken some of it.
-                Err(_) => {}
-            }
+    /// Takes room for a message, which may be larger than what there is.
+    fn take(&self, message: &T) -> Option<Taken> {
+        let (room, bytes) = (&self.room, message.size());
+        let more = |waiting| (waiting < MAX_WAITING).then_some(waiting + bytes);
+        room.bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
+        Some(Taken { room: room.clone(), bytes })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // Only then somebody may wait for it.
+        if self.room.bytes.fetch_sub(self.bytes, Ordering::SeqCst) >= MAX_WAITING {
+            self.room.freed.notify_waiters();
         }
     }
 }
@@ -150,5 +170,20 @@ mod tests {
         let (to, _from) = channel(MOST);
         assert!(to.try_send("x".to_owned()) && to.try_send("x".repeat(4 * MAX_WAITING)));
         assert!(!to.try_send("x".to_owned()));
+    }
+
+    /// What a small message has left is no room for one large message after the other.
+    #[tokio::test]
+    async fn large_messages_do_not_add_up() {
+        const SMALL: usize = 4;
+        let (to, mut from) = channel(2 * SMALL);
+        let large = || "x".repeat(MAX_WAITING);
+        assert!((0..SMALL).all(|_| to.try_send("x".to_owned())) && to.try_send(large()));
+        for _ in 0..SMALL {
+            assert_eq!(from.recv().await.unwrap().len(), 1);
+            assert!(!to.try_send(large()), "one of them waits");
+        }
+        assert_eq!(from.recv().await.unwrap().len(), MAX_WAITING);
+        assert!(to.try_send(large()));
     }
 }
