@@ -80,7 +80,8 @@ pub(crate) trait Local: Send + Sync {
     fn serving(&self) -> Vec<Peer>;
     /// Gives up sessions for their successors: those that can move and that nobody uses just now.
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
-    /// Whether there are sessions that can move, when they become idle and somebody serves who takes them.
+    /// Whether there are sessions that can move, or may be in a moment, when they become idle and somebody serves who
+    /// takes them.
     fn has_movable(&self) -> bool;
     /// Whether somebody else serves, or may, who is silent just now.
     fn may_serve(&self) -> bool;
@@ -240,7 +241,8 @@ impl Peers {
         self.0.local.give_up(at_most)
     }
 
-    /// Whether there are sessions that can move, when they become idle and somebody serves who takes them.
+    /// Whether there are sessions that can move, or may be in a moment, when they become idle and somebody serves who
+    /// takes them.
     pub(crate) fn has_movable(&self) -> bool {
         self.0.local.has_movable()
     }

@@ -180,6 +180,11 @@ impl<T> Replica<T> {
         self.held.iter()
     }
 
+    /// Whether it wants to take some just now, and may hold them in a moment.
+    pub fn is_taking(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
     /// How many it holds.
     pub fn len(&self) -> usize {
         self.held.len()

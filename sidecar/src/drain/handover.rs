@@ -17,7 +17,8 @@ const AT_ONCE: usize = 64;
 /// now that takes them.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Hands over all sessions that can move: idle ones at once, others when they become idle. Returns when none is left.
+/// Hands over all sessions that can move: idle ones at once, others when they become idle. Returns when none is left, and
+/// none can come any more.
 pub(super) async fn hand_over(shared: &Shared) {
     // Finds out whether it still answers.
     shared.doubt.raise();
@@ -29,7 +30,9 @@ pub(super) async fn hand_over(shared: &Shared) {
     loop {
         let given_up = shared.peers.give_up(AT_ONCE);
         if given_up.is_empty() {
-            if !shared.peers.has_movable() {
+            // Counted first: a handshake that is under way opens its session before it ends.
+            let calls = shared.calls.count();
+            if calls == 0 && !shared.peers.has_movable() {
                 break;
             }
             // Who makes one call after the other leaves little time in between.

@@ -141,7 +141,8 @@ impl Local for Sessions {
     }
 
     fn has_movable(&self) -> bool {
-        self.lock().all_held().any(|(_, session)| self.can_leave(session))
+        let replica = self.lock();
+        replica.is_taking() || replica.all_held().any(|(_, session)| self.can_leave(session))
     }
 
     fn may_serve(&self) -> bool {

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, with_peers};
+use crate::harness::scripted::Greeting;
 use crate::harness::{
     Client, Events, Gate, GoServer, Over, Request, Scripted, Sidecar, client, config, eventually, modern,
     scripted,
@@ -228,6 +229,75 @@ fn sessions_wait_for_somebody_who_takes_them() {
         drop(hook);
     });
     replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+}
+
+/// When nothing else is to move, what is about to begin is waited for.
+#[test]
+fn a_session_whose_handshake_is_under_way_moves_too() {
+    let gate = Gate::default();
+    let servers = [
+        Scripted::greeting(&gate, |_, stream| scripted::no_stream(stream)),
+        Scripted::start(|_, stream| scripted::no_stream(stream)),
+    ];
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let mut stream = connect(replicas[0].mcp);
+    Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut stream);
+    eventually("the server has it", || (servers[0].seen("initialize").len() == 1).then_some(()));
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    let drains = "longshore_replicas{state=\"draining\"}";
+    eventually("it moves what it has", || (replicas[1].metric(drains) == 1.0).then_some(()));
+    // It has looked by then whether there is anything.
+    std::thread::sleep(Duration::from_millis(500));
+    gate.open();
+    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    eventually("it has moved", || (replicas[1].metric("longshore_sessions") == 1.0).then_some(()));
+    let session = reply.header("mcp-session-id").unwrap();
+    let client = Client::in_session(&replicas[1], session).with_key("key-a");
+    assert_eq!(client.send("ping", json!({})).status, 200);
+    assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    drop(hook);
+}
+
+/// It was handed to a pod that ends too before it has begun it with its server.
+#[test]
+fn a_session_that_is_being_taken_over_moves_on() {
+    const REVISION: &str = "2025-03-26";
+    let gates = [(); 3].map(|()| Gate::default());
+    let servers = gates.each_ref().map(|gate| {
+        let greeting = Greeting::At(gate.clone());
+        Scripted::greeting_again(REVISION, greeting, |_, stream| scripted::no_stream(stream))
+    });
+    let network = Network::ending_slowly();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let client = Client::of(&replicas[0], ALICE, REVISION);
+    let ends = |number: usize| {
+        let hook = replicas[number].hook();
+        replicas[number].signal(Signal::TERM);
+        hook
+    };
+    let _first = ends(0);
+    let begins = |server: &Scripted| {
+        let begins = |it: &Request| scripted::message(it)["params"]["protocolVersion"] == REVISION;
+        server.seen_all().iter().any(begins)
+    };
+    let takes = eventually("somebody takes it", || (1..3).find(|number| begins(&servers[*number])));
+    let other = 3 - takes;
+    gates[other].open();
+    let _second = ends(takes);
+    let drains = "longshore_replicas{state=\"draining\"}";
+    eventually("it moves what it has", || (replicas[other].metric(drains) == 2.0).then_some(()));
+    // It has looked by then whether there is anything.
+    std::thread::sleep(Duration::from_millis(500));
+    gates[takes].open();
+    eventually("it has moved", || (replicas[other].metric("longshore_sessions") == 1.0).then_some(()));
+    assert_eq!(client.through(&replicas[other]).send("ping", json!({})).status, 200);
 }
 
 /// The others are there, and too busy to say so in time.
