@@ -8,7 +8,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 pub(super) use first::first_answer;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message};
@@ -42,6 +42,8 @@ pub(super) struct Source {
     revision: Option<Revision>,
     /// Where the stream can be taken up again when it ends early: its last event's id.
     last: Option<String>,
+    /// What the server called the session when it was asked for the stream, if that is of no call.
+    within: Option<HeaderValue>,
     retry: Duration,
     pace: Pace,
 }
@@ -172,15 +174,21 @@ impl Source {
             coming: Coming::new(Some(share)),
             revision: None,
             last: None,
+            within: None,
             retry: RETRY,
             pace: Pace::new(RETRY),
         }
     }
 
     /// One of no call, which nobody waits for: it is asked for after this time at most where it ends again and again
-    /// without a word.
-    pub(super) fn of_no_call(self, latest: Duration) -> Self {
-        Self { pace: Pace::new(latest), ..self }
+    /// without a word. The server was asked for it in the session that it calls so.
+    pub(super) fn of_no_call(self, latest: Duration, within: Option<HeaderValue>) -> Self {
+        Self { pace: Pace::new(latest), within, ..self }
+    }
+
+    /// In which session that was.
+    pub(super) fn within(&self) -> Option<HeaderValue> {
+        self.within.clone()
     }
 
     /// The same of a server that speaks this in a session.
@@ -265,6 +273,14 @@ impl Source {
         let Answer { response, lease } = answer;
         (self.body, self.lease) = (response.into_body(), lease);
         self.pace.go_on();
+    }
+
+    /// The same with one that the server gave in the session that it calls so. Events of the session before are none in it.
+    pub(super) fn go_on_within(&mut self, within: Option<HeaderValue>, answer: Answer) {
+        if self.within != within {
+            (self.within, self.last) = (within, None);
+        }
+        self.go_on(answer);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use longshore_mcp::envelope;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
@@ -34,6 +34,9 @@ const OPEN: Duration = Duration::from_secs(10);
 
 /// After how long a stream is asked for again at most that a server ends time and again without a word.
 const LATEST: Duration = Duration::from_secs(10);
+
+/// What a server answers with that opens its stream, and what it called the session by then.
+type Opened = (Answer, Option<HeaderValue>);
 
 /// What holds for the streams of a session.
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
@@ -80,7 +83,7 @@ pub(crate) async fn listen(
         return Ok(events(reader));
     }
     let snapshot = caller.snapshot.clone();
-    let answer = ask(worker, &snapshot, turn.session(), None).await?;
+    let opened = ask(worker, &snapshot, turn.session(), None).await?;
     let mut terms = terms(worker, &snapshot, &session);
     // Elsewhere there is one way to say everything: whoever does not listen must not keep the server from answering
     // calls.
@@ -89,7 +92,7 @@ pub(crate) async fn listen(
     let reader = reader.ok_or(Refusal::EventsGone)?;
     // Of the stream, not of this request: a session that is only listened to may move.
     let (worker, session) = (worker.clone(), session.for_stream());
-    writer.run(|writer| hear(worker, caller, session, writer, answer));
+    writer.run(|writer| hear(worker, caller, session, writer, opened));
     Ok(events(reader))
 }
 
@@ -97,44 +100,46 @@ fn events(reader: Reader) -> Response<Body> {
     respond::events(Body::Events(Box::new(reader)), None)
 }
 
-/// Asks the server for its stream. A session that it has forgotten is begun again, as for a call, if it may be.
+/// Asks the server for its stream, from an event on that it has written in the session that it called so. One that it has
+/// forgotten is begun again, as for a call, if it may be.
 async fn ask(
     worker: &Worker,
     snapshot: &Arc<Snapshot>,
     session: &Use,
-    last: Option<&str>,
-) -> Result<Answer, Refusal> {
+    last: Option<(&str, Option<HeaderValue>)>,
+) -> Result<Opened, Refusal> {
     let lost = session.upstream();
-    match ask_within(worker, snapshot, session, last).await {
+    // Where it was begun again its events are others: a server may wait for what follows one that it does not know.
+    let last = last.and_then(|(last, within)| (within == lost).then_some(last));
+    match ask_within(worker, snapshot, session, (lost.clone(), last)).await {
         Err(Refusal::SessionLost) => {}
-        answer => return answer,
+        opened => return opened,
     }
-    let answer = match sessions::begin_again(&worker.pool, snapshot, session, lost).await {
-        // Its events are others now.
-        Ok(true) => ask_within(worker, snapshot, session, None).await,
+    let opened = match sessions::begin_again(&worker.pool, snapshot, session, lost).await {
+        Ok(true) => ask_within(worker, snapshot, session, (session.upstream(), None)).await,
         Ok(false) => Err(Refusal::SessionLost),
         // It lives, and its client tries again.
         Err(refusal) => Err(refusal),
     };
-    if matches!(answer, Err(Refusal::SessionLost)) {
+    if matches!(opened, Err(Refusal::SessionLost)) {
         worker.shared.sessions.end(session, SessionEnd::Server);
     }
-    answer
+    opened
 }
 
-/// The same in the session that the server has now.
+/// The same in the session that the server calls so.
 async fn ask_within(
     worker: &Worker,
     snapshot: &Snapshot,
     session: &Session,
-    last: Option<&str>,
-) -> Result<Answer, Refusal> {
+    (within, last): (Option<HeaderValue>, Option<&str>),
+) -> Result<Opened, Refusal> {
     let pool = &worker.pool;
-    let within = session.upstream();
-    let asked = timeout(OPEN, request::get(pool, snapshot, session, last)).await;
+    let asked = request::get(pool, snapshot, (within.clone(), session.server_revision), last);
+    let asked = timeout(OPEN, asked).await;
     let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
     if Form::is_stream(&answer.response) {
-        return Ok(answer);
+        return Ok((answer, within));
     }
     let status = answer.response.status();
     if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
@@ -152,15 +157,16 @@ async fn ask_within(
 }
 
 /// Passes on what comes, until there is nothing more to be had or the client may not hear it any more.
-async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: Writer, answer: Answer) {
+async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: Writer, opened: Opened) {
     let principal = caller.principal().clone();
     let mut changed = worker.shared.config_changed.subscribe();
     // There may be another configuration since the stream was permitted.
     changed.mark_changed();
     let mut caller = caller;
     let share = worker.shared.held.nothing(&principal);
+    let (answer, within) = opened;
     let source = Source::new(answer.response.into_body(), answer.lease, share);
-    let mut source = source.of_no_call(LATEST).speaking(session.server_revision);
+    let mut source = source.of_no_call(LATEST, within).speaking(session.server_revision);
     let mut late = VecDeque::new();
     loop {
         tokio::select! {
@@ -240,10 +246,11 @@ async fn pass(
             return false;
         }
     }
-    let again = source.again(async |last| ask(worker, snapshot, session, last).await.ok()).await;
-    match again {
-        Some(answer) => {
-            source.go_on(answer);
+    let within = source.within();
+    let again = source.again(async |last| ask(worker, snapshot, session, last.zip(Some(within))).await.ok());
+    match again.await {
+        Some((answer, within)) => {
+            source.go_on_within(within, answer);
             true
         }
         None => false,

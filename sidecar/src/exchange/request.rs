@@ -46,7 +46,7 @@ pub(super) async fn patiently<T>(
 }
 
 async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
-    let session = call.session.as_deref().and_then(within);
+    let session = call.session.as_deref().map(within);
     let mut request = build(Method::POST, session, call.body.clone());
     for (name, value) in &call.trace {
         request.headers_mut().insert(name, value.clone());
@@ -61,8 +61,8 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     Ok((answer, Some(hold)))
 }
 
-fn within(session: &Session) -> Option<Within> {
-    Some((session.upstream(), session.server_revision))
+fn within(session: &Session) -> Within {
+    (session.upstream(), session.server_revision)
 }
 
 /// The call's session, if the server knows it: in no other can the rest of a stream be asked for.
@@ -73,7 +73,7 @@ pub(crate) fn session_at_server(call: &Call) -> Option<&Session> {
 /// Asks for the rest of a stream of events. None: there is none to be had.
 pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
     let session = session_at_server(call)?;
-    let answer = get(&call.worker.pool, &call.snapshot, session, Some(last)).await.ok()?;
+    let answer = get(&call.worker.pool, &call.snapshot, within(session), Some(last)).await.ok()?;
     Form::is_stream(&answer.response).then_some(answer)
 }
 
@@ -81,10 +81,10 @@ pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
 pub(super) async fn get(
     pool: &Pool,
     snapshot: &Snapshot,
-    session: &Session,
+    within: Within,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    pool.send(&snapshot.config.upstream, snapshot.protocol, stream(within(session), last)).await
+    pool.send(&snapshot.config.upstream, snapshot.protocol, stream(Some(within), last)).await
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
@@ -107,7 +107,7 @@ pub(crate) fn cancel(call: &Call) {
 
 /// Tells the server something in a session, whether it hears it or not.
 pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session, body: String) {
-    let request = build(Method::POST, within(session), body.into());
+    let request = build(Method::POST, Some(within(session)), body.into());
     let (pool, snapshot) = (worker.pool.clone(), snapshot.clone());
     let Ok(place) = worker.errands.clone().try_acquire_owned() else {
         tracing::debug!("the server is told too much at once");
@@ -132,7 +132,7 @@ pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) ->
     // The client's ids live in the same session; this one cannot be one of them.
     let id = integer()?;
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
-    let request = build(Method::POST, within(session), body.into());
+    let request = build(Method::POST, Some(within(session)), body.into());
     errand(pool, snapshot, request).await.map(|answer| answer.response.status())
 }
 

@@ -62,6 +62,8 @@ struct Manners {
     pinged: bool,
     /// How it answers a handshake of the sidecar's own in this revision, if not as any other.
     greets_again: Option<(&'static str, Greeting)>,
+    /// Such a handshake in this revision begins a client's session again, which has a name of its own.
+    begins_again: Option<&'static str>,
 }
 
 /// How a handshake is answered.
@@ -101,12 +103,15 @@ impl Manners {
             told: false,
             pinged: false,
             greets_again: None,
+            begins_again: None,
         }
     }
 }
 
 /// The session id that the server gives out.
 pub(crate) const UPSTREAM_SESSION: &str = "upstream-session-7";
+/// The one of a session that is begun again, where a test tells.
+pub(crate) const AGAIN_SESSION: &str = "upstream-session-8";
 /// And the one of the sidecar's own session.
 pub(crate) const OWN_SESSION: &str = "own-session";
 
@@ -276,6 +281,16 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
+    /// A server that answers handshakes and notifications by itself, and everything else by `answer`, every GET too. A
+    /// session that the sidecar begins in this revision is a client's, and has a name of its own.
+    pub(crate) fn beginning_again(
+        revision: &'static str,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let begins_again = Some(revision);
+        Self::with(0, Manners { begins_again, pinged: true, ..Manners::of(json!({})) }, answer)
+    }
+
     /// A server with these capabilities at this port, as soon as it is free.
     pub(crate) fn at(
         port: u16,
@@ -330,6 +345,8 @@ fn serve(
     while let Some(request) = read(&mut reader) {
         let method = method_of(&request);
         let asked = method == "initialize" || method == "server/discover";
+        let version = &message(&request)["params"]["protocolVersion"];
+        let begins_again = manners.begins_again.is_some_and(|revision| version == revision);
         let own = asked && String::from_utf8_lossy(&request.body).contains("longshore-sidecar")
             || request.headers.iter().any(|(_, value)| value == OWN_SESSION);
         seen.lock().expect("no panic").push(Heard { request: request.clone(), own });
@@ -364,8 +381,11 @@ fn serve(
                     "protocolVersion": version, "capabilities": manners.capabilities,
                     "serverInfo": manners.info,
                 });
-                let session =
-                    if own { OWN_SESSION } else { manners.name.as_deref().unwrap_or(UPSTREAM_SESSION) };
+                let session = match manners.name.as_deref() {
+                    _ if own && begins_again => AGAIN_SESSION,
+                    _ if own => OWN_SESSION,
+                    name => name.unwrap_or(UPSTREAM_SESSION),
+                };
                 let headers = if manners.nameless && !own {
                     String::new()
                 } else {

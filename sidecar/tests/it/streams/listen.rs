@@ -1,5 +1,6 @@
 //! What the server says that belongs to no call.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -225,6 +226,57 @@ fn a_session_that_only_listens_is_begun_again_with_its_server() {
     client.call("grow", json!({"name": "new"}));
     assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
     assert_eq!(sidecar.metric("longshore_ended_sessions"), 0.0);
+}
+
+/// An event of a session that the server has forgotten is none in the one that is begun for it, whoever begins that. Some
+/// servers wait for what follows such an event, for ever.
+#[test]
+fn a_stream_begins_anew_in_a_session_that_is_begun_again() {
+    const REVISION: &str = "2025-06-18";
+    for by_a_call in [true, false] {
+        let (forget, again) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+        let (forgets, ends) = (forget.clone(), Gate::default());
+        let end = ends.clone();
+        let server = Scripted::beginning_again(REVISION, move |request, stream| {
+            let is_first = request.value("mcp-session-id") == Some(scripted::UPSTREAM_SESSION);
+            if is_first && forgets.load(Ordering::SeqCst) {
+                return scripted::json_with(stream, 404, "", "{}");
+            }
+            if request.method == "POST" {
+                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            }
+            scripted::begin_events(stream);
+            if is_first {
+                scripted::chunk(stream, &format!("retry: 50\nid: s7\n{}", event(&note(1))));
+                ends.pass();
+            } else if request.value("last-event-id").is_some() {
+                let _ = std::io::Read::read(stream, &mut [0]);
+            } else if !by_a_call && again.fetch_add(1, Ordering::SeqCst) == 0 {
+                // It ends before there was an event in it.
+                scripted::chunk(stream, ": none yet\n\n");
+            } else {
+                scripted::chunk(stream, &event(&note(2)));
+                let _ = std::io::Read::read(stream, &mut [0]);
+            }
+            scripted::write(stream, "0\r\n\r\n");
+        });
+        let mut config = config(server.port);
+        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let sidecar = Sidecar::start(&config).ready();
+        let client = Client::of(&sidecar, None, REVISION);
+        let mut stream = open(&client);
+        assert_eq!(said(&stream.next().unwrap()), "1");
+        forget.store(true, Ordering::SeqCst);
+        if by_a_call {
+            assert_eq!(client.call("t", json!({}))["result"], json!({}));
+        }
+        end.open();
+        assert_eq!(said(&stream.next().unwrap()), "2", "by a call: {by_a_call}");
+        let within = |request: &&Request| request.value("mcp-session-id") == Some(scripted::AGAIN_SESSION);
+        let asked = server.seen("GET");
+        let asked: Vec<_> = asked.iter().filter(within).map(|get| get.value("last-event-id")).collect();
+        assert_eq!(asked, vec![None; if by_a_call { 1 } else { 2 }]);
+    }
 }
 
 #[test]
