@@ -21,6 +21,7 @@ mod listen;
 mod opening;
 mod request;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ use crate::carried::Carried;
 use crate::configuration::Snapshot;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::{self, Alias, Answering, Change, Place, Session, Use};
+use crate::sessions::{self, Alias, Answering, Change, Place, Use};
 use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::shares::Share;
@@ -64,6 +65,8 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     /// In which session; none for a handshake.
     pub(crate) session: Option<Use>,
+    /// What the server called that when it was sent last.
+    pub(crate) within: RefCell<Option<HeaderValue>>,
     /// What a request in a session asks for.
     pub(crate) method: Option<Method>,
     /// What happens to the answer.
@@ -139,10 +142,9 @@ async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: onesh
     let deadline = Deadline::after(now, timeout);
     let mut client = Client::new(&call, reply, now);
 
-    let upstream = call.session.as_deref().and_then(Session::upstream);
     let mut result = answer::answer(&mut call, &mut client, deadline).await;
     if matches!(result, Err(Refusal::SessionLost)) && client.has_nothing() {
-        result = match deadline.within(Box::pin(call.begin_again(upstream))).await.flatten() {
+        result = match deadline.within(Box::pin(call.begin_again())).await.flatten() {
             // The server has not taken the call: it did not know the session.
             Ok(true) => Box::pin(answer::answer(&mut call, &mut client, deadline)).await,
             Ok(false) => Err(Refusal::SessionLost),
@@ -214,8 +216,9 @@ impl Call {
     }
 
     /// Begins the session again that its server has forgotten, if that may be. Says whether it is there again.
-    async fn begin_again(&self, lost: Option<HeaderValue>) -> Result<bool, Refusal> {
+    async fn begin_again(&self) -> Result<bool, Refusal> {
         let Some(session) = &self.session else { return Ok(false) };
+        let lost = self.within.take();
         sessions::begin_again(&self.worker.pool, &self.snapshot, session, lost).await
     }
 

@@ -71,7 +71,7 @@ pub(super) async fn events(
         };
         let Some(data) = next else {
             // There has to be an event to go on after, and a session to say so in.
-            if source.last.is_none() || request::session_at_server(call).is_none() {
+            if source.last.is_none() || request::within_still(call).is_none() {
                 return Err(Refusal::ServerLost);
             }
             let again = source.again(async |last| request::resume(call, last?).await);

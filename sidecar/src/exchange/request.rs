@@ -47,6 +47,7 @@ pub(super) async fn patiently<T>(
 
 async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     let session = call.session.as_deref().map(within);
+    call.within.replace(session.as_ref().and_then(|(id, _)| id.clone()));
     let mut request = build(Method::POST, session, call.body.clone());
     for (name, value) in &call.trace {
         request.headers_mut().insert(name, value.clone());
@@ -65,15 +66,17 @@ fn within(session: &Session) -> Within {
     (session.upstream(), session.server_revision)
 }
 
-/// The call's session, if the server knows it: in no other can the rest of a stream be asked for.
-pub(crate) fn session_at_server(call: &Call) -> Option<&Session> {
-    call.session.as_deref().filter(|session| session.upstream().is_some())
+/// The session that the call was sent in, if the server knows it and it was not begun again since: in no other can the rest
+/// of a stream be asked for.
+pub(super) fn within_still(call: &Call) -> Option<Within> {
+    let within = call.session.as_deref().map(within)?;
+    (within.0.is_some() && within.0 == *call.within.borrow()).then_some(within)
 }
 
 /// Asks for the rest of a stream of events. None: there is none to be had.
 pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
-    let session = session_at_server(call)?;
-    let answer = get(&call.worker.pool, &call.snapshot, within(session), Some(last)).await.ok()?;
+    let within = within_still(call)?;
+    let answer = get(&call.worker.pool, &call.snapshot, within, Some(last)).await.ok()?;
     Form::is_stream(&answer.response).then_some(answer)
 }
 

@@ -1,5 +1,6 @@
 //! Hands an authorised message to the server and gives back what the client gets.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -94,6 +95,7 @@ pub(crate) fn send(
         snapshot,
         caller,
         session,
+        within: RefCell::default(),
         method: asked,
         edit,
         change,

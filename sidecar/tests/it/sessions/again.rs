@@ -132,3 +132,45 @@ fn r066_a_session_is_begun_again_whose_server_says_that_its_caller_is_a_stranger
         assert_eq!(server.seen_all().iter().filter(|request| begins(request)).count(), 2, "{case}");
     }
 }
+
+/// The rest of a call is in the session that it was made in. In the one that is begun for it meanwhile a server may look for
+/// it for ever.
+#[test]
+fn the_rest_of_a_call_is_not_asked_for_in_a_session_that_was_begun_since() {
+    const REVISION: &str = "2025-06-18";
+    let (forget, end) = (Arc::<AtomicBool>::default(), Gate::default());
+    let (forgets, ends) = (forget.clone(), end.clone());
+    let server = Scripted::beginning_again(REVISION, move |request, stream| {
+        let is_first = request.value("mcp-session-id") == Some(UPSTREAM_SESSION);
+        if is_first && forgets.load(Ordering::SeqCst) {
+            return scripted::json_with(stream, 404, "", "{}");
+        }
+        if request.method == "POST" && !is_first {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        scripted::begin_events(stream);
+        if request.method == "POST" {
+            let params = json!({"level": "info", "data": "begun"});
+            let begun = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
+            scripted::chunk(stream, &format!("retry: 50\nid: e1\ndata: {begun}\n\n"));
+            ends.pass();
+        } else {
+            let _ = std::io::Read::read(stream, &mut [0]);
+        }
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, REVISION);
+    let mut call = client.stream("t", json!({}));
+    assert_eq!(call.next().unwrap().message()["params"]["data"], "begun");
+    forget.store(true, Ordering::SeqCst);
+    assert_eq!(client.call("t", json!({}))["result"], json!({}));
+    end.open();
+    let lost = call.next().unwrap().message();
+    assert_eq!(lost["error"]["code"], -32603, "{lost}");
+    let asked = server.seen("GET");
+    assert!(asked.iter().all(|get| get.value("last-event-id").is_none()), "{asked:?}");
+    assert_eq!(client.call("t", json!({}))["result"], json!({}), "the session goes on");
+}
