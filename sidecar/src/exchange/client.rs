@@ -123,9 +123,9 @@ impl Client {
         }
     }
 
-    /// Whether nothing that the server said was given yet, though the response may have begun.
+    /// Whether nothing that the server said was given yet, though the response may have begun, or the client gone by then.
     pub(crate) fn has_nothing(&self) -> bool {
-        !self.given && matches!(self.state, State::Waiting(_) | State::Events(_))
+        !self.given && !matches!(self.state, State::Json(..))
     }
 
     /// Gives the whole response. Says whether anybody was there to take it.

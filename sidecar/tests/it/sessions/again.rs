@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
 use super::restarts::{again, forgetful};
+use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{Client, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
@@ -172,5 +174,36 @@ fn the_rest_of_a_call_is_not_asked_for_in_a_session_that_was_begun_since() {
     assert_eq!(lost["error"]["code"], -32603, "{lost}");
     let asked = server.seen("GET");
     assert!(asked.iter().all(|get| get.value("last-event-id").is_none()), "{asked:?}");
+    assert_eq!(client.call("t", json!({}))["result"], json!({}), "the session goes on");
+}
+
+/// A client that goes takes nothing with it but its own end of the call.
+#[test]
+fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
+    let gate = Gate::default();
+    let forgets = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        if request.value("mcp-session-id") == Some(UPSTREAM_SESSION) {
+            forgets.pass();
+            return scripted::json_with(stream, 404, "", "{}");
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+    });
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, "2025-11-25");
+    let mut call = connect(sidecar.mcp);
+    client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut call);
+    eventually("the server has it", || (server.seen("tools/call").len() == 1).then_some(()));
+    drop(call);
+    // Longer than a response waits before it begins: by then it is known that nobody is there.
+    std::thread::sleep(Duration::from_millis(1_500));
+    gate.open();
+    eventually("it is made again", || {
+        let calls =
+            server.seen_all().into_iter().filter(|it| scripted::message(it)["method"] == "tools/call");
+        (calls.count() == 2).then_some(())
+    });
     assert_eq!(client.call("t", json!({}))["result"], json!({}), "the session goes on");
 }
