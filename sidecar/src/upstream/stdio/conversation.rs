@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use longshore_sessions::message::Copy;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::call::Caller;
 use super::handshake::{Abilities, Handshake};
@@ -356,6 +356,7 @@ impl Conversation {
 
     /// Waits, without a process, for what needs one: a message, or somebody who listens for what it has subscribed to.
     async fn next(&mut self) -> Option<Vec<Command>> {
+        let since = Instant::now();
         loop {
             // Nothing is lost with a process that is not there.
             self.left.clear();
@@ -365,7 +366,10 @@ impl Conversation {
             if self.ending {
                 return None;
             }
+            let idle = self.patience().filter(|_| self.place.is_some()).map(|idle| since + idle);
             tokio::select! {
+                // Nobody calls: somebody else may have its place, as if the process had not died before.
+                () = sleep_until(idle.unwrap_or(since)), if idle.is_some() => self.place = None,
                 Some(control) = self.control.recv() => {
                     let listens = if let Control::Listen(name, _) = &control { Some(*name) } else { None };
                     self.control(control);

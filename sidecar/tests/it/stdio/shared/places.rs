@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use longshore_sidecar_config::Isolation;
 use serde_json::json;
 
-use super::{KEYS, config, delete, open, pid, shared};
+use super::{KEYS, config, delete, error, open, pid, shared};
 use crate::harness::config::keys;
 use crate::harness::eventually;
 
@@ -36,4 +36,18 @@ fn one_that_takes_all_its_time_to_end_gives_way_too() {
     let (_shim, sidecar) = shared(&config(Isolation::Principal, 1), &["obstinate"], &[]);
     delete(&open(&sidecar, 0));
     pid(&open(&sidecar, 1));
+}
+
+/// It costs nothing any more, and nobody may call again.
+#[test]
+fn a_process_that_died_keeps_its_place_no_longer_than_one_that_rests() {
+    let mut config = config(Isolation::Principal, 1);
+    let processes = config.limits.processes.as_mut().unwrap();
+    (processes.idle_ms, processes.queue_ms) = (300, 20_000);
+    let (_shim, sidecar) = shared(&config, &[], &[]);
+    let first = open(&sidecar, 0);
+    assert!(error(&first.call("exit", json!({"status": 3}))).contains("exit status 3"));
+    let other = open(&sidecar, 1);
+    let pid_of_other = pid(&other);
+    assert_ne!(pid(&first), pid_of_other, "it gets another one, when there is room");
 }
