@@ -328,9 +328,12 @@ impl Sessions {
 
 /// Tells the server that some have ended. What they take of the bounds is given back when it knows.
 fn close(over: Vec<Entry>, transport: &Rc<Transport>) {
-    for entry in over {
+    for Entry { session, place, .. } in over {
         let transport = transport.clone();
-        tokio::task::spawn_local(async move { entry.session.close(&transport).await });
+        tokio::task::spawn_local(async move {
+            session.close(&transport).await;
+            drop(place);
+        });
     }
 }
 

@@ -236,8 +236,16 @@ impl Scripted {
 
     /// A server that ends sessions when the gate is open.
     pub(crate) fn ending(gate: &Gate) -> Self {
+        Self::ending_too(gate, |_, stream| no_stream(stream))
+    }
+
+    /// The same where `answer` says how it answers.
+    pub(crate) fn ending_too(
+        gate: &Gate,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let ends = Some(gate.clone());
-        Self::with(0, Manners { ends, ..Manners::of(json!({})) }, |_, stream| no_stream(stream))
+        Self::with(0, Manners { ends, ..Manners::of(json!({})) }, without_streams(answer))
     }
 
     /// A server that answers handshakes and pings by itself, and everything else by `answer`.

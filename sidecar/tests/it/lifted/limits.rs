@@ -42,6 +42,25 @@ fn sessions_with_the_server_are_bounded() {
     }
 }
 
+/// One that has ended counts until its server knows.
+#[test]
+fn a_session_that_ends_takes_its_place_with_the_server_until_that_knows() {
+    let gate = Gate::default();
+    let server = Scripted::ending_too(&gate, |request, stream| {
+        let content = json!({"content": [{"type": "text", "text": "echoed"}]});
+        scripted::json(stream, &scripted::reply_to(request, &content));
+    });
+    let mut config = config(server.port);
+    (config.sessions.total, config.sessions.idle_timeout_ms) = (1, 300);
+    let sidecar = Sidecar::start(&config).ready();
+    assert_eq!(text(&call("echo", json!({}), &json!({})).send(sidecar.mcp)), "echoed");
+    eventually("nobody has used it for a while", || (server.seen("DELETE").len() == 1).then_some(()));
+    let other = || call("echo", json!({}), &roots()).send(sidecar.mcp);
+    assert!(is_error(&other(), 503, -32603).contains("session"));
+    gate.open();
+    eventually("there is room", || (other().status == 200).then_some(()));
+}
+
 /// What waits for a client that does not read is bounded by its size too, whichever of the two is of the newer kind.
 #[test]
 fn large_messages_wait_at_the_server() {
