@@ -52,8 +52,9 @@ impl Places {
         let mut waiting = {
             let mut state = self.lock();
             let refusal = match state.refusal(principal) {
-                // Those who came earlier and could go have gone; others do not hold anybody up.
-                None => return Ok(self.place(&mut state, principal.cloned())),
+                None if state.is_anybodys() => return Ok(self.place(&mut state, principal.cloned())),
+                // What is free is on its way to somebody who came earlier. Those who may not have it hold nobody up.
+                None => Failure::Full { limit: state.limits.map_or(0, |limits| limits.total) },
                 Some(refusal) => refusal,
             };
             if patience.is_zero() {
@@ -86,8 +87,7 @@ impl Places {
     /// Takes a place for a process that nobody needs yet. Whoever waits for one, and may have it, needs it more.
     pub(super) fn take_ahead(self: &Arc<Self>) -> Option<Place> {
         let mut state = self.lock();
-        let limits = state.limits.filter(|limits| state.total < limits.total)?;
-        let free = !state.waiting.has_any(|who| may_have_more(&state.by_principal, limits, who));
+        let free = state.limits.is_some_and(|limits| state.total < limits.total) && state.is_anybodys();
         free.then(|| self.place(&mut state, None))
     }
 
@@ -189,6 +189,12 @@ impl State {
             return Some(Failure::FullForPrincipal { limit: per_principal });
         }
         (self.total >= total).then_some(Failure::Full { limit: total })
+    }
+
+    /// Whether nobody waits who may have what is free.
+    fn is_anybodys(&self) -> bool {
+        let Some(limits) = self.limits else { return true };
+        !self.waiting.has_any(|who| may_have_more(&self.by_principal, limits, who))
     }
 
     fn count(&mut self, principal: Option<&Arc<str>>) {
@@ -330,6 +336,23 @@ mod tests {
         assert!(matches!(a.await.unwrap(), Err(Failure::FullForPrincipal { limit: 1 })), "in vain");
         drop((again, d, taken));
         assert_eq!(places.state.lock().unwrap().total, 0);
+    }
+
+    /// What comes free is given to who waits a moment later, and nobody comes in between.
+    #[tokio::test]
+    async fn whoever_comes_does_not_pass_those_who_wait() {
+        let places = Arc::<Places>::default();
+        places.limit(processes(1, 1));
+        let _a = take(&places, "a").unwrap();
+        let b = tokio::spawn({
+            let places = places.clone();
+            async move { places.take(name("b").as_ref(), Duration::from_secs(60)).await }
+        });
+        tokio::task::yield_now().await;
+        places.lock().limits = processes(2, 1);
+        assert!(matches!(take(&places, "c"), Err(Failure::Full { limit: 2 })));
+        places.grant();
+        assert!(b.await.unwrap().is_ok());
     }
 
     #[tokio::test]
