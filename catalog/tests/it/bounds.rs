@@ -1,9 +1,13 @@
 //! Hostile servers: what they cost, and whom.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::StatusCode;
 use longshore_catalog::{About, Reader};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::harness::{Stand, eventually, inventory, names, record, tool};
 
@@ -36,6 +40,25 @@ async fn a_flood_of_hostile_tools_is_cut_to_its_bounds() {
     let page = stand.get("/v1/tools?namespace=a&limit=200").await;
     assert!(page.body.len() < 2 << 20, "{}", page.body.len());
     assert_eq!(names(&stand.json("/v1/tools?q=says+again").await)[0], "echo");
+}
+
+/// Who connects and asks nothing keeps nobody out: neither readers nor the kubelet.
+#[tokio::test]
+async fn connections_that_ask_nothing_make_room() {
+    let mut descriptors = getrlimit(Resource::Nofile);
+    descriptors.current = descriptors.maximum;
+    setrlimit(Resource::Nofile, descriptors).unwrap();
+    let stand = Stand::open().await;
+    let mut idle = Vec::new();
+    for _ in 0..600 {
+        idle.push(stand.connect().await);
+    }
+    let answered = async {
+        assert_eq!(stand.get("/v1/servers").await.status, StatusCode::OK);
+        assert_eq!(stand.probe("/livez").await.status, StatusCode::OK);
+    };
+    // Each of them may stay for half a minute if nobody needs its place.
+    timeout(Duration::from_secs(20), answered).await.unwrap();
 }
 
 /// A tenant that takes all that it can get leaves the others what they have, through every change of it.

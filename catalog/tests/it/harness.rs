@@ -97,6 +97,11 @@ impl Stand {
         ask(self.probes, Method::GET, path, &[]).await
     }
 
+    /// Connections to both ports.
+    pub(crate) async fn connect(&self) -> [TcpStream; 2] {
+        [TcpStream::connect(self.api).await.unwrap(), TcpStream::connect(self.probes).await.unwrap()]
+    }
+
     /// By this name of the catalog.
     pub(crate) async fn get_of(&self, host: &str, path: &str) -> Answer {
         ask_host(self.api, host, Method::GET, path, &[]).await
