@@ -24,7 +24,7 @@ pub struct Offer {
     /// What the server calls itself.
     pub reported: Option<Reported>,
     /// The tools, by name.
-    pub tools: Vec<ToolEntry>,
+    pub tools: Vec<Arc<ToolEntry>>,
     /// How many there are beside them.
     pub tools_left_out: usize,
     /// SHA-256 over the definitions.
@@ -33,8 +33,8 @@ pub struct Offer {
     pub prompts: usize,
     /// How many resources and resource templates there are.
     pub resources: usize,
-    /// Held as long as this is in memory.
-    share: Share,
+    /// Held as long as this, or a part of it, is in memory.
+    share: Arc<Share>,
 }
 
 /// One tool.
@@ -99,10 +99,10 @@ impl Reader {
 impl Offer {
     /// Of a server of which nothing but names is known.
     pub(crate) fn of_names(names: &[String]) -> Self {
-        let mut tools: Vec<ToolEntry> = names
+        let mut tools: Vec<Arc<ToolEntry>> = names
             .iter()
             .filter(|name| crate::text::is_plain(name, limits::NAME))
-            .map(|name| ToolEntry::named(name))
+            .map(|name| Arc::new(ToolEntry::named(name)))
             .collect();
         tools.sort_by(|one, other| one.name.cmp(&other.name));
         tools.dedup_by(|one, other| one.name == other.name);
@@ -120,14 +120,33 @@ impl Offer {
             tools_digest: String::new(),
             prompts: 0,
             resources: 0,
-            share: Share::none(),
+            share: Arc::new(Share::none()),
         }
+    }
+
+    /// The same without the tools that are not to be listed. Nothing is known of the digest of the others.
+    pub fn only(self: Arc<Self>, is_listed: impl Fn(&str) -> bool) -> Arc<Self> {
+        let tools: Vec<_> = self.tools.iter().filter(|tool| is_listed(&tool.name)).cloned().collect();
+        if tools.len() == self.tools.len() {
+            return self;
+        }
+        Arc::new(Self {
+            phase: self.phase,
+            connection: self.connection.clone(),
+            reported: self.reported.clone(),
+            tools,
+            tools_left_out: self.tools_left_out,
+            tools_digest: String::new(),
+            prompts: self.prompts,
+            resources: self.resources,
+            share: self.share.clone(),
+        })
     }
 
     /// The tool of this name.
     pub fn tool(&self, name: &str) -> Option<&ToolEntry> {
         let at = self.tools.binary_search_by(|tool| (*tool.name).cmp(name)).ok()?;
-        self.tools.get(at)
+        self.tools.get(at).map(|tool| &**tool)
     }
 
     /// Whether more tools would be listed if the same inventory were read again: others have given room back.

@@ -53,8 +53,7 @@ impl View {
     pub(crate) fn enter(&mut self, mut record: ServerRecord, id: u64, now: &str) -> bool {
         let before = self.servers.get(&record.key);
         settle(&mut record.health, before.map(|entry| &entry.record.health), now);
-        let heard = |entry: &Entry| entry.record.offer.clone().filter(|offer| offer.reported.is_some());
-        let offer = record.offer.take().or_else(|| before.and_then(heard));
+        let offer = record.offer.take().or_else(|| before.and_then(Entry::heard));
         // Names alone are better than nothing, and the newest of them, until the server has been heard.
         let offer = offer.or_else(|| {
             (!record.known_tools.is_empty()).then(|| Arc::new(Offer::of_names(&record.known_tools)))
@@ -274,6 +273,11 @@ impl Entry {
             (None, Some(_)) | (Some(_), None) => false,
         };
         !same || *about != self.record.about
+    }
+
+    /// What the server was last heard to offer. Names alone, nobody heard from it.
+    pub(crate) fn heard(&self) -> Option<Arc<Offer>> {
+        self.record.offer.clone().filter(|offer| offer.reported.is_some())
     }
 
     /// What the index is to be made from.

@@ -12,12 +12,18 @@ use longshore_mcp::method::List;
 use longshore_mcp::params::Target;
 use longshore_sidecar_config::{AccessRule, ToolFilter};
 
-pub(crate) use pattern::PatternError;
+pub use pattern::PatternError;
 use pattern::Patterns;
 
 /// The compiled rules of a server.
 pub(crate) struct Access {
     rules: Vec<Arc<Rule>>,
+    existing: ExistingTools,
+}
+
+/// Which of the server's tools its owner lets exist, for whoever: `tools.include` and `tools.exclude`.
+#[derive(Debug)]
+pub struct ExistingTools {
     include: Patterns,
     exclude: Patterns,
 }
@@ -61,11 +67,7 @@ impl Access {
     /// Compiles rules. A pattern that cannot be compiled is an error: dropping it could widen what another permits.
     pub(crate) fn compile(rules: &[AccessRule], tools: &ToolFilter) -> Result<Self, PatternError> {
         let rules = rules.iter().map(|rule| Rule::compile(rule).map(Arc::new)).collect::<Result<_, _>>()?;
-        Ok(Self {
-            rules,
-            include: Patterns::compile(&tools.include)?,
-            exclude: Patterns::compile(&tools.exclude)?,
-        })
+        Ok(Self { rules, existing: ExistingTools::compile(tools)? })
     }
 
     /// The rules of one principal.
@@ -78,7 +80,7 @@ impl Access {
 
     /// Whether the owner lets this tool exist.
     pub(crate) fn exists(&self, tool: &str) -> bool {
-        (self.include.is_empty() || self.include.match_any(tool)) && !self.exclude.match_any(tool)
+        self.existing.has(tool)
     }
 
     /// The decision.
@@ -112,6 +114,18 @@ impl Access {
             List::Resources | List::ResourceTemplates => Target::Resource(name.into()),
         };
         matches!(self.decide(caller, &target), Decision::Permit(_))
+    }
+}
+
+impl ExistingTools {
+    /// Compiles the globs.
+    pub fn compile(tools: &ToolFilter) -> Result<Self, PatternError> {
+        Ok(Self { include: Patterns::compile(&tools.include)?, exclude: Patterns::compile(&tools.exclude)? })
+    }
+
+    /// Whether there is a tool of this name, if the server has one.
+    pub fn has(&self, tool: &str) -> bool {
+        (self.include.is_empty() || self.include.match_any(tool)) && !self.exclude.match_any(tool)
     }
 }
 

@@ -38,7 +38,7 @@ mod tasks;
 mod upstream;
 mod worker;
 
-pub use access::glob;
+pub use access::{ExistingTools, PatternError, glob};
 pub use app::{App, BindError, Bound, RunError, raise_descriptors};
 pub use inventory::Inventories;
 pub use options::{AuditLog, Bounds, Options, Pod, any_address};

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use longshore_sidecar_config::inventory::{Connection, Phase};
 use serde::Deserialize;
@@ -120,12 +121,12 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
         phase: inventory.phase,
         connection,
         reported: inventory.server.map(reported),
-        tools: tools.into_values().collect(),
+        tools: tools.into_values().map(Arc::new).collect(),
         tools_left_out: left_out,
         tools_digest: text::line(&inventory.tools_digest, limits::LINE),
         prompts: inventory.prompts.0,
         resources: inventory.resources.0.saturating_add(inventory.resource_templates.0),
-        share,
+        share: Arc::new(share),
     })
 }
 

@@ -78,6 +78,34 @@ fn a_tool_that_a_running_server_adds_is_listed_and_a_server_that_is_down_stays()
 }
 
 #[test]
+fn a_tool_that_a_manifest_hides_is_not_listed_whoever_had_heard_of_it() {
+    STAGE.with_namespace(async |namespace| {
+        let (_operator, node) = served(namespace).await;
+        node.change(|inventory| inventory["tools"] = json!([{"name": "echo"}, {"name": "frobnicate"}]));
+        let catalog = Catalog::start(namespace, &["--auth", "none"]);
+        catalog.until("/v1/tools", "has both", |list| list["total"] == 2).await;
+        let has_tools = |server: &McpServer| {
+            server
+                .status
+                .as_ref()
+                .and_then(|status| status.tools.as_ref())
+                .is_some_and(|tools| tools.count == 2)
+        };
+        namespace
+            .wait(&namespace.api::<McpServer>(), "demo", "to have its tools in its status", has_tools)
+            .await;
+
+        // Another process of the server comes up and says nothing.
+        node.change(|inventory| inventory["server"] = Value::Null);
+        namespace.apply(&server("{tools: {exclude: [frob*]}}")).await;
+        let is_hidden = |list: &Value| names(list) == ["echo"];
+        catalog.until("/v1/tools", "has what is not hidden", is_hidden).await;
+        let late = Catalog::start(namespace, &["--auth", "none"]);
+        late.until("/v1/tools", "has what is not hidden", is_hidden).await;
+    });
+}
+
+#[test]
 fn only_published_servers_are_listed_and_only_their_own_pods_are_asked() {
     STAGE.with_namespace(async |namespace| {
         let (_operator, node) = served(namespace).await;
@@ -145,7 +173,7 @@ fn a_key_works_as_long_as_its_file_is_there() {
         let status = async |key: Option<&str>| catalog.get("/v1/servers", key).await.0;
         assert_eq!(status(None).await, 401);
         assert_eq!(status(Some("the-key-of-somebody")).await, 401);
-        assert_eq!(status(Some("the-key-of-ada-lovelace")).await, 200);
+        catalog.until_status("/v1/servers", Some("the-key-of-ada-lovelace"), 200).await;
         std::fs::write(keys.path().join("bob"), "the-key-of-bob-the-builder\n").unwrap();
         std::fs::remove_file(keys.path().join("ada")).unwrap();
         catalog.until_status("/v1/servers", Some("the-key-of-bob-the-builder"), 200).await;

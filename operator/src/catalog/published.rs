@@ -3,16 +3,21 @@
 //! The messages of its status and of its sidecar quote what the server wrote and answered. That is for those who may read
 //! the `McpServer`; whoever may read the catalog gets Longshore's own words, and where there is more.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use longshore_catalog::model::{Health, State};
 use longshore_catalog::{About, Endpoint, Link, Offer, ServerKey, ServerRecord};
 use longshore_crds::McpServer;
+use longshore_sidecar::ExistingTools;
 use longshore_sidecar_client::Observation;
+use longshore_sidecar_config::ToolFilter;
 use longshore_sidecar_config::inventory::{Connection, ConnectionState};
 
 use crate::mcp_server::condition::{ConditionType, Reason};
 use crate::mcp_server::status::find;
+use crate::mcp_server::validate::tool_filter;
 use crate::view::PodView;
 
 /// A published server, as its manifest and its status have it.
@@ -26,6 +31,8 @@ pub(super) struct Published {
     /// Where there is more to read of how it is.
     more: String,
     known_tools: Vec<String>,
+    /// Which tools exist.
+    tools: ToolFilter,
 }
 
 impl Published {
@@ -54,29 +61,48 @@ impl Published {
                 .and_then(|status| status.tools.as_ref())
                 .map(|tools| tools.names.clone())
                 .unwrap_or_default(),
+            tools: tool_filter(&server.spec.tools, &mut Vec::new()),
         })
     }
 
-    /// What the catalog is told, with what the sidecar of one of its pods says, and how the server was by another's.
+    /// What the catalog is told, with what the sidecar of one of its pods says, how the server was by another's, and what
+    /// it offered when it was heard last.
     pub(super) fn record(
         &self,
         key: ServerKey,
         pod: Option<(&PodView, Observation<Offer>)>,
         before: Option<Health>,
+        heard: Option<Arc<Offer>>,
     ) -> ServerRecord {
         let health = match (&pod, before) {
             // A pod that has just taken over is in service; how it is, it says in a moment.
             (Some((pod, said)), Some(before)) if pod.ready && *said == Observation::default() => before,
             _ => self.health(pod.as_ref().map(|(_, said)| said)),
         };
-        ServerRecord {
+        let offer = pod.and_then(|(_, said)| said.summary).filter(|offer| offer.reported.is_some()).or(heard);
+        let mut record = ServerRecord {
             key,
             about: self.about.clone(),
             endpoint: self.endpoint.clone(),
             health,
-            offer: pod.and_then(|(_, said)| said.summary).filter(|offer| offer.reported.is_some()),
+            offer,
             known_tools: self.known_tools.clone(),
+        };
+        self.hide(&mut record);
+        record
+    }
+
+    /// Leaves out the tools that do not exist: a sidecar does, and what is known may be from before that, or from one that
+    /// has not heard of it.
+    fn hide(&self, record: &mut ServerRecord) {
+        if self.tools == ToolFilter::default() {
+            return;
         }
+        let existing = ExistingTools::compile(&self.tools);
+        // Globs that cannot be read are none of a filter's; were there any, they could hide everything.
+        let exists = |tool: &str| existing.as_ref().is_ok_and(|existing| existing.has(tool));
+        record.offer = record.offer.take().map(|offer| offer.only(exists));
+        record.known_tools.retain(|tool| exists(tool));
     }
 
     /// The sidecar knows best how its server is; where none can be asked, the status says why.
@@ -174,8 +200,6 @@ fn words(reason: Reason, more: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use longshore_catalog::Reader;
     use serde_json::{Value, json};
 
@@ -222,13 +246,39 @@ mod tests {
         assert_eq!(Published::of(&server(false, ready("True", "Ready"))), None);
         let published = Published::of(&server(true, ready("True", "Ready"))).unwrap();
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
-        let record = published.record(key, None, None);
+        let record = published.record(key, None, None, None);
         assert_eq!(record.about.title.as_deref(), Some("Demo"));
         assert_eq!(
             (record.endpoint.url.as_deref(), &*record.endpoint.auth),
             (Some("http://demo"), &["apiKeys".to_owned()][..])
         );
         assert_eq!(record.known_tools, ["echo"]);
+    }
+
+    #[test]
+    fn tools_that_the_manifest_hides_are_not_listed_whoever_had_heard_of_them() {
+        let heard = said("Connected", Value::Null);
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let pod = PodView::default();
+        for (filter, listed) in [
+            (json!({}), true),
+            (json!({"include": ["e*"]}), true),
+            (json!({"exclude": ["echo"]}), false),
+            (json!({"include": ["x"]}), false),
+            (json!({"exclude": ["[é]"]}), false),
+        ] {
+            let mut server = server(true, ready("True", "Ready"));
+            server.spec.tools = serde_json::from_value(filter.clone()).unwrap();
+            let published = Published::of(&server).unwrap();
+            let none = published.record(key.clone(), None, None, None);
+            assert_eq!(!none.known_tools.is_empty(), listed, "{filter}");
+            let before = published.record(key.clone(), None, None, heard.summary.clone());
+            let said = Observation { summary: heard.summary.clone(), unreachable: None };
+            let late = published.record(key.clone(), Some((&pod, said)), None, None);
+            for record in [before, late] {
+                assert_eq!(record.offer.unwrap().tool("echo").is_some(), listed, "{filter}");
+            }
+        }
     }
 
     #[test]
@@ -246,7 +296,7 @@ mod tests {
             (true, said("Connected", json!("ConnectionLost")), Some(&before), State::Down),
         ] {
             let pod = PodView { ready: in_service, ..PodView::default() };
-            let record = published.record(key.clone(), Some((&pod, said)), before.cloned());
+            let record = published.record(key.clone(), Some((&pod, said)), before.cloned(), None);
             assert_eq!(record.health.state, expected);
         }
     }

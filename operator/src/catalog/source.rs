@@ -242,7 +242,8 @@ impl Look<'_> {
         }
         let speaks = face.as_ref().map(|(pod, _)| pod.uid.clone());
         let before = before.filter(|before| before.speaks.is_some()).map(|before| before.health);
-        let record = published.record(key, face, before);
+        let heard = self.catalog.offer(&key);
+        let record = published.record(key, face, before, heard);
         let health = record.health.clone();
         self.asked.insert(server.clone(), Asked { speaks, sidecars, health, unreachable });
         self.catalog.upsert(record);

@@ -34,6 +34,7 @@ use crate::names::ObjectNames;
 pub use bounds::is_too_little_memory;
 pub use named::unreadable;
 pub use quantity::{amount, duration};
+pub(crate) use rules::tool_filter;
 
 /// So many problems of one manifest are told.
 const MOST_PROBLEMS: usize = 16;

@@ -8,7 +8,7 @@ use super::glob::{self, NoGlob};
 /// A glob that is none.
 #[derive(Debug, Error)]
 #[error("the glob {glob:?} cannot be read")]
-pub(crate) struct PatternError {
+pub struct PatternError {
     glob: String,
     source: NoGlob,
 }

@@ -27,7 +27,8 @@ pub(super) fn access_rule(
     }
 }
 
-pub(super) fn tool_filter(tools: &manifest::Tools, unfit: &mut Vec<Problem>) -> config::ToolFilter {
+/// Which tools there are to be.
+pub(crate) fn tool_filter(tools: &manifest::Tools, unfit: &mut Vec<Problem>) -> config::ToolFilter {
     let include = readable("spec.tools.include", &tools.include, unfit);
     let mut exclude = readable("spec.tools.exclude", &tools.exclude, unfit);
     // What cannot be read could have hidden anything, and no glob at all would include everything.
