@@ -133,6 +133,7 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
     println!("{what}");
     let before = resident();
     let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
+    catalog.set_complete();
     let indexing = tokio::spawn(indexer.run());
     let reader = Reader::default();
     let mut random = Random(88_172_645_463_325_252);

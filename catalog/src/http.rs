@@ -1,7 +1,7 @@
 //! The catalog over HTTP: the REST API at one port, probes and metrics at another.
 //!
-//! A request goes through [`measured`](answers::measured), [`bounded`](problem::bounded), [`login::required`], and then
-//! to its handler. Whatever goes wrong is answered as RFC 9457 has it.
+//! A request goes through [`measured`](answers::measured), [`bounded`](problem::bounded), [`login::required`],
+//! [`answers::complete`], and then to its handler. Whatever goes wrong is answered as RFC 9457 has it.
 
 mod answers;
 mod login;
@@ -51,6 +51,7 @@ pub fn api(catalog: Catalog, login: Login) -> Router {
         .route("/v1/tools", get(answers::tools))
         .route("/v1/tools/{namespace}/{server}/{tool}", get(answers::tool))
         .method_not_allowed_fallback(problem::method_not_allowed)
+        .route_layer(middleware::from_fn_with_state(catalog.clone(), answers::complete))
         .route_layer(middleware::from_fn_with_state(login, login::required))
         .with_state(catalog.clone());
     Router::new()

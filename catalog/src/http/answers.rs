@@ -6,7 +6,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{MatchedPath, Path, RawQuery, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -28,6 +30,8 @@ pub const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-sin
         (status = 200, body = ServerList),
         (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
         (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json",
+            description = "The catalog starts: ask again after the seconds in Retry-After"),
     )
 )]
 pub(super) async fn servers(
@@ -54,6 +58,8 @@ pub(super) async fn servers(
         (status = 200, body = ToolList),
         (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
         (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json",
+            description = "The catalog starts: ask again after the seconds in Retry-After"),
     )
 )]
 pub(super) async fn tools(
@@ -80,6 +86,8 @@ pub(super) async fn tools(
         (status = 200, body = ServerDetails),
         (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
         (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json",
+            description = "The catalog starts: ask again after the seconds in Retry-After"),
     )
 )]
 pub(super) async fn server(
@@ -108,6 +116,8 @@ pub(super) async fn server(
         (status = 200, body = Tool),
         (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
         (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json",
+            description = "The catalog starts: ask again after the seconds in Retry-After"),
     )
 )]
 pub(super) async fn tool(
@@ -171,6 +181,18 @@ fn is_known(asked: &HeaderMap, tag: &str) -> bool {
     tags.any(|tags| {
         tags.split(',').any(|it| matches!(it.trim(), it if it == "*" || it.trim_start_matches("W/") == tag))
     })
+}
+
+/// A catalog that does not know yet what there is says so, rather than that it does not exist.
+pub(super) async fn complete(State(catalog): State<Catalog>, request: Request, next: Next) -> Response {
+    if catalog.is_complete() {
+        return next.run(request).await;
+    }
+    let problem = Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the catalog starts: the servers, or what they offer, are still to be heard",
+    );
+    ([(RETRY_AFTER, "1")], problem).into_response()
 }
 
 /// Counts every request by its route.

@@ -2,7 +2,7 @@
 
 use http::{Method, StatusCode};
 use longshore_catalog::model::{Health, State};
-use longshore_catalog::{About, Link};
+use longshore_catalog::{About, Link, Login};
 use serde_json::json;
 
 use crate::harness::{Stand, names, record, tool};
@@ -198,6 +198,30 @@ async fn what_cannot_be_answered_is_a_problem() {
 }
 
 #[tokio::test]
+async fn a_catalog_that_starts_says_so_and_not_that_there_is_nothing() {
+    let stand = Stand::starting(Login::Open).await;
+    stand.catalog.upsert(record("a", "demo", About::default()));
+    let paths = [
+        ("/v1/servers", 200),
+        ("/v1/tools?q=x", 200),
+        ("/v1/servers/a/demo", 200),
+        ("/v1/servers/a/other", 404),
+        ("/v1/tools/a/demo/echo", 404),
+    ];
+    for (path, _) in paths {
+        let answer = stand.get(path).await;
+        answer.problem(503);
+        assert_eq!(answer.header("retry-after"), Some("1"), "{path}");
+    }
+    stand.get("/nowhere").await.problem(404);
+    stand.json("/openapi.json").await;
+    stand.catalog.set_complete();
+    for (path, status) in paths {
+        assert_eq!(stand.get(path).await.status.as_u16(), status, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn the_description_names_every_path_and_parameter() {
     let stand = Stand::open().await;
     let document = stand.json("/openapi.json").await;
@@ -223,7 +247,7 @@ async fn the_description_names_every_path_and_parameter() {
 
 #[tokio::test]
 async fn probes_and_metrics_are_beside() {
-    let stand = Stand::open().await;
+    let stand = Stand::starting(Login::Open).await;
     assert_eq!(stand.probe("/livez").await.status, StatusCode::OK);
     assert_eq!(stand.probe("/readyz").await.status, StatusCode::SERVICE_UNAVAILABLE);
     stand.catalog.set_complete();

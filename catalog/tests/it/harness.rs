@@ -38,6 +38,13 @@ impl Stand {
     }
 
     pub(crate) async fn with(login: Login) -> Self {
+        let stand = Self::starting(login).await;
+        stand.catalog.set_complete();
+        stand
+    }
+
+    /// One that has not heard yet which servers there are.
+    pub(crate) async fn starting(login: Login) -> Self {
         let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
         tokio::spawn(async move {
             let Err(error) = indexer.run().await;
