@@ -257,6 +257,20 @@ mod tests {
     }
 
     #[test]
+    fn a_title_stands_in_either_place() {
+        for (tool, title) in [
+            (json!({"name": "t", "title": "One"}), Some("One")),
+            (json!({"name": "t", "annotations": {"title": "Two\u{202e}"}}), Some("Two")),
+            (json!({"name": "t", "title": "One", "annotations": {"title": "Two"}}), Some("One")),
+            (json!({"name": "t", "title": " ", "annotations": {"title": "Two"}}), Some("Two")),
+            (json!({"name": "t", "annotations": {"title": 2}}), None),
+            (json!({"name": "t", "annotations": ["title"]}), None),
+        ] {
+            assert_eq!(read(std::slice::from_ref(&tool)).tools[0].title.as_deref(), title, "{tool}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_listed_is_counted() {
         let long = "n".repeat(limits::NAME + 1);
         for (tool, why) in [

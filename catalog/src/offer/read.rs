@@ -160,14 +160,17 @@ fn tool(entry: &RawValue, room: &mut usize) -> Option<ToolEntry> {
         return None;
     }
     let mut tool = ToolEntry::named(&name);
-    tool.title = line(given.title).map(Into::into);
+    let annotations = given.annotations.and_then(object::<BTreeMap<String, &RawValue>>).unwrap_or_default();
+    // Where a server of 2025-03-26 has it.
+    let title = line(given.title).or_else(|| line(annotations.get("title").copied()));
+    tool.title = title.map(Into::into);
     tool.description = given
         .description
         .and_then(string)
         .map(|description| text::lines(&description, limits::DESCRIPTION))
         .filter(|description| !description.is_empty())
         .map(Into::into);
-    tool.annotations = given.annotations.map(annotations).unwrap_or_default();
+    tool.annotations = hints(&annotations);
     if let Some((schema, parameters)) = kept("inputSchema", given.input_schema, &mut tool, room) {
         tool.input_schema = Some(schema);
         tool.parameters = parameters;
@@ -207,9 +210,8 @@ fn kept(
     None
 }
 
-fn annotations(given: &RawValue) -> Annotations {
-    let members = object::<BTreeMap<String, &RawValue>>(given).unwrap_or_default();
-    let hint = |name: &str| serde_json::from_str(members.get(name)?.get()).ok();
+fn hints(annotations: &BTreeMap<String, &RawValue>) -> Annotations {
+    let hint = |name: &str| serde_json::from_str(annotations.get(name)?.get()).ok();
     Annotations {
         read_only_hint: hint("readOnlyHint"),
         destructive_hint: hint("destructiveHint"),
