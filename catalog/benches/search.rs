@@ -126,6 +126,7 @@ fn record(key: ServerKey, offer: Arc<Offer>) -> ServerRecord {
         health: Health { state: State::Up, since: None, reason: String::new(), message: String::new() },
         offer: Some(offer),
         known_tools: vec![],
+        known_tools_left_out: 0,
     }
 }
 

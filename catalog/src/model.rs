@@ -159,7 +159,7 @@ pub struct ToolSummary {
     /// What it does, in its server's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The names of its parameters, the first 64.
+    /// The names of its parameters, the first 64. None are known of a server that has not been heard yet.
     pub parameters: Vec<String>,
     /// Whose tool it is.
     pub server: ServerReference,
@@ -182,7 +182,7 @@ pub struct Tool {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub output_schema: Option<Box<RawValue>>,
-    /// What the server gave and the catalog does not show, with the reason.
+    /// What the server gave, or may give, and the catalog does not show, with the reason.
     pub omitted: Vec<Omitted>,
     /// Whether this may be out of date.
     pub freshness: Freshness,
@@ -223,7 +223,7 @@ pub struct Annotations {
 pub struct Omitted {
     /// Which field, such as `inputSchema`.
     pub field: String,
-    /// How long it is, in bytes.
+    /// How long it is, in bytes. 0: that is not known.
     pub bytes: usize,
     /// Why it is not shown.
     pub reason: String,

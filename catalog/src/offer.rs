@@ -97,12 +97,12 @@ impl Reader {
 // === impl Offer ===
 
 impl Offer {
-    /// Of a server of which nothing but names is known.
-    pub(crate) fn of_names(names: &[String]) -> Self {
+    /// Of a server of which nothing but names is known, and how many tools it has beside those.
+    pub(crate) fn of_names(names: &[String], others: usize) -> Self {
         let mut tools: Vec<Arc<ToolEntry>> = names
             .iter()
             .filter(|name| crate::text::is_plain(name, limits::NAME))
-            .map(|name| Arc::new(ToolEntry::named(name)))
+            .map(|name| Arc::new(ToolEntry::unheard(name)))
             .collect();
         tools.sort_by(|one, other| one.name.cmp(&other.name));
         tools.dedup_by(|one, other| one.name == other.name);
@@ -115,8 +115,8 @@ impl Offer {
                 message: String::new(),
             },
             reported: None,
+            tools_left_out: others + (names.len() - tools.len()),
             tools,
-            tools_left_out: 0,
             tools_digest: String::new(),
             prompts: 0,
             resources: 0,
@@ -175,6 +175,13 @@ impl ToolEntry {
             output_schema: None,
             omitted: Vec::new(),
         }
+    }
+
+    /// A tool that is in somebody's list, of a server that has not been heard itself.
+    fn unheard(name: &str) -> Self {
+        let reason = "the server has not been heard yet".to_owned();
+        let input_schema = Omitted { field: "inputSchema".to_owned(), bytes: 0, reason };
+        Self { omitted: vec![input_schema], ..Self::named(name) }
     }
 
     /// About how much memory it needs.

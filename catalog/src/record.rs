@@ -29,6 +29,8 @@ pub struct ServerRecord {
     pub offer: Option<Arc<Offer>>,
     /// Names of tools that it had when somebody last heard of it: listed as long as no offer has ever been seen.
     pub known_tools: Vec<String>,
+    /// How many it had beside those.
+    pub known_tools_left_out: usize,
 }
 
 /// What a server's owner says of it: `spec.catalog` of the manifest.

@@ -56,7 +56,8 @@ impl View {
         let offer = record.offer.take().or_else(|| before.and_then(Entry::heard));
         // Names alone are better than nothing, and the newest of them, until the server has been heard.
         let offer = offer.or_else(|| {
-            (!record.known_tools.is_empty()).then(|| Arc::new(Offer::of_names(&record.known_tools)))
+            let (names, others) = (&record.known_tools, record.known_tools_left_out);
+            (!names.is_empty() || others > 0).then(|| Arc::new(Offer::of_names(names, others)))
         });
         record.offer = offer;
         match self.servers.get_mut(&record.key) {

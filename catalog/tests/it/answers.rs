@@ -96,6 +96,7 @@ async fn names_stand_in_until_a_server_is_heard() {
     let list = |known: &[&str]| {
         let mut record = record("a", "demo", About::default());
         record.known_tools = known.iter().map(|&name| name.to_owned()).collect();
+        record.known_tools_left_out = 70;
         stand.catalog.upsert(record);
     };
     let listed = || stand.catalog.list_tools(&longshore_catalog::Page { limit: 9, ..Default::default() });
@@ -105,6 +106,9 @@ async fn names_stand_in_until_a_server_is_heard() {
     list(&["echo", "bad\u{202e}name", "add"]);
     crate::harness::eventually("the names are listed", || listed().total == 2).await;
     assert_eq!(names(&stand.json("/v1/tools?q=ech").await), ["echo"]);
+    assert_eq!(stand.json("/v1/servers/a/demo").await["toolsLeftOut"], 71);
+    let omitted = json!({"field": "inputSchema", "bytes": 0, "reason": "the server has not been heard yet"});
+    assert_eq!(stand.json("/v1/tools/a/demo/echo").await["omitted"], json!([omitted]));
     stand.serve("a", "demo", About::default(), &[tool("other", "x")]).await;
     assert_eq!(names(&stand.json("/v1/tools").await), ["other"]);
     list(&["echo"]);

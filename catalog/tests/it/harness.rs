@@ -168,6 +168,7 @@ pub(crate) fn record(namespace: &str, name: &str, about: About) -> ServerRecord 
         },
         offer: None,
         known_tools: vec![],
+        known_tools_left_out: 0,
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) struct Published {
     /// Where there is more to read of how it is.
     more: String,
     known_tools: Vec<String>,
+    known_tools_left_out: usize,
     /// Which tools exist.
     tools: ToolFilter,
 }
@@ -43,6 +44,7 @@ impl Published {
             return None;
         }
         let status = server.status.as_ref();
+        let known_tools = status.and_then(|status| status.tools.clone()).unwrap_or_default();
         Some(Self {
             uid: server.uid().unwrap_or_default(),
             about: about(catalog),
@@ -57,10 +59,8 @@ impl Published {
                 server.namespace().unwrap_or_default(),
                 server.name_any()
             ),
-            known_tools: status
-                .and_then(|status| status.tools.as_ref())
-                .map(|tools| tools.names.clone())
-                .unwrap_or_default(),
+            known_tools_left_out: (known_tools.count as usize).saturating_sub(known_tools.names.len()),
+            known_tools: known_tools.names,
             tools: tool_filter(&server.spec.tools, &mut Vec::new()),
         })
     }
@@ -87,6 +87,7 @@ impl Published {
             health,
             offer,
             known_tools: self.known_tools.clone(),
+            known_tools_left_out: self.known_tools_left_out,
         };
         self.hide(&mut record);
         record
@@ -224,7 +225,7 @@ mod tests {
     }
 
     fn ready(status: &str, reason: &str) -> Value {
-        json!({"url": "http://demo", "tools": {"count": 1, "digest": "d", "names": ["echo"]}, "conditions": [{
+        json!({"url": "http://demo", "tools": {"count": 3, "digest": "d", "names": ["echo"]}, "conditions": [{
             "type": "Ready", "status": status, "reason": reason, "message": STDERR,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]})
@@ -252,7 +253,7 @@ mod tests {
             (record.endpoint.url.as_deref(), &*record.endpoint.auth),
             (Some("http://demo"), &["apiKeys".to_owned()][..])
         );
-        assert_eq!(record.known_tools, ["echo"]);
+        assert_eq!((record.known_tools, record.known_tools_left_out), (vec!["echo".to_owned()], 2));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::cut::{First, Text, cut};
 
 /// How many tool names a status holds.
 const NAMES: usize = 64;
-/// Longer names, versions and capabilities are cut: they are a stranger's words on their way into etcd.
+/// Longer names, versions and capabilities are cut, and of tools left out: they are a stranger's words on their way into etcd.
 const LONGEST_TEXT: usize = 128;
 /// A digest is shorter.
 const LONGEST_DIGEST: usize = 80;
@@ -124,25 +124,30 @@ pub struct ServerInfo {
 pub struct ToolsSummary {
     /// How many.
     pub count: u32,
-    /// The names of the first 64.
+    /// The names of the first 64, but for those that are too long: no tool has a name that was cut.
     pub names: Vec<String>,
 }
 
 #[derive(Deserialize)]
 struct Tool {
-    #[serde(default, deserialize_with = "short")]
-    name: String,
+    #[serde(default, deserialize_with = "whole")]
+    name: Option<String>,
 }
 
 impl<'de> Deserialize<'de> for ToolsSummary {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let tools = First::<Tool, NAMES>::deserialize(deserializer)?;
-        Ok(Self { count: tools.count, names: tools.kept.into_iter().map(|tool| tool.name).collect() })
+        Ok(Self { count: tools.count, names: tools.kept.into_iter().filter_map(|tool| tool.name).collect() })
     }
 }
 
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Text::<LONGEST_TEXT>::deserialize(deserializer)?.0)
+}
+
+/// What is not worth cutting.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(Some(String::deserialize(deserializer)?).filter(|text| text.len() <= LONGEST_TEXT))
 }
 
 fn maybe_short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
@@ -268,6 +273,7 @@ mod tests {
         let read: Summary = serde_json::from_slice(&serde_json::to_vec(&value).unwrap()).unwrap();
         let server = read.server.unwrap();
         assert_eq!((server.protocol_versions.len(), read.exposed.len()), (REVISIONS, SOCKETS));
+        assert_eq!(read.tools, ToolsSummary { count: 1, names: vec![] });
         for (what, text, longest) in [
             ("digest", &read.config.digest, LONGEST_DIGEST),
             ("error", &read.config.error.unwrap(), LONGEST_MESSAGE),
@@ -279,7 +285,6 @@ mod tests {
             ("revision", &server.protocol_version, LONGEST_TEXT),
             ("revisions", &server.protocol_versions[0], LONGEST_TEXT),
             ("capability", &server.capabilities[0], LONGEST_TEXT),
-            ("tool", &read.tools.names[0], LONGEST_TEXT),
         ] {
             assert_eq!(text.len(), longest - 1, "{what}");
             assert!(text.capacity() <= 2 * longest, "{what} holds {} bytes", text.capacity());

@@ -61,6 +61,7 @@ impl Local {
             health: health(plan, inventory.map(|it| &it.connection)),
             offer: offer.filter(|offer| offer.reported.is_some()).map(Arc::new),
             known_tools: Vec::new(),
+            known_tools_left_out: 0,
         });
         Ok(())
     }
