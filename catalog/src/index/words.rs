@@ -8,7 +8,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation as _;
 
-/// Longer words are nobody's.
+/// How many letters a word has at most, as it is folded: longer ones are nobody's.
 const LONGEST: usize = 40;
 
 static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
@@ -20,9 +20,8 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
             word.split(|character: char| !character.is_alphanumeric() && !is_combining_mark(character))
         })
         .flat_map(humps)
-        .filter(|word| !word.is_empty() && word.len() <= LONGEST)
         .map(fold)
-        .filter(|word| !word.is_empty())
+        .filter(|word| !word.is_empty() && word.chars().count() <= LONGEST)
 }
 
 /// A word without its ending, if it is of a language whose endings are known here.
@@ -54,12 +53,26 @@ fn humps(word: &str) -> Vec<&str> {
     parts
 }
 
-/// One spelling for all: lower case, no accents, one width.
+/// One spelling for all: lower case, one width, and none of the signs that people leave out when they type.
 fn fold(word: &str) -> String {
     if word.is_ascii() {
         return word.to_ascii_lowercase();
     }
-    word.nfkd().filter(|&character| !is_combining_mark(character)).flat_map(char::to_lowercase).collect()
+    word.nfkd()
+        .filter(|&character| !is_optional(character))
+        .flat_map(char::to_lowercase)
+        .map(|character| if character == 'ς' { 'σ' } else { character })
+        .collect()
+}
+
+/// Accents, and the points of Hebrew and Arabic. Marks of other scripts are letters: without the vowels of Hindi, or the
+/// voicing of Japanese, words fall together that are not the same.
+fn is_optional(mark: char) -> bool {
+    matches!(mark,
+        '\u{300}'..='\u{36f}'
+        | '\u{591}'..='\u{5bd}' | '\u{5bf}' | '\u{5c1}'..='\u{5c2}' | '\u{5c4}'..='\u{5c5}' | '\u{5c7}'
+        | '\u{610}'..='\u{61a}' | '\u{64b}'..='\u{65f}' | '\u{670}' | '\u{6d6}'..='\u{6dc}'
+        | '\u{6df}'..='\u{6e4}' | '\u{6e7}'..='\u{6e8}' | '\u{6ea}'..='\u{6ed}')
 }
 
 #[cfg(test)]
@@ -75,12 +88,26 @@ mod tests {
             ("IDs and URLs", vec!["ids", "and", "urls"]),
             ("Straße ÉTÉ Ｆｕｌｌ", vec!["straße", "ete", "full"]),
             ("日本語", vec!["日", "本", "語"]),
+            ("ΟΔΟΣ οδός", vec!["οδοσ", "οδοσ"]),
+            ("Ёлка Ça", vec!["елка", "ca"]),
+            ("שָׁלוֹם كَتَبَ", vec!["שלום", "كتب"]),
+            ("प्रौद्योगिकीविश्वविद्यालय", vec!["प्रौद्योगिकीविश्वविद्यालय"]),
+            ("достопримечательностями", vec!["достопримечательностями"]),
             ("don't <b>shout</b>!", vec!["don", "t", "b", "shout", "b"]),
             ("... --- ...", vec![]),
         ] {
             assert_eq!(words(text).collect::<Vec<_>>(), expected, "{text}");
         }
-        assert_eq!(words(&"y".repeat(LONGEST + 1)).count(), 0);
+        for letter in ["y", "я", "\u{fdfa}"] {
+            assert_eq!(words(&letter.repeat(LONGEST + 1)).count(), 0, "{letter}");
+        }
+        for (one, other) in [("कल", "कुल"), ("ハハ", "パパ"), ("한국", "하구"), ("ก็", "กี")]
+        {
+            assert_ne!(words(one).collect::<Vec<_>>(), words(other).collect::<Vec<_>>(), "{one}");
+        }
+        for (one, other) in [("ﾊﾟﾊﾟ", "パパ"), ("फ\u{93c}", "\u{95e}"), ("é", "e\u{301}")] {
+            assert_eq!(words(one).collect::<Vec<_>>(), words(other).collect::<Vec<_>>(), "{one}");
+        }
         for (word, expected) in
             [("issues", "issu"), ("creating", "creat"), ("straße", "straße"), ("v2", "v2")]
         {

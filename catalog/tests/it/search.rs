@@ -5,6 +5,34 @@ use serde_json::json;
 
 use crate::harness::{Stand, names, tool};
 
+/// Words of languages whose letters have marks, or take three bytes each.
+#[tokio::test]
+async fn words_of_any_script_are_found_and_told_apart() {
+    let stand = Stand::open().await;
+    let tools = [
+        ("yesterday", "कल का मौसम"),
+        ("total", "कुल योग"),
+        ("sights", "список достопримечательностей"),
+        ("street", "ο κεντρικός δρόμος"),
+        ("papa", "パパに電話"),
+    ];
+    let tools = tools.map(|(name, description)| tool(name, description));
+    stand.serve("a", "demo", About::default(), &tools).await;
+    for (query, found) in [
+        ("कल", &["yesterday"][..]),
+        ("कुल", &["total"]),
+        ("ДОСТОПРИМЕЧАТЕЛЬНОСТЕЙ", &["sights"]),
+        ("достоприм", &["sights"]),
+        ("ΔΡΌΜΟΣ", &["street"]),
+        ("δρομοσ", &["street"]),
+        ("ﾊﾟﾊﾟ", &["papa"]),
+        ("ハハ", &[]),
+    ] {
+        let query: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        assert_eq!(names(&stand.json(&format!("/v1/tools?q={query}")).await), found, "{query}");
+    }
+}
+
 #[tokio::test]
 async fn the_best_come_first_and_hostile_queries_cost_nothing() {
     let stand = Stand::open().await;
