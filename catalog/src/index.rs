@@ -139,6 +139,7 @@ impl Index {
         let Some(place) = self.slots.get(slot as usize) else { return 0 };
         let namespace = place.namespace.clone();
         let (all_words, all_stems) = (segment.words.len(), segment.stems.len());
+        let beyond = segment.left_out();
         let taken = self.taken.entry(namespace.clone()).or_default();
         let mut words = Vec::with_capacity(all_words);
         for word in segment.words {
@@ -173,7 +174,7 @@ impl Index {
             stems.push(stem);
         }
         // Of a word whose stem found no room the beginning may have.
-        let left_out = (all_words - words.len()).max(all_stems - stems.len());
+        let left_out = beyond + (all_words - words.len()).max(all_stems - stems.len());
         self.tidy(&namespace);
         if let Some(place) = self.slots.get_mut(slot as usize) {
             *place = Slot { namespace, documents: segment.documents, stems, words };

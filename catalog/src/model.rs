@@ -91,7 +91,7 @@ pub struct Server {
     pub tools: usize,
     /// How many it has that are not listed: too many, too long, or with names that cannot be shown.
     pub tools_left_out: usize,
-    /// How many of its words it is not found by: its namespace has too many, or all servers together.
+    /// How many of its words it is not found by: it has too many itself, its namespace has, or all servers together.
     pub words_left_out: usize,
     /// How many prompts it has.
     pub prompts: usize,

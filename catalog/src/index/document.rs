@@ -1,7 +1,8 @@
 //! What one server is found by: its words and their weights. Made beside the index, so that searching never waits for
 //! it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasher as _;
 
 use super::words::{stem, words};
 
@@ -48,12 +49,15 @@ pub struct Segment {
     pub(super) stems: HashMap<String, Vec<(u32, f32)>>,
     /// Every word as it is written.
     pub(super) words: BTreeSet<String>,
+    /// The words beyond [`WORDS`], by their hashes.
+    beyond: HashSet<u64>,
 }
 
 impl Segment {
     /// Reads the documents of a server: itself, and then its tools.
     pub fn of(documents: &[Document<'_>]) -> Self {
-        let mut segment = Self { documents: 0, stems: HashMap::new(), words: BTreeSet::new() };
+        let mut segment =
+            Self { documents: 0, stems: HashMap::new(), words: BTreeSet::new(), beyond: HashSet::new() };
         // Weights of the fields add up before they saturate: a word in the name and in the text is one word.
         for pass in [Self::short_fields, Self::long_fields] {
             for (number, document) in (0_u32..).zip(documents) {
@@ -76,6 +80,11 @@ impl Segment {
         }
         segment.documents = u32::try_from(documents.len()).unwrap_or(u32::MAX);
         segment
+    }
+
+    /// How many words of the server it is not found by, since it has too many.
+    pub(super) fn left_out(&self) -> usize {
+        self.beyond.len()
     }
 
     fn short_fields(&mut self, number: u32, document: &Document<'_>) {
@@ -106,14 +115,25 @@ impl Segment {
                     Some((last, sum)) if *last == number => *sum += weight,
                     _ => found.push((number, weight)),
                 },
-                None if is_full => continue,
+                None if is_full => {
+                    self.leave_out(&word);
+                    continue;
+                }
                 None => {
                     self.stems.insert(stem.into_owned(), vec![(number, weight)]);
                 }
             }
             if self.words.len() < WORDS {
                 self.words.insert(word);
+            } else if !self.words.contains(&word) {
+                self.leave_out(&word);
             }
         }
+    }
+
+    /// A word that is left out may come again.
+    fn leave_out(&mut self, word: &str) {
+        let hash = self.beyond.hasher().hash_one(word);
+        self.beyond.insert(hash);
     }
 }

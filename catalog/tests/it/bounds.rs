@@ -121,6 +121,20 @@ async fn a_tenant_that_is_found_by_every_word_keeps_nobody_else_from_being_found
     assert!(left_out("hostile/server-13").await.as_u64().unwrap() > 10_000);
 }
 
+/// What a server is not found by is counted, also where nobody but itself has taken the room.
+#[tokio::test]
+async fn a_server_with_too_many_words_says_how_many_it_is_not_found_by() {
+    const EACH: u32 = 150;
+    let stand = Stand::open().await;
+    let text = |tool: u32| (0..EACH).map(|word| format!("w{:05x} ", tool * EACH + word)).collect::<String>();
+    // The last says what the first says.
+    let tools: Vec<_> = (0..=201).map(|number| tool(&format!("n{number}"), &text(number % 201))).collect();
+    stand.serve("a", "wordy", About::default(), &tools).await;
+    // 201 descriptions with words of their own, one of them twice; the names, and the server's; and room for 30,000.
+    let server = stand.json("/v1/servers/a/wordy").await;
+    assert_eq!((&server["tools"], &server["wordsLeftOut"]), (&json!(202), &json!(150 + 202 + 2)));
+}
+
 /// What a server says in between is never listed, what it says at last is; and the others do not wait for it.
 #[tokio::test]
 async fn a_server_that_never_settles_costs_the_others_nothing() {
