@@ -171,43 +171,44 @@ fn tool(entry: &RawValue, room: &mut usize) -> Option<ToolEntry> {
         .filter(|description| !description.is_empty())
         .map(Into::into);
     tool.annotations = hints(&annotations);
-    if let Some((schema, parameters)) = kept("inputSchema", given.input_schema, &mut tool, room) {
-        tool.input_schema = Some(schema);
-        tool.parameters = parameters;
-    }
-    tool.output_schema = kept("outputSchema", given.output_schema, &mut tool, room).map(|(schema, _)| schema);
+    // It is found by its parameters even where the schema is not kept.
+    (tool.input_schema, tool.parameters) = kept("inputSchema", given.input_schema, &mut tool.omitted, room);
+    (tool.output_schema, _) = kept("outputSchema", given.output_schema, &mut tool.omitted, room);
     Some(tool)
 }
 
-/// A schema as it is kept, or a word in the tool on why it is not.
+/// A schema as it is kept, or a word on why it is not; and the names of its parameters as far as they are known.
 fn kept(
     field: &str,
     given: Option<&RawValue>,
-    tool: &mut ToolEntry,
+    omitted: &mut Vec<Omitted>,
     room: &mut usize,
-) -> Option<(Schema, Vec<Box<str>>)> {
-    let given = given?;
+) -> (Option<Schema>, Vec<Box<str>>) {
+    let Some(given) = given else { return (None, Vec::new()) };
     let bytes = given.get().len();
-    let reason = if bytes > limits::SCHEMA {
-        format!("it is longer than {} bytes", limits::SCHEMA)
+    let (parameters, reason) = if bytes > limits::SCHEMA {
+        (Vec::new(), format!("it is longer than {} bytes", limits::SCHEMA))
     } else {
         match schema::read(given.get()) {
             Read::Schema(schema, parameters) => {
                 let length = schema.0.get().len();
                 if length <= *room {
                     *room -= length;
-                    return Some((schema, parameters));
+                    return (Some(schema), parameters);
                 }
-                // The tool is found by its parameters all the same.
-                tool.parameters = parameters;
-                "the schemas of this server take more room than there is".to_owned()
+                (parameters, "the schemas of this server take more room than there is".to_owned())
             }
-            Read::Unreadable => "it is nested too deeply, or holds numbers that are out of range".to_owned(),
-            Read::NoObject => "it is not an object".to_owned(),
+            Read::Unnamable(parameters) => {
+                (parameters, "it has a name with characters that are not shown".to_owned())
+            }
+            Read::Unreadable => {
+                (Vec::new(), "it is nested too deeply, or holds numbers that are out of range".to_owned())
+            }
+            Read::NoObject => (Vec::new(), "it is not an object".to_owned()),
         }
     };
-    tool.omitted.push(Omitted { field: field.to_owned(), bytes, reason });
-    None
+    omitted.push(Omitted { field: field.to_owned(), bytes, reason });
+    (None, parameters)
 }
 
 fn hints(annotations: &BTreeMap<String, &RawValue>) -> Annotations {

@@ -19,6 +19,9 @@ pub(super) enum Read {
     Unreadable,
     /// A schema of arguments is an object.
     NoObject,
+    /// With a name that cannot be shown as it is, and another would be another parameter's. Those of the parameters that
+    /// can be.
+    Unnamable(Vec<Box<str>>),
 }
 
 /// Reads a schema of bounded length.
@@ -29,7 +32,8 @@ pub(super) fn read(json: &str) -> Read {
     let Ok(Value::Object(schema)) = serde_json::from_str(json) else { return Read::Unreadable };
     let mut names = BTreeSet::new();
     collect(&schema, DEPTH, &mut names);
-    let Ok(raw) = serde_json::value::to_raw_value(&Value::Object(cleaned(schema))) else {
+    let Some(cleaned) = cleaned(schema) else { return Read::Unnamable(names.into_iter().collect()) };
+    let Ok(raw) = serde_json::value::to_raw_value(&Value::Object(cleaned)) else {
         return Read::NoObject;
     };
     Read::Schema(Schema(raw), names.into_iter().collect())
@@ -54,21 +58,18 @@ fn collect(schema: &Map<String, Value>, depth: usize, names: &mut BTreeSet<Box<s
     }
 }
 
-/// As deep as the parser lets a value be.
-fn cleaned(object: Map<String, Value>) -> Map<String, Value> {
-    object.into_iter().map(|(name, value)| (clean_text(&name), clean(value))).collect()
-}
-
-fn clean(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(clean_text(&text)),
-        Value::Array(values) => Value::Array(values.into_iter().map(clean).collect()),
-        Value::Object(object) => Value::Object(cleaned(object)),
-        other => other,
-    }
+/// As deep as the parser lets a value be. `None`: a name would be another one.
+fn cleaned(object: Map<String, Value>) -> Option<Map<String, Value>> {
+    let clean = |(name, value): (String, Value)| (text::seen(&name) == name).then_some((name, clean(value)?));
+    object.into_iter().map(clean).collect()
 }
 
 /// Spaces may mean something in here.
-fn clean_text(text: &str) -> String {
-    text::seen(text)
+fn clean(value: Value) -> Option<Value> {
+    Some(match value {
+        Value::String(text) => Value::String(text::seen(&text)),
+        Value::Array(values) => Value::Array(values.into_iter().map(clean).collect::<Option<_>>()?),
+        Value::Object(object) => Value::Object(cleaned(object)?),
+        other => other,
+    })
 }
