@@ -45,6 +45,7 @@ pub struct Port {
 
 /// The REST API as a router, for whoever serves it beside something else.
 pub fn api(catalog: Catalog, login: Login) -> Router {
+    let document = openapi::document(&login);
     let guarded = Router::new()
         .route("/v1/servers", get(answers::servers))
         .route("/v1/servers/{namespace}/{name}", get(answers::server))
@@ -55,7 +56,7 @@ pub fn api(catalog: Catalog, login: Login) -> Router {
         .route_layer(middleware::from_fn_with_state(login, login::required))
         .with_state(catalog.clone());
     Router::new()
-        .route("/openapi.json", get(openapi::document))
+        .route("/openapi.json", document)
         .method_not_allowed_fallback(problem::method_not_allowed)
         .merge(guarded)
         .fallback(problem::not_found)

@@ -80,7 +80,8 @@ pub struct Server {
     /// Where MCP clients outside of the cluster connect to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
-    /// What callers prove who they are with, such as `apiKeys`. Empty: everybody may call.
+    /// What callers prove who they are with, such as `apiKeys`. Empty: nobody has to. What they may call is
+    /// for the access rules of the server to say.
     pub auth: Vec<String>,
     /// How it is.
     pub health: Health,
@@ -141,7 +142,8 @@ pub struct ServerReference {
     /// Where MCP clients outside of the cluster connect to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
-    /// What callers prove who they are with. Empty: everybody may call.
+    /// What callers prove who they are with. Empty: nobody has to. What they may call is
+    /// for the access rules of the server to say.
     pub auth: Vec<String>,
     /// How it is. A tool of a server that is down is listed as it was last seen.
     pub health: Health,

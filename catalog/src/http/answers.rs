@@ -146,7 +146,7 @@ fn unreadable() -> Response {
     Problem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8 text in percent-encoding").into_response()
 }
 
-/// The answer with its tag, or the word that the asker has it already.
+/// The answer as JSON.
 fn answer<T: Serialize>(asked: &HeaderMap, freshness: &Freshness, value: &T) -> Response {
     let Ok(mut body) = serde_json::to_vec(value) else {
         return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written")
@@ -154,6 +154,11 @@ fn answer<T: Serialize>(asked: &HeaderMap, freshness: &Freshness, value: &T) -> 
     };
     // It stays as long as its reader takes.
     body.shrink_to_fit();
+    tagged(asked, freshness, body)
+}
+
+/// JSON with its tag, or the word that the asker has it already.
+pub(super) fn tagged(asked: &HeaderMap, freshness: &Freshness, body: Vec<u8>) -> Response {
     let tag: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{tag}\"");
     let mut headers = HeaderMap::new();

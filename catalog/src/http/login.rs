@@ -10,7 +10,7 @@ use crate::Login;
 use crate::model::Problem;
 
 /// The other header that a key may come in.
-const API_KEY: &str = "x-api-key";
+pub(super) const API_KEY: &str = "x-api-key";
 
 pub(super) async fn required(State(login): State<Login>, request: Request, next: Next) -> Response {
     let refusal = match &login {

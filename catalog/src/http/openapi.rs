@@ -1,44 +1,88 @@
 //! `/openapi.json`: made from the types that are answered.
 
-use std::sync::LazyLock;
-
-use axum::response::{IntoResponse, Response};
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use axum::response::IntoResponse as _;
+use axum::routing::{MethodRouter, get};
+use http::{HeaderMap, StatusCode};
+use utoipa::openapi::header::Header;
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::security::{
+    ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme,
+};
+use utoipa::openapi::{RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
-use super::answers;
-use crate::model::Problem;
+use super::{answers, login};
+use crate::Login;
+use crate::model::{Freshness, Problem};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Longshore catalog", description = "What the MCP servers of a cluster offer."),
     paths(answers::servers, answers::server, answers::tools, answers::tool),
     components(schemas(Problem)),
-    modifiers(&ApiKeys),
-    security(("apiKey" = []))
+    modifiers(&Headers)
 )]
 struct Description;
 
-/// How callers log in, where they have to.
-struct ApiKeys;
+/// What every answer has.
+struct Headers;
 
-impl Modify for ApiKeys {
+impl Modify for Headers {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
-        if let Some(components) = &mut openapi.components {
-            components.add_security_scheme("apiKey", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+        for path in openapi.paths.paths.values_mut() {
+            let known = ParameterBuilder::new()
+                .name("If-None-Match")
+                .parameter_in(ParameterIn::Header)
+                .required(Required::False)
+                .description(Some("The ETag of an answer: while it would be the same there is none, but 304"))
+                .schema(Some(Object::with_type(Type::String)));
+            path.parameters = Some(vec![RefOr::T(known.build())]);
+            for (status, name, description) in [
+                ("200", "ETag", "Changes with the answer"),
+                (
+                    "200",
+                    "Longshore-Stale-Since",
+                    "Only of an answer that may be out of date: since when, RFC 3339",
+                ),
+                ("304", "ETag", "That of the answer that there would be"),
+                ("503", "Retry-After", "In so many seconds"),
+            ] {
+                describe(path, status, name, description);
+            }
         }
     }
 }
 
-static DOCUMENT: LazyLock<Result<String, String>> =
-    LazyLock::new(|| Description::openapi().to_json().map_err(|error| error.to_string()));
-
-/// The document. It says nothing of any server, so nobody has to log in.
-pub(super) async fn document() -> Response {
-    match &*DOCUMENT {
-        Ok(document) => ([(CONTENT_TYPE, "application/json")], document.as_str()).into_response(),
-        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.as_str()).into_response(),
+fn describe(path: &mut PathItem, status: &str, name: &str, description: &str) {
+    let responses = path.get.as_mut().map(|operation| &mut operation.responses.responses);
+    if let Some(RefOr::T(response)) = responses.and_then(|responses| responses.get_mut(status)) {
+        let mut header = Header::new(Object::with_type(Type::String));
+        header.description = Some(description.to_owned());
+        response.headers.insert(name.to_owned(), RefOr::T(header));
     }
+}
+
+/// Whoever has to log in does so in one of two ways.
+fn with_keys(openapi: &mut utoipa::openapi::OpenApi) {
+    let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    let plain = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new(login::API_KEY)));
+    for (name, scheme) in [("bearer", bearer), ("apiKey", plain)] {
+        openapi.components.get_or_insert_default().add_security_scheme(name, scheme);
+        let requirement = SecurityRequirement::new(name, [] as [&str; 0]);
+        openapi.security.get_or_insert_default().push(requirement);
+    }
+}
+
+/// The document of a catalog with this login. It says nothing of any server, so nobody has to.
+pub(super) fn document(login: &Login) -> MethodRouter {
+    let mut openapi = Description::openapi();
+    if matches!(login, Login::Keys(_)) {
+        with_keys(&mut openapi);
+    }
+    let document = openapi.to_json().map_err(|error| error.to_string());
+    get(async move |headers: HeaderMap| match document {
+        Ok(document) => answers::tagged(&headers, &Freshness::default(), document.into_bytes()),
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
+    })
 }

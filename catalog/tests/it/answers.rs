@@ -119,7 +119,9 @@ async fn names_stand_in_until_a_server_is_heard() {
 async fn an_answer_has_a_tag_that_holds_until_it_changes() {
     let stand = Stand::open().await;
     stand.serve("a", "demo", About::default(), &[tool("echo", "x")]).await;
-    for path in ["/v1/servers", "/v1/servers/a/demo", "/v1/tools?q=echo", "/v1/tools/a/demo/echo"] {
+    for path in
+        ["/v1/servers", "/v1/servers/a/demo", "/v1/tools?q=echo", "/v1/tools/a/demo/echo", "/openapi.json"]
+    {
         let first = stand.get(path).await;
         let tag = first.header("etag").unwrap().to_owned();
         assert!(tag.starts_with('"') && tag.ends_with('"'), "{tag} is not strong");
@@ -244,6 +246,17 @@ async fn the_description_names_every_path_and_parameter() {
     let named: Vec<_> = parameters.iter().map(|parameter| parameter["name"].as_str().unwrap()).collect();
     assert_eq!(named, ["q", "namespace", "owner", "tag", "health", "limit", "cursor"]);
     assert!(parameters.iter().all(|parameter| parameter["in"] == "query" && parameter["required"] == false));
+    for (path, described) in document["paths"].as_object().unwrap() {
+        let header = &described["parameters"][0];
+        assert_eq!((&header["name"], &header["in"]), (&json!("If-None-Match"), &json!("header")), "{path}");
+        let responses = &described["get"]["responses"];
+        for (status, headers) in
+            [("200", &["ETag", "Longshore-Stale-Since"][..]), ("304", &["ETag"]), ("503", &["Retry-After"])]
+        {
+            let described: Vec<_> = responses[status]["headers"].as_object().unwrap().keys().collect();
+            assert_eq!(described, headers, "{path} {status}");
+        }
+    }
     for schema in ["ServerList", "ToolList", "Tool", "ServerDetails", "Problem", "Health"] {
         assert!(document["components"]["schemas"][schema].is_object(), "{schema}");
     }

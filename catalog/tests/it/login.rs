@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use longshore_catalog::{About, Hosts, KeyRing, Login};
 use longshore_sidecar_config::ApiKey;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{Stand, tool};
@@ -37,7 +38,11 @@ async fn a_key_is_needed_as_long_as_it_is_one() {
         assert_eq!(stand.ask(Method::GET, "/v1/tools", &headers).await.status, StatusCode::OK);
     }
     // What says nothing of any server needs none.
-    assert_eq!(stand.get("/openapi.json").await.status, StatusCode::OK);
+    let document = stand.json("/openapi.json").await;
+    assert_eq!(document["security"], json!([{"bearer": []}, {"apiKey": []}]));
+    let schemes = &document["components"]["securitySchemes"];
+    assert_eq!(schemes["bearer"], json!({"type": "http", "scheme": "bearer"}));
+    assert_eq!(schemes["apiKey"], json!({"type": "apiKey", "in": "header", "name": "x-api-key"}));
     stand.get("/nowhere").await.problem(404);
 
     keys.store(Arc::new(ring(&["another-key"])));
@@ -60,6 +65,8 @@ async fn without_keys_nobody_may() {
 async fn who_needs_no_key_asks_by_a_known_name() {
     let stand = Stand::with(Login::OpenBy(Hosts::new(["longshore-catalog".to_owned()]))).await;
     stand.serve("a", "demo", About::default(), &[tool("echo", "x")]).await;
+    let document = stand.json("/openapi.json").await;
+    assert!(document["security"].is_null() && document["components"]["securitySchemes"].is_null());
     for path in ["/v1/tools", "/v1/servers", "/v1/servers/a/demo", "/v1/tools/a/demo/echo"] {
         for host in ["longshore-catalog", "localhost:8080", "10.0.0.1"] {
             assert_eq!(stand.get_of(host, path).await.status, StatusCode::OK, "{host}{path}");
