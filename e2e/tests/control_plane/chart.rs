@@ -33,6 +33,7 @@ fn the_chart() {
     notes_tell_of_targets_that_would_be_down(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     an_open_catalog_knows_its_names(&cluster);
+    whoever_asks_again_asks_the_same_catalog(&cluster);
     renders_what_the_api_server_takes(&cluster);
     names_may_look_like_numbers(&cluster);
     releases_of_one_name_go_together(&cluster);
@@ -245,6 +246,16 @@ fn an_open_catalog_knows_its_names(cluster: &Cluster) {
     );
     let keys = "{catalog: {auth: {none: false, apiKeysSecret: readers}, hosts: [catalog.example]}}";
     assert_eq!(hosts(keys), [""; 0], "a key is needed by any name");
+}
+
+/// Each has tags of its own for what it answers.
+fn whoever_asks_again_asks_the_same_catalog(cluster: &Cluster) {
+    let manifests = template(cluster, "{}").unwrap();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&manifests).unwrap();
+    let is_service =
+        |object: &&Value| object["kind"] == "Service" && object["metadata"]["name"] == "longshore-catalog";
+    let service = objects.iter().find(is_service).unwrap();
+    assert_eq!(service["spec"]["sessionAffinity"], "ClientIP");
 }
 
 /// Two teams of one cluster, each with a Longshore for its own namespace.
