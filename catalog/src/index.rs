@@ -40,15 +40,14 @@ const NAMESPACES: usize = 2;
 #[derive(Debug)]
 pub struct Index {
     stems: HashMap<Arc<str>, Stem>,
-    /// Every word as it is written: for prefixes.
-    words: BTreeMap<Arc<str>, Word>,
+    /// Every word as it is written.
+    words: HashMap<Arc<str>, Word>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     documents: usize,
     /// How many different words there may be.
     room: usize,
-    /// How many of them each namespace has.
-    taken: HashMap<Arc<str>, Taken>,
+    namespaces: HashMap<Arc<str>, Namespace>,
 }
 
 /// A word without its ending.
@@ -69,11 +68,16 @@ struct Word {
     servers: u32,
 }
 
-/// How many words are a namespace's.
+/// What a namespace has of the index.
 #[derive(Debug, Default)]
-struct Taken {
+struct Namespace {
+    /// How many stems are its own.
     stems: usize,
+    /// How many words are.
     words: usize,
+    /// All words of its servers as they are written, whoever had them first, and how many of its servers have each: for
+    /// prefixes.
+    written: BTreeMap<Arc<str>, u32>,
 }
 
 /// That a document has a word, and how much the word says about it.
@@ -99,12 +103,12 @@ impl Default for Index {
     fn default() -> Self {
         Self {
             stems: HashMap::new(),
-            words: BTreeMap::new(),
+            words: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             documents: 0,
             room: WORDS,
-            taken: HashMap::new(),
+            namespaces: HashMap::new(),
         }
     }
 }
@@ -112,7 +116,7 @@ impl Default for Index {
 impl Index {
     /// A place for a server of a namespace, empty.
     pub fn reserve(&mut self, namespace: &str) -> u32 {
-        let namespace = match self.taken.get_key_value(namespace) {
+        let namespace = match self.namespaces.get_key_value(namespace) {
             Some((known, _)) => known.clone(),
             None => namespace.into(),
         };
@@ -140,7 +144,7 @@ impl Index {
         let namespace = place.namespace.clone();
         let (all_words, all_stems) = (segment.words.len(), segment.stems.len());
         let beyond = segment.left_out();
-        let taken = self.taken.entry(namespace.clone()).or_default();
+        let taken = self.namespaces.entry(namespace.clone()).or_default();
         let mut words = Vec::with_capacity(all_words);
         for word in segment.words {
             let word: Arc<str> = match self.words.get_key_value(&*word) {
@@ -153,6 +157,7 @@ impl Index {
                 Word { of: namespace.clone(), servers: 0 }
             });
             known.servers += 1;
+            *taken.written.entry(word.clone()).or_default() += 1;
             words.push(word);
         }
         let mut stems = Vec::with_capacity(all_stems);
@@ -185,7 +190,8 @@ impl Index {
 
     fn clear(&mut self, slot: u32) {
         let Some(place) = self.slots.get_mut(slot as usize) else { return };
-        let empty = Slot { namespace: place.namespace.clone(), ..Slot::default() };
+        let namespace = place.namespace.clone();
+        let empty = Slot { namespace: namespace.clone(), ..Slot::default() };
         let Slot { documents, stems, words, .. } = std::mem::replace(place, empty);
         self.documents -= documents as usize;
         for stem in stems {
@@ -202,6 +208,14 @@ impl Index {
             }
         }
         for word in words {
+            if let Some(Namespace { written, .. }) = self.namespaces.get_mut(&namespace)
+                && let Some(servers) = written.get_mut(&word)
+            {
+                *servers -= 1;
+                if *servers == 0 {
+                    written.remove(&word);
+                }
+            }
             if let Some(known) = self.words.get_mut(&*word) {
                 known.servers -= 1;
                 if known.servers == 0 {
@@ -211,10 +225,11 @@ impl Index {
                 }
             }
         }
+        self.tidy(&namespace);
     }
 
-    fn give_back(&mut self, namespace: &Arc<str>, count: fn(&mut Taken) -> &mut usize) {
-        let Some(count) = self.taken.get_mut(namespace).map(count) else { return };
+    fn give_back(&mut self, namespace: &Arc<str>, count: fn(&mut Namespace) -> &mut usize) {
+        let Some(count) = self.namespaces.get_mut(namespace).map(count) else { return };
         *count = count.saturating_sub(1);
         if *count == 0 {
             self.tidy(namespace);
@@ -223,8 +238,9 @@ impl Index {
 
     /// Forgets a namespace that has no words.
     fn tidy(&mut self, namespace: &Arc<str>) {
-        if self.taken.get(namespace).is_some_and(|taken| taken.words == 0 && taken.stems == 0) {
-            self.taken.remove(namespace);
+        let has_nothing = |it: &Namespace| it.words == 0 && it.stems == 0 && it.written.is_empty();
+        if self.namespaces.get(namespace).is_some_and(has_nothing) {
+            self.namespaces.remove(namespace);
         }
     }
 }
@@ -381,7 +397,7 @@ mod tests {
         for slot in 0..6 {
             index.release(slot);
         }
-        assert_eq!((index.words.len(), index.stems.len(), index.taken.len()), (0, 0, 0));
+        assert_eq!((index.words.len(), index.stems.len(), index.namespaces.len()), (0, 0, 0));
     }
 
     /// One of them has many words that nobody else has, and the alphabet on its side.
@@ -402,6 +418,31 @@ mod tests {
         }
         let found = tools(&index, "cr");
         assert!(found.contains(&(1, 1)) && found.contains(&(2, 1)), "{found:?}");
+    }
+
+    /// A namespace with a beginning full of its words hides none of the others', whether they share them or not, and
+    /// whoever had them first.
+    #[test]
+    fn a_beginning_finds_words_of_every_namespace() {
+        let mut index = Index::default();
+        for part in 0..3 {
+            for _server in 0..2 {
+                let words: String = (0..12_000).map(|n| format!("cr{part}{n:05} ")).collect();
+                let hostile: Vec<_> = words.split_inclusive(' ').collect();
+                let hostile: Vec<_> = hostile.chunks(160).map(|words| ("create", words.concat())).collect();
+                let hostile: Vec<_> = hostile.iter().map(|(name, text)| (*name, &**text, &[][..])).collect();
+                let slot = index.reserve("hostile");
+                assert_eq!(index.put(slot, segment("hostile", &hostile)), 0);
+            }
+        }
+        for (namespace, tool) in [("a", "create"), ("b", "create"), ("c", "croak")] {
+            let slot = index.reserve(namespace);
+            index.put(slot, segment("honest", &[(tool, "x", &[])]));
+        }
+        let found = tools(&index, "cr");
+        for slot in 6..9 {
+            assert!(found.contains(&(slot, 1)), "{slot}");
+        }
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! A query against the index.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound;
 
 use super::words::{stem, words};
-use super::{Index, Posting, Stem};
+use super::{Index, Namespace, Posting, Stem};
 
 /// How many words of a query count.
 const WORDS: usize = 16;
-/// How many words may begin with the last one's letters: those that most servers have.
+/// How many words may begin with the last one's letters: those that most namespaces have, and of each those that most of
+/// its servers have.
 const EXPANSIONS: usize = 64;
-/// How many words that begin so are looked at for them: one namespace may have very many, and the search would take as long.
+/// How many words that begin so are looked at for them, and each namespace's part of that is its own: it may have very many,
+/// and the search would take as long.
 const LOOKED_AT: usize = 20_000;
 /// What a word counts that only begins as the query's does.
 const PREFIX: f32 = 0.6;
@@ -116,6 +118,28 @@ impl Index {
     }
 }
 
+// === impl Namespace ===
+
+impl Namespace {
+    /// The words that begin so and that most of its servers have, of the first so many of the alphabet.
+    fn beginning(&self, prefix: &str, looked_at: usize) -> Vec<&str> {
+        let following = self.written.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let beginning = following.take_while(|(word, _)| word.starts_with(prefix));
+        // The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
+        let mut found = BinaryHeap::new();
+        for (word, &servers) in beginning.take(looked_at) {
+            if found.len() < EXPANSIONS {
+                found.push(Reverse((servers, Reverse(&**word))));
+            } else if let Some(mut least) = found.peek_mut()
+                && least.0.0 < servers
+            {
+                *least = Reverse((servers, Reverse(&**word)));
+            }
+        }
+        found.into_sorted_vec().into_iter().map(|Reverse((_, Reverse(word)))| word).collect()
+    }
+}
+
 /// One search under way.
 struct Scan<'a> {
     index: &'a Index,
@@ -129,25 +153,23 @@ impl Scan<'_> {
     /// Every word that begins so, but for the one that was looked for already.
     fn prefix(&mut self, prefix: &str, known: &str) {
         let index = self.index;
-        let following = index.words.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-        let beginning = following.take_while(|(word, _)| word.starts_with(prefix));
-        // The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
-        let mut found = BinaryHeap::with_capacity(EXPANSIONS);
-        for (word, entry) in beginning.take(LOOKED_AT) {
-            let next = Reverse((entry.servers, Reverse(&**word)));
-            if found.len() < EXPANSIONS {
-                found.push(next);
-            } else if let Some(mut least) = found.peek_mut()
-                && least.0.0 < entry.servers
-            {
-                *least = next;
+        let part = (LOOKED_AT / index.namespaces.len().max(1)).max(EXPANSIONS);
+        // How many namespaces have a word, and its best place in any of them.
+        let mut places: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for namespace in index.namespaces.values() {
+            for (place, word) in namespace.beginning(prefix, part).into_iter().enumerate() {
+                let (namespaces, best) = places.entry(word).or_insert((0, place));
+                *namespaces += 1;
+                *best = place.min(*best);
             }
         }
+        let mut found: Vec<_> = places.into_iter().collect();
+        found.sort_by_key(|(_, (namespaces, place))| (Reverse(*namespaces), *place));
+        found.truncate(EXPANSIONS);
         // Words of one stem stand side by side.
-        let mut found: Vec<&str> = found.into_iter().map(|Reverse((_, Reverse(word)))| word).collect();
         found.sort_unstable();
         let mut last = known.to_owned();
-        for word in found {
+        for (word, _) in found {
             let stem = stem(word);
             if stem != last && stem != known {
                 self.word(&stem, PREFIX);
