@@ -1,9 +1,9 @@
 //! How fast the catalog searches 10,000 tools, and what they cost: `cargo bench -p longshore-catalog --bench search`.
 //!
 //! Two corpora of 1,000 servers with ten tools each: ordinary descriptions, and hostile ones, of 4 KiB of words that
-//! nobody else has and with a schema of 1 MB each. Each query has one to four words of the corpus, of which the last is
-//! cut as somebody types it. Beside the time on the clock stands the time on the processor, which is what counts on a
-//! machine that others use too.
+//! nobody else has and with a schema of 1 MB each. Another has as many tools as there may be, with descriptions as long as
+//! there is room for. Each query has one to four words of the corpus, of which the last is cut as somebody types it.
+//! Beside the time on the clock stands the time on the processor, which is what counts on a machine that others use too.
 
 #![expect(
     clippy::print_stdout,
@@ -90,6 +90,10 @@ fn hostile(random: &mut Random, schema: &str) -> String {
     )
 }
 
+fn wordy(random: &mut Random) -> String {
+    format!("{{\"name\":\"tool_{}\",\"description\":\"{}\"}}", random.next(1 << 40), random.words(130))
+}
+
 fn inventory(tools: &[String]) -> String {
     format!(
         "{{\"phase\":\"Serving\",\"connection\":{{\"state\":\"Connected\",\"since\":\"2026-01-01T00:00:00Z\",\"reason\":null,\
@@ -130,7 +134,7 @@ fn record(key: ServerKey, offer: Arc<Offer>) -> ServerRecord {
     }
 }
 
-async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
+async fn measure(what: &str, tools: usize, mut corpus: impl FnMut(&mut Random) -> String) {
     println!("{what}");
     let before = resident();
     let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
@@ -141,7 +145,7 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
     let began = Instant::now();
     let mut reading = Duration::ZERO;
     for number in 0..SERVERS {
-        let tools: Vec<String> = (0..TOOLS).map(|_| corpus(&mut random)).collect();
+        let tools: Vec<String> = (0..tools).map(|_| corpus(&mut random)).collect();
         let json = inventory(&tools);
         drop(tools);
         let key = ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") };
@@ -154,9 +158,7 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
         tokio::task::yield_now().await;
     }
     let all = Page { limit: 1, ..Page::default() };
-    while catalog.list_tools(&all).total < SERVERS * TOOLS && began.elapsed() < Duration::from_secs(600) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    catalog.caught_up().await;
     println!(
         "  {} tools listed, all of it read and indexed in {:.1} s, of which reading {:.1} s",
         catalog.list_tools(&all).total,
@@ -189,7 +191,7 @@ async fn measure(what: &str, mut corpus: impl FnMut(&mut Random) -> String) {
 
     let mut times = Vec::new();
     for number in 0..200 {
-        let mut tools: Vec<String> = (0..TOOLS).map(|_| corpus(&mut random)).collect();
+        let mut tools: Vec<String> = (0..tools).map(|_| corpus(&mut random)).collect();
         tools.push(format!("{{\"name\":\"new-{number}\"}}"));
         let key = ServerKey { namespace: format!("team-{}", number % 50), name: format!("server-{number}") };
         let offer = Arc::new(reader.read(&key, inventory(&tools).as_bytes()).unwrap());
@@ -238,8 +240,9 @@ async fn over_http(catalog: Catalog, queries: &[String]) {
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        measure("ordinary", ordinary).await;
+        measure("ordinary", TOOLS, ordinary).await;
         let schema = format!("{{\"type\":\"object\",\"title\":\"{}\"}}", "x".repeat(1 << 20));
-        measure("hostile", |random| hostile(random, &schema)).await;
+        measure("hostile", TOOLS, |random| hostile(random, &schema)).await;
+        measure("as many as there may be", 10 * TOOLS, wordy).await;
     });
 }

@@ -21,18 +21,23 @@
 //! lets that work; how rare the word is counts when it is searched for.
 
 mod document;
+mod namespace;
 mod search;
 mod words;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use document::{Document, Segment};
+use namespace::Namespace;
 pub use search::{Hit, Kind, Query};
 
 /// How many different words all servers together are found by. Words beyond are not; names come before descriptions.
 const WORDS: usize = 400_000;
-/// So much of that one namespace may have, as a divisor. A word is of the namespace that had it first, and costs nobody else
+/// How many entries all lists have: that a server has a word, and that it stands in one of its documents. A word beyond is
+/// one that the server is not found by.
+const ENTRIES: usize = 12_000_000;
+/// So much of all that one namespace may have, as a divisor. A word is of the namespace that had it first, and costs nobody else
 /// anything.
 const NAMESPACES: usize = 2;
 
@@ -47,6 +52,10 @@ pub struct Index {
     documents: usize,
     /// How many different words there may be.
     room: usize,
+    /// How many entries there are.
+    entries: usize,
+    /// How many there may be.
+    room_for_entries: usize,
     namespaces: HashMap<Arc<str>, Namespace>,
 }
 
@@ -68,18 +77,6 @@ struct Word {
     servers: u32,
 }
 
-/// What a namespace has of the index.
-#[derive(Debug, Default)]
-struct Namespace {
-    /// How many stems are its own.
-    stems: usize,
-    /// How many words are.
-    words: usize,
-    /// All words of its servers as they are written, whoever had them first, and how many of its servers have each: for
-    /// prefixes.
-    written: BTreeMap<Arc<str>, u32>,
-}
-
 /// That a document has a word, and how much the word says about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Posting {
@@ -93,6 +90,7 @@ struct Posting {
 struct Slot {
     namespace: Arc<str>,
     documents: u32,
+    entries: usize,
     stems: Vec<Arc<str>>,
     words: Vec<Arc<str>>,
 }
@@ -108,6 +106,8 @@ impl Default for Index {
             free: Vec::new(),
             documents: 0,
             room: WORDS,
+            entries: 0,
+            room_for_entries: ENTRIES,
             namespaces: HashMap::new(),
         }
     }
@@ -145,23 +145,17 @@ impl Index {
         let (all_words, all_stems) = (segment.words.len(), segment.stems.len());
         let beyond = segment.left_out();
         let taken = self.namespaces.entry(namespace.clone()).or_default();
-        let mut words = Vec::with_capacity(all_words);
-        for word in segment.words {
-            let word: Arc<str> = match self.words.get_key_value(&*word) {
-                Some((known, _)) => known.clone(),
-                None if self.words.len() >= self.room || taken.words >= self.room / NAMESPACES => continue,
-                None => word.into(),
-            };
-            let known = self.words.entry(word.clone()).or_insert_with(|| {
-                taken.words += 1;
-                Word { of: namespace.clone(), servers: 0 }
-            });
-            known.servers += 1;
-            *taken.written.entry(word.clone()).or_default() += 1;
-            words.push(word);
+        let all = self.room_for_entries;
+        let room = all.saturating_sub(self.entries).min((all / NAMESPACES).saturating_sub(taken.entries));
+        let mut left = room;
+        let mut places: Vec<_> = segment.stems.into_iter().collect();
+        if places.iter().map(|(_, found)| found.len()).sum::<usize>() > room {
+            // Those that stand in few places say the most.
+            places.sort_unstable_by(|(one, few), (other, many)| (few.len(), one).cmp(&(many.len(), other)));
         }
         let mut stems = Vec::with_capacity(all_stems);
-        for (stem, found) in segment.stems {
+        for (stem, found) in places {
+            let Some(rest) = left.checked_sub(found.len()) else { continue };
             let stem: Arc<str> = match self.stems.get_key_value(&*stem) {
                 Some((known, _)) => known.clone(),
                 None if self.stems.len() >= self.room || taken.stems >= self.room / NAMESPACES => continue,
@@ -177,12 +171,33 @@ impl Index {
                 found.into_iter().map(|(document, weight)| Posting { slot, document, weight }),
             );
             stems.push(stem);
+            left = rest;
         }
+        let mut words = Vec::with_capacity(all_words);
+        for word in segment.words {
+            let Some(rest) = left.checked_sub(1) else { break };
+            let word: Arc<str> = match self.words.get_key_value(&*word) {
+                Some((known, _)) => known.clone(),
+                None if self.words.len() >= self.room || taken.words >= self.room / NAMESPACES => continue,
+                None => word.into(),
+            };
+            let known = self.words.entry(word.clone()).or_insert_with(|| {
+                taken.words += 1;
+                Word { of: namespace.clone(), servers: 0 }
+            });
+            known.servers += 1;
+            taken.writes(&word);
+            words.push(word);
+            left = rest;
+        }
+        let entries = room - left;
+        taken.entries += entries;
+        self.entries += entries;
         // Of a word whose stem found no room the beginning may have.
         let left_out = beyond + (all_words - words.len()).max(all_stems - stems.len());
         self.tidy(&namespace);
         if let Some(place) = self.slots.get_mut(slot as usize) {
-            *place = Slot { namespace, documents: segment.documents, stems, words };
+            *place = Slot { namespace, documents: segment.documents, entries, stems, words };
             self.documents += segment.documents as usize;
         }
         left_out
@@ -192,8 +207,9 @@ impl Index {
         let Some(place) = self.slots.get_mut(slot as usize) else { return };
         let namespace = place.namespace.clone();
         let empty = Slot { namespace: namespace.clone(), ..Slot::default() };
-        let Slot { documents, stems, words, .. } = std::mem::replace(place, empty);
+        let Slot { documents, entries, stems, words, .. } = std::mem::replace(place, empty);
         self.documents -= documents as usize;
+        self.entries -= entries;
         for stem in stems {
             let Some(Stem { of, list }) = self.stems.get_mut(&*stem) else { continue };
             let start = list.partition_point(|posting| posting.slot < slot);
@@ -207,15 +223,11 @@ impl Index {
                 list.shrink_to_fit();
             }
         }
+        if let Some(namespace) = self.namespaces.get_mut(&namespace) {
+            namespace.entries -= entries;
+            words.iter().for_each(|word| namespace.unwrites(word));
+        }
         for word in words {
-            if let Some(Namespace { written, .. }) = self.namespaces.get_mut(&namespace)
-                && let Some(servers) = written.get_mut(&word)
-            {
-                *servers -= 1;
-                if *servers == 0 {
-                    written.remove(&word);
-                }
-            }
             if let Some(known) = self.words.get_mut(&*word) {
                 known.servers -= 1;
                 if known.servers == 0 {
@@ -238,8 +250,7 @@ impl Index {
 
     /// Forgets a namespace that has no words.
     fn tidy(&mut self, namespace: &Arc<str>) {
-        let has_nothing = |it: &Namespace| it.words == 0 && it.stems == 0 && it.written.is_empty();
-        if self.namespaces.get(namespace).is_some_and(has_nothing) {
+        if self.namespaces.get(namespace).is_some_and(Namespace::has_nothing) {
             self.namespaces.remove(namespace);
         }
     }
@@ -398,6 +409,32 @@ mod tests {
             index.release(slot);
         }
         assert_eq!((index.words.len(), index.stems.len(), index.namespaces.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_namespace_has_half_of_the_entries_and_rare_words_before_usual_ones() {
+        let mut index = Index { room_for_entries: 100, ..Index::default() };
+        let put = |index: &mut Index, namespace: &str, usual: &str, rare: &str| {
+            let mut documents = vec![Document { description: Some(usual), ..Document::default() }; 10];
+            documents[3].names = vec![rare];
+            let slot = index.reserve(namespace);
+            index.put(slot, Segment::of(&documents))
+        };
+        // Each word stands in ten documents and in the list of words, the rare one in one and in the list.
+        assert_eq!(put(&mut index, "hostile", "one two six", "amber"), 0);
+        assert_eq!(put(&mut index, "hostile", "one two six", "brown"), 2);
+        assert_eq!(put(&mut index, "honest", "one two six", "coral"), 0);
+        assert_eq!(put(&mut index, "late", "one two six", "delft"), 2);
+        for (slot, rare) in (0..).zip(["amber", "brown", "coral", "delft"]) {
+            assert_eq!(tools(&index, rare), [(slot, 3)]);
+        }
+        for slot in 0..4 {
+            index.release(slot);
+        }
+        assert_eq!(
+            (index.entries, index.words.len(), index.stems.len(), index.namespaces.len()),
+            (0, 0, 0, 0)
+        );
     }
 
     /// One of them has many words that nobody else has, and the alphabet on its side.

@@ -1,11 +1,10 @@
 //! A query against the index.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 
 use super::words::{stem, words};
-use super::{Index, Namespace, Posting, Stem};
+use super::{Index, Posting, Stem};
 
 /// How many words of a query count.
 const WORDS: usize = 16;
@@ -118,28 +117,6 @@ impl Index {
     }
 }
 
-// === impl Namespace ===
-
-impl Namespace {
-    /// The words that begin so and that most of its servers have, of the first so many of the alphabet.
-    fn beginning(&self, prefix: &str, looked_at: usize) -> Vec<&str> {
-        let following = self.written.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-        let beginning = following.take_while(|(word, _)| word.starts_with(prefix));
-        // The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
-        let mut found = BinaryHeap::new();
-        for (word, &servers) in beginning.take(looked_at) {
-            if found.len() < EXPANSIONS {
-                found.push(Reverse((servers, Reverse(&**word))));
-            } else if let Some(mut least) = found.peek_mut()
-                && least.0.0 < servers
-            {
-                *least = Reverse((servers, Reverse(&**word)));
-            }
-        }
-        found.into_sorted_vec().into_iter().map(|Reverse((_, Reverse(word)))| word).collect()
-    }
-}
-
 /// One search under way.
 struct Scan<'a> {
     index: &'a Index,
@@ -157,7 +134,7 @@ impl Scan<'_> {
         // How many namespaces have a word, and its best place in any of them.
         let mut places: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for namespace in index.namespaces.values() {
-            for (place, word) in namespace.beginning(prefix, part).into_iter().enumerate() {
+            for (place, word) in namespace.beginning(prefix, part, EXPANSIONS).into_iter().enumerate() {
                 let (namespaces, best) = places.entry(word).or_insert((0, place));
                 *namespaces += 1;
                 *best = place.min(*best);
