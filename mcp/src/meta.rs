@@ -33,6 +33,10 @@ pub const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 pub const OF_MODERN_REQUESTS: [&str; 5] =
     [PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, SUBSCRIPTION_ID];
 
+/// The longest that a client may say of what it can do, and of who it is, in bytes: many times what clients have. It is
+/// read for each request, and kept with some.
+pub const MAX_SAID: usize = 16 * 1024;
+
 /// What a request of 2026-07-28 says of itself. Values are as they were written.
 #[derive(Clone, Debug)]
 pub struct Envelope<'a> {
@@ -57,6 +61,9 @@ pub enum Incomplete {
     /// A member is of the wrong type.
     #[error("\"{0}\" in \"params._meta\" is not usable")]
     Wrong(&'static str),
+    /// A member is longer than [`MAX_SAID`].
+    #[error("\"{0}\" in \"params._meta\" may be {MAX_SAID} bytes long at most")]
+    Long(&'static str),
     /// The parameters, or `_meta` in them, cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Invalid),
@@ -142,6 +149,10 @@ impl<'a> Outline<'a> {
         if client_info.is_some_and(|info| !is_object(info)) {
             return Err(Incomplete::Wrong(CLIENT_INFO));
         }
+        let said = [(CLIENT_CAPABILITIES, capabilities), (CLIENT_INFO, client_info.unwrap_or_default())];
+        if let Some((name, _)) = said.iter().find(|(_, said)| said.len() > MAX_SAID) {
+            return Err(Incomplete::Long(name));
+        }
         let level = |name: Text<'_>| Level::parse(&name).ok_or(Incomplete::Wrong(LOG_LEVEL));
         let log_level = params::text(log_level)?.map(level).transpose()?;
         let progress_token = progress_token.map(Raw::get);
@@ -221,6 +232,19 @@ mod tests {
         ] {
             let text = envelope(&full.replacen(change.0, change.1, 1));
             assert_eq!(text, format!("\"{expected}\" in \"params._meta\" is not usable"));
+        }
+        // As long as it may be, and a byte longer.
+        let long = |size: usize| format!(r#"{{"x":"{}"}}"#, "x".repeat(size - 8));
+        for name in [CLIENT_CAPABILITIES, CLIENT_INFO] {
+            let said = |size: usize| {
+                let full = full.replace("com.example/x", CLIENT_INFO).replace("[]", "{}");
+                let (before, after) = full.split_once(&format!("\"{name}\":")).unwrap();
+                let rest = &after[after.find('}').unwrap() + 1..];
+                envelope(&format!("{before}\"{name}\":{}{}", long(size), rest.trim_start_matches(" }")))
+            };
+            assert!(said(MAX_SAID).starts_with("2026-07-28 "), "{name}: {:.200}", said(MAX_SAID));
+            let refused = format!("\"{name}\" in \"params._meta\" may be 16384 bytes long at most");
+            assert_eq!(said(MAX_SAID + 1), refused);
         }
         for (meta, expected) in [
             ("{}".to_owned(), format!("\"params._meta\" has to have \"{PROTOCOL_VERSION}\"")),

@@ -8,12 +8,16 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use memchr::memmem;
+use serde::de::Error;
 use thiserror::Error;
 
 use crate::method::Method;
-use crate::object::{self, Object, edit_elements, elements, quote, string};
+use crate::object::{self, Object, array, edit_elements, quote, string};
+use crate::scan::{self, Fault};
 use crate::translate::Pair;
 
+/// The most tasks that one subscription may name: each is remembered, and told to a server.
+pub const MAX_LISTENED: usize = 1024;
 /// In `_meta` of 2025-11-25: the task that a message belongs to.
 pub const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// The member that holds an id.
@@ -43,6 +47,9 @@ pub enum Unnameable {
     /// A task has no id, or one that has no name here.
     #[error("the message is about a task that is not known")]
     Task,
+    /// It names more tasks than it may.
+    #[error("a subscription may name {MAX_LISTENED} tasks at most")]
+    TooMany,
 }
 
 /// Whether both sides have tasks, and the same ones. Between others nothing of them is carried.
@@ -205,10 +212,9 @@ pub fn listened<'a>(
         params.edit("notifications", |json| {
             let mut notifications = Object::read(json)?;
             notifications.edit("taskIds", |json| {
-                edit_elements(json, Unnameable::from, |id| {
-                    let name = string(id).and_then(|id| name(&id));
-                    Ok::<_, Unnameable>(name.map(|name| Cow::Owned(quote(&name))).into_iter().collect())
-                })
+                let ids = listed(json)?;
+                let names = ids.into_iter().filter_map(|id| name(&string(id)?));
+                Ok::<_, Unnameable>(Cow::Owned(array(names.map(|name| quote(&name)))))
             })?;
             Ok::<_, Unnameable>(notifications.into_text())
         })?;
@@ -217,10 +223,18 @@ pub fn listened<'a>(
     Ok(message.into_text())
 }
 
-/// The tasks that `subscriptions/listen` names in its parameters.
+/// The tasks that `subscriptions/listen` names in its parameters; none, if it names more than it may.
 pub fn of_listener(params: &str) -> Vec<String> {
-    let ids = object::at(params, &["notifications", "taskIds"]).and_then(|ids| elements(ids).ok());
+    let ids = object::at(params, &["notifications", "taskIds"]).and_then(|ids| listed(ids).ok());
     ids.unwrap_or_default().into_iter().filter_map(string).map(|id| id.to_string()).collect()
+}
+
+/// The ids in a list of them, as JSON. No more are read than there may be.
+fn listed(json: &str) -> Result<Vec<&str>, Unnameable> {
+    scan::elements(json, MAX_LISTENED).map_err(|fault| match fault {
+        Fault::TooMany(_) => Unnameable::TooMany,
+        Fault::NotJson | Fault::TooDeep => Unnameable::Json(serde_json::Error::custom(fault)),
+    })
 }
 
 fn task<'a>(json: &'a str, name: &mut dyn FnMut(&str) -> Option<String>) -> Result<Cow<'a, str>, Unnameable> {
@@ -355,6 +369,14 @@ mod tests {
         );
         assert_eq!(of_listener(r#"{"notifications":{"taskIds":["a",7]}}"#), ["a"]);
         assert!(of_listener("{}").is_empty());
+        let many = |count: usize| {
+            format!(r#"{{"notifications":{{"taskIds":[{}]}}}}"#, vec!["\"a\""; count].join(","))
+        };
+        let listens = |count: usize| format!(r#"{{"id":1,"params":{}}}"#, many(count));
+        assert_eq!(of_listener(&many(MAX_LISTENED)).len(), MAX_LISTENED);
+        assert!(listened(&listens(MAX_LISTENED), name).is_ok());
+        assert!(of_listener(&many(MAX_LISTENED + 1)).is_empty());
+        assert!(matches!(listened(&listens(MAX_LISTENED + 1), name), Err(Unnameable::TooMany)));
         let spelled = listen.replace("taskIds", "task\\u0049ds");
         assert_eq!(listened(&spelled, |_| None).unwrap(), listen.replace(r#""a","other","b",7"#, ""));
         let twice = listen.replace(r#""x":true"#, r#""taskIds":[]"#);

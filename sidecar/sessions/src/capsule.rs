@@ -210,8 +210,16 @@ impl ServerSession {
     }
 }
 
-/// JSON in one spelling: without white space, members in the order of their names. `None` if it is no JSON object.
+/// The longest JSON that is brought into one spelling, in bytes. All of it is read for that, and what the shortest values
+/// become then takes a hundred times their bytes.
+const MAX_SPELLED: usize = 64 * 1024;
+
+/// JSON in one spelling: without white space, members in the order of their names. `None` if it is no JSON object, or a
+/// long one: who needs to know that again has to go by its bytes.
 pub fn canonical(json: &str) -> Option<Arc<str>> {
+    if json.len() > MAX_SPELLED {
+        return None;
+    }
     let mut value: Value = serde_json::from_str(json).ok()?;
     value.as_object()?;
     value.sort_all_objects();
@@ -387,5 +395,8 @@ mod tests {
         assert_eq!(&*text, r#"{"a":{},"b":[1,{"a":2,"z":1}]}"#);
         assert_eq!(canonical("[]"), None);
         assert_eq!(canonical("{"), None);
+        let long = |size: usize| format!(r#"{{"a":"{}"}}"#, "x".repeat(size - 8));
+        assert_eq!(canonical(&long(MAX_SPELLED)).as_deref(), Some(&*long(MAX_SPELLED)));
+        assert_eq!(canonical(&long(MAX_SPELLED + 1)), None);
     }
 }

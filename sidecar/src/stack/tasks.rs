@@ -29,9 +29,6 @@ use crate::sessions::Session;
 use crate::tasks::{Beginning, Named, Naming};
 use crate::worker::Worker;
 
-/// The most tasks that one subscription hears of; the acknowledgement says which.
-const MAX_LISTENED: usize = 1024;
-
 /// What is known of the tasks of a request that stands alone.
 #[derive(Default)]
 pub(crate) struct OfRequest {
@@ -167,7 +164,7 @@ pub(crate) fn alone(
         asked.push(Named::of(&task, name.as_str().into()));
     } else if listens {
         let listened = tasks::listened(text, |name| {
-            let task = open(worker, caller, name).filter(|_| declared && asked.len() < MAX_LISTENED)?;
+            let task = open(worker, caller, name).filter(|_| declared)?;
             access::permitted(&caller.snapshot, &caller.caller, &Target::Tool(task.tool.as_str().into()))
                 .ok()?;
             asked.push(Named::of(&task, name.into()));

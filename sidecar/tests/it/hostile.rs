@@ -3,6 +3,7 @@
 
 mod events;
 mod halves;
+mod readers;
 mod strangers;
 
 use std::io::{BufReader, Write};

@@ -188,9 +188,18 @@ impl Sidecar {
 
     /// The bytes of memory that it holds.
     pub(crate) fn memory(&self) -> u64 {
+        self.bytes("VmRSS:")
+    }
+
+    /// The most that it has held so far.
+    pub(crate) fn peak(&self) -> u64 {
+        self.bytes("VmHWM:")
+    }
+
+    fn bytes(&self, of: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child().id());
         let status = std::fs::read_to_string(path).expect("its status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(of)).expect("its memory");
         let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kilobytes << 10
     }
