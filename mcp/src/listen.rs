@@ -27,6 +27,8 @@ pub use wishes::Wishes;
 pub const MAX_STREAMS: usize = 256;
 /// The most resources of one subscription: each is remembered, and told to a server.
 pub const MAX_URIS: usize = 1024;
+/// The longest URI among them, in bytes.
+pub const MAX_URI: usize = 4096;
 
 /// There are as many as may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +39,9 @@ pub enum Full {
     /// Resources.
     #[error("a subscription may name {MAX_URIS} resources at most")]
     Uris,
+    /// One that is too long.
+    #[error("a subscription may name resources by URIs of {MAX_URI} bytes at most")]
+    Uri,
 }
 
 /// What somebody wants to hear of, or a server can tell.
@@ -152,9 +157,15 @@ impl Filter {
         })
     }
 
-    /// Whether there are no more of them than there may be.
+    /// Whether there are no more of them than there may be, and none is longer than it may be.
     pub fn bounded(self) -> Result<Self, Full> {
-        if self.uris.len() > MAX_URIS { Err(Full::Uris) } else { Ok(self) }
+        if self.uris.len() > MAX_URIS {
+            Err(Full::Uris)
+        } else if self.uris.iter().any(|uri| uri.len() > MAX_URI) {
+            Err(Full::Uri)
+        } else {
+            Ok(self)
+        }
     }
 
     /// What of it a server tells.
@@ -313,6 +324,11 @@ mod tests {
             let filter = Filter::read(&params).unwrap();
             assert!(filter.uris.len() <= MAX_URIS + 1, "no more are read than decide on it");
             assert_eq!(filter.bounded().map(drop), if bounded { Ok(()) } else { Err(Full::Uris) });
+        }
+        for (length, bounded) in [(MAX_URI, Ok(())), (MAX_URI + 1, Err(Full::Uri))] {
+            let uri = "x".repeat(length);
+            let params = format!(r#"{{"notifications":{{"resourceSubscriptions":["a","{uri}"]}}}}"#);
+            assert_eq!(Filter::read(&params).unwrap().bounded().map(drop), bounded);
         }
         for params in [
             "{}",

@@ -137,6 +137,11 @@ impl Sessions {
         self.snapshot.store(Some(snapshot));
     }
 
+    /// What clients may be subscribed to, in sessions and without.
+    pub(crate) fn subscriptions(&self) -> &Arc<Shares> {
+        &self.subscriptions
+    }
+
     /// What peers and endings have somebody do, who has a way to the server. To be taken once.
     pub(crate) fn queue(&self) -> Queue {
         let (sender, receiver) = mpsc::channel(errands::WAITING);

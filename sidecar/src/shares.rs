@@ -18,7 +18,7 @@ pub(crate) use coming::{Came, Coming, MOST, Turn};
 /// Up to this size, in bytes, a message is not counted: every connection has buffers of about that size anyway.
 const FEW: usize = 8 * 1024;
 /// What sessions may hold for as long as they last, which is their subscriptions and, where that is much, what their
-/// clients say that they can do: nothing that messages would lack.
+/// clients say that they can do; and subscriptions without a session: nothing that messages would lack.
 /// Other replicas keep copies of as much.
 pub(crate) const SUBSCRIPTIONS: Bounds = Bounds { total: MAX_COPIED, per_principal: MAX_COPIED / 4 };
 /// What messages of clients may hold that are no calls, where calls have taken up all that there is for messages.

@@ -198,8 +198,8 @@ pub(crate) fn decide_alone(
         for uri in &uris {
             permitted(&caller.snapshot, &caller.caller, &Target::Resource(uri.as_str().into()))?;
         }
-        let tools = naming.map(|naming| naming.asked.iter().map(|task| task.tool.clone()).collect());
-        standing = Some(Standing::of(&caller, uris, tools.unwrap_or_default()));
+        let tasks = naming.map_or(&[][..], |naming| &naming.asked);
+        standing = Some(Standing::of(&caller, uris, tasks));
     }
     trail.entry.permit(rule);
     let Authenticated { request, snapshot, caller, .. } = caller;

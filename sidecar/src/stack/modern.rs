@@ -37,7 +37,10 @@ pub(crate) async fn serve(
     }
     let tasks::OfRequest { naming, body: named } = tasks::alone(worker, &caller, modern, body, trail)?;
     // The decision. From here on the request may reach the server.
-    let alone = access::decide_alone(caller, modern, naming.as_deref(), trail)?;
+    let mut alone = access::decide_alone(caller, modern, naming.as_deref(), trail)?;
+    if let Some(standing) = &mut alone.standing {
+        standing.take(worker.shared.sessions.subscriptions())?;
+    }
     let mut headers = headers(worker, &alone, modern)?;
     if let (Some(naming), true) = (&naming, modern.method.subject() == Subject::Task) {
         let id = naming.asked.first().ok_or(Refusal::Internal)?;

@@ -11,7 +11,10 @@ use longshore_mcp::params::Target;
 use super::authenticate::{Authenticated, Through};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
+use crate::rescue::Refusal;
 use crate::shared::Shared;
+use crate::shares::{Share, Shares, subscription};
+use crate::tasks::Named;
 
 /// What a subscription was permitted for.
 pub(crate) struct Standing {
@@ -25,6 +28,9 @@ pub(crate) struct Standing {
     uris: BTreeSet<String>,
     /// The tools whose tasks are.
     tools: BTreeSet<Arc<str>>,
+    /// How many bytes there are of all that is listened to, for as long as it is.
+    bytes: usize,
+    share: Option<Share>,
 }
 
 /// A caller under the configuration in force.
@@ -34,9 +40,14 @@ pub(crate) struct Now {
 }
 
 impl Standing {
-    /// That of a caller who may hear of these resources, and of tasks of these tools.
-    pub(crate) fn of(caller: &Authenticated, uris: BTreeSet<String>, tools: BTreeSet<Arc<str>>) -> Self {
+    /// That of a caller who may hear of these resources and tasks.
+    pub(crate) fn of(caller: &Authenticated, uris: BTreeSet<String>, tasks: &[Named]) -> Self {
+        let of_tasks = tasks.iter().map(|task| subscription(&task.name) + task.id.len() + task.tool.len());
+        let bytes = uris.iter().map(|uri| subscription(uri)).chain(of_tasks).sum();
+        let tools = tasks.iter().map(|task| task.tool.clone()).collect();
         Self {
+            bytes,
+            share: None,
             headers: caller.request.headers().clone(),
             through: caller.through,
             principal: caller.principal().clone(),
@@ -44,6 +55,13 @@ impl Standing {
             uris,
             tools,
         }
+    }
+
+    /// Counts what is listened to, if there is room for it.
+    pub(crate) fn take(&mut self, shares: &Arc<Shares>) -> Result<(), Refusal> {
+        let share = shares.take(&self.principal, self.bytes).ok_or(Refusal::TooMuchKept)?;
+        self.share = Some(share);
+        Ok(())
     }
 
     /// Whether it still holds: a key that was revoked opens nothing any more, and keeps nothing open.

@@ -142,3 +142,37 @@ fn a_subscription_ends_that_may_not_begin_any_more() {
     let heard = opened.join().unwrap().all();
     assert_eq!(heard.last().unwrap().message()["result"]["resultType"], "complete", "{heard:?}");
 }
+
+/// What is listened to is kept for as long as somebody listens, whoever the server is.
+#[test]
+fn what_is_listened_to_is_held_within_a_bound() {
+    let server = server();
+    let mut config = config(server.port);
+    config.access = vec![rule("all", &[], &[], &["*"])];
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let listen = |count: usize, length: usize| {
+        let width = length - 2;
+        let uris: Vec<String> = (0..count).map(|number| format!("a:{number:0>width$}")).collect();
+        modern::request(
+            "l",
+            "subscriptions/listen",
+            json!({"notifications": {"resourceSubscriptions": uris}}),
+        )
+    };
+    // A bit more than the half of what one principal may have.
+    let large = |key: &str| listen(1020, 4096).key(key);
+    let first = Events::open(&large("key-a"), sidecar.mcp);
+    assert_eq!(first.status, 200);
+    assert_eq!(Events::open(&large("key-a"), sidecar.mcp).status, 503);
+    assert_eq!(sidecar.audit(|line| line["status"] == 503)["reason"], "too many bytes kept");
+    // There is room for others, and again when it is over.
+    assert_eq!(Events::open(&large("key-b"), sidecar.mcp).status, 200);
+    drop(first);
+    eventually("there is room again", || {
+        (Events::open(&large("key-a"), sidecar.mcp).status == 200).then_some(())
+    });
+    let long = listen(1, 4097).key("key-a").send(sidecar.mcp).message();
+    assert_eq!(long["error"]["code"], -32602, "{long}");
+}
