@@ -42,7 +42,7 @@ pub(crate) use connection::{Failure, Lease};
 pub(crate) use listen::{Forwarded, moved, serve as listen};
 pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
-pub(crate) use wire::{Notice, comes_from_one_that_ends};
+pub(crate) use wire::{ENDING, Notice, comes_from_one_that_ends};
 
 /// How long it is waited at most until the others have heard the farewell, with the requests that they sent before.
 const FAREWELL: Duration = Duration::from_secs(3);

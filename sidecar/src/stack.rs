@@ -9,6 +9,7 @@ pub(crate) mod body;
 pub(crate) mod conversation;
 pub(crate) mod forward;
 mod ids;
+pub(crate) mod kept;
 pub(crate) mod marks;
 pub(crate) mod modern;
 pub(crate) mod origin;

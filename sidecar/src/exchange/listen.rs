@@ -92,6 +92,7 @@ pub(crate) async fn listen(
     let reader = reader.ok_or(Refusal::EventsGone)?;
     // Of the stream, not of this request: a session that is only listened to may move.
     let (worker, session) = (worker.clone(), session.for_stream());
+    let caller = caller.caller_alone();
     writer.run(|writer| hear(worker, caller, session, writer, opened));
     Ok(events(reader))
 }

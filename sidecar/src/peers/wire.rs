@@ -19,7 +19,7 @@ const POD: HeaderName = HeaderName::from_static("longshore-pod");
 /// Who the caller is, as base64url: the name may have any character in it.
 const PRINCIPAL: HeaderName = HeaderName::from_static("longshore-principal");
 /// The replica that forwards ends. Nobody brings new keys to its pod any more.
-const ENDING: HeaderName = HeaderName::from_static("longshore-ending");
+pub(crate) const ENDING: HeaderName = HeaderName::from_static("longshore-ending");
 /// In an answer: the replica does not serve the session, and this one may. `POD@ADDRESS`, or `?`.
 const MOVED: HeaderName = HeaderName::from_static("longshore-moved");
 

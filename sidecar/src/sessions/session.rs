@@ -21,6 +21,7 @@ use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
 use crate::configuration::Snapshot;
 use crate::shares::{Share, Shares, subscription};
+use crate::stack::kept;
 use crate::streams::Streams;
 
 /// One session that this replica holds.
@@ -313,7 +314,7 @@ impl Session {
 
 /// A value in memory of its own: one that was read from a connection keeps all that was read with it.
 fn alone(value: HeaderValue) -> Option<HeaderValue> {
-    let mut alone = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+    let mut alone = kept::value(&value)?;
     // Keeps it out of debug output.
     alone.set_sensitive(true);
     Some(alone)

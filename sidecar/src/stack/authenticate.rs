@@ -69,11 +69,6 @@ impl Authenticated {
         }
     }
 
-    /// The same request.
-    pub(crate) fn again(&self) -> Self {
-        self.another(self.request.method().clone())
-    }
-
     /// Another request of the same caller, with the same headers.
     pub(crate) fn another(&self, method: Method) -> Self {
         let mut request = Box::new(Request::new(()));

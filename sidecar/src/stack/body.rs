@@ -14,7 +14,7 @@ use longshore_mcp::headers;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
-use super::{Authenticated, Through, Trail};
+use super::{Authenticated, Through, Trail, kept};
 use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
@@ -81,7 +81,7 @@ pub(crate) async fn read(
         if spare.is_none() && !only_tells(&whole) {
             return Err(Refusal::TooMuchHeld);
         }
-        Ok(share.keep(whole))
+        Ok(share.keep(kept::body(caller.request.headers(), whole)))
     };
     let whole = timeout(worker.shared.options.bounds.body, collect).await;
     let whole = whole.map_err(|_| Refusal::BodyTooSlow)??;

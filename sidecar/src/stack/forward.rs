@@ -117,7 +117,7 @@ pub(crate) async fn forward(
             last: b'\n',
             request: body.clone(),
             trail: Some(trail.entry.hand_over()),
-            ends: (!is_call).then(|| Box::pin(heard_out(worker.clone(), caller.again())) as Ends),
+            ends: (!is_call).then(|| Box::pin(heard_out(worker.clone(), caller.caller_alone())) as Ends),
             _under_way: under_way,
             _place: place,
         }))

@@ -22,7 +22,7 @@ use super::forward::{self, Forwarded};
 use super::pump::PIECES;
 use super::respond::{self, Body};
 use super::route;
-use super::{Authenticated, Passed, Through, Trail, body};
+use super::{Authenticated, Passed, Through, Trail, body, kept};
 use crate::names::SESSION_ID;
 use crate::rescue::{Kind, Refusal};
 use crate::worker::Worker;
@@ -114,7 +114,10 @@ pub(crate) async fn serve(
         }
         Err(malformed) => return Err(malformed.into()),
     };
-    let room = worker.shared.callers_streams.room(&letters, caller.principal(), &body, id.is_some())?;
+    // It may wait for long, and so may others.
+    let caller = caller.kept();
+    let size = body.len() + kept::size(caller.request.headers());
+    let room = worker.shared.callers_streams.room(&letters, caller.principal(), size, id.is_some())?;
     let (reply, status) = oneshot::channel();
     // From here on the line is written by whoever takes the message, or loses it.
     let receipt = Receipt::new(reply, trail.entry.hand_over());

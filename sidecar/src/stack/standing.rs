@@ -48,7 +48,7 @@ impl Standing {
         Self {
             bytes,
             share: None,
-            headers: caller.request.headers().clone(),
+            headers: caller.caller_alone().request.into_parts().0.headers,
             through: caller.through,
             principal: caller.principal().clone(),
             is_known: caller.snapshot.authenticator.caller(caller.principal()).is_some(),

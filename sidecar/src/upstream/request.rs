@@ -8,6 +8,7 @@ use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::revision::{Revision, VersionHeader};
 
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
+use crate::stack::kept;
 
 /// What a server answers with, in either form.
 pub(crate) const ACCEPT_BOTH: &str = "application/json, text/event-stream";
@@ -33,12 +34,13 @@ pub(crate) fn stream(within: Option<Within>, last: Option<&str>) -> Request<Byte
     request
 }
 
-/// The trace context of a client's request, which is part of the message and not of who sent it.
+/// The trace context of a client's request, which is part of the message and not of who sent it. It is kept for as long as
+/// the call, whose client may have gone.
 pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
     let mut trace = HeaderMap::new();
     for name in TRACE {
-        if let Some(value) = headers.get(&name) {
-            trace.insert(name, value.clone());
+        if let Some(value) = headers.get(&name).and_then(kept::value) {
+            trace.insert(name, value);
         }
     }
     trace

@@ -3,6 +3,7 @@
 
 mod events;
 mod halves;
+mod heads;
 mod readers;
 mod strangers;
 

@@ -86,19 +86,19 @@ impl Open {
         self.lock().get(key).cloned()
     }
 
-    /// Room for a message, if there is any.
+    /// Room for a message of so many bytes with its head, if there is any.
     pub(super) fn room(
         &self,
         letters: &Letters,
         principal: &Arc<str>,
-        body: &Bytes,
+        bytes: usize,
         is_request: bool,
     ) -> Result<Room, Refusal> {
         let (turns, shares) =
             if is_request { (&letters.requests, &self.requests) } else { (&letters.others, &self.others) };
         let turn = turns.clone().try_acquire_owned().map_err(|_| Refusal::TooManyCalls)?;
         // The only one of its principal may be as large as any message may.
-        let share = shares.take_first(principal, body.len()).ok_or(Refusal::TooManyCalls)?;
+        let share = shares.take_first(principal, bytes).ok_or(Refusal::TooManyCalls)?;
         Ok(Room { _turn: turn, _share: share })
     }
 

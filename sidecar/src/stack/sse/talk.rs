@@ -104,7 +104,7 @@ impl Talk {
         let (shares, principal) = (worker.shared.held.clone(), caller.principal().clone());
         Self {
             worker,
-            caller: caller.another(Method::GET),
+            caller: caller.caller_alone(),
             place: Some(place),
             letters,
             waiting: VecDeque::new(),

@@ -1,0 +1,87 @@
+//! What is kept of a request after it was read. Its head, and a small body that came with it, are pieces of one buffer of up
+//! to 64 KiB, which each of them keeps whole: so what may be kept for long is copied, and nothing else of it is kept.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+
+use super::Authenticated;
+use crate::names::{API_KEY, LAST_EVENT_ID, TRACE};
+use crate::peers;
+
+/// Heads of up to this size are kept as they are by whoever keeps a body: most are a fraction of it.
+const FEW: usize = 8 * 1024;
+/// The longest credentials that are kept to be looked at again. Keys are shorter by far.
+const CREDENTIALS: usize = 8 * 1024;
+
+/// A value in memory of its own.
+pub(crate) fn value(value: &HeaderValue) -> Option<HeaderValue> {
+    let mut copy = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+    copy.set_sensitive(value.is_sensitive());
+    Some(copy)
+}
+
+/// How many bytes there are of a head.
+pub(crate) fn size(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+/// A body that came with this head, in memory of its own where it would keep a head that is large and larger than itself.
+pub(crate) fn body(headers: &HeaderMap, body: Bytes) -> Bytes {
+    if size(headers) > body.len().max(FEW) { Bytes::copy_from_slice(&body) } else { body }
+}
+
+impl Authenticated {
+    /// The same caller, of whom nothing is kept but what says under another configuration who it is.
+    pub(crate) fn caller_alone(&self) -> Self {
+        self.copied(|name, value| {
+            *name == peers::ENDING
+                || (*name == AUTHORIZATION || *name == API_KEY) && value.len() <= CREDENTIALS
+        })
+    }
+
+    /// The same request, of which nothing is kept but what somebody reads who serves it.
+    pub(crate) fn kept(&self) -> Self {
+        self.copied(|name, _| {
+            let own = [AUTHORIZATION, API_KEY, ACCEPT, CONTENT_TYPE, LAST_EVENT_ID, peers::ENDING];
+            own.contains(name) || TRACE.contains(name) || name.as_str().starts_with("mcp-")
+        })
+    }
+
+    fn copied(&self, is_needed: impl Fn(&HeaderName, &HeaderValue) -> bool) -> Self {
+        let mut request = Box::new(Request::new(()));
+        *request.method_mut() = self.request.method().clone();
+        // The query named the stream of a letter, which is found by then.
+        *request.uri_mut() = Uri::try_from(self.request.uri().path()).unwrap_or_default();
+        for (name, value) in self.request.headers().iter().filter(|(name, value)| is_needed(name, value)) {
+            if let Some(value) = self::value(value) {
+                // One that occurs twice is refused by whoever reads it.
+                request.headers_mut().append(name, value);
+            }
+        }
+        let Self { snapshot, caller, through, .. } = self;
+        Self { request, snapshot: snapshot.clone(), caller: caller.clone(), through: *through }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_copied_where_the_head_is_the_larger_part() {
+        let head =
+            |size: usize| HeaderMap::from_iter([(API_KEY, HeaderValue::try_from("k".repeat(size)).unwrap())]);
+        for (head_size, body_size, is_copied) in
+            [(100, 10, false), (FEW, 10, true), (60_000, 50_000, true), (50_000, 60_000, false)]
+        {
+            let given = Bytes::from("b".repeat(body_size));
+            let kept = body(&head(head_size), given.clone());
+            assert_eq!(
+                (kept.as_ptr() != given.as_ptr(), &kept),
+                (is_copied, &given),
+                "{head_size} {body_size}"
+            );
+        }
+    }
+}

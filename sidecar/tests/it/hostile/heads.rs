@@ -1,0 +1,67 @@
+//! Requests with large heads, of which something goes on when their clients have gone.
+
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use crate::harness::http::connect;
+use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
+
+/// How many, and how large.
+const MANY: usize = 200;
+const LARGE: usize = 60_000;
+
+/// A request with a head of which nobody needs more than a few lines.
+fn large(request: Request) -> Request {
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    request.header("x-large", &"x".repeat(LARGE)).header("traceparent", trace)
+}
+
+fn send(sidecar: &Sidecar, request: Request) -> TcpStream {
+    let mut stream = connect(sidecar.mcp);
+    large(request).write(&mut stream);
+    stream
+}
+
+#[test]
+fn streams_keep_no_heads_of_those_who_opened_them() {
+    let server = Scripted::listening(|_, stream| {
+        scripted::begin_events(stream);
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let clients: Vec<_> = (0..MANY).map(|_| Client::open(&sidecar, None)).collect();
+    let before = sidecar.memory();
+    for client in &clients {
+        let mut stream = std::io::BufReader::new(send(&sidecar, client.get()));
+        assert_eq!(Reply::read_head(&mut stream).unwrap().0, 200);
+    }
+    eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
+    let more = sidecar.memory().saturating_sub(before);
+    assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
+}
+
+#[test]
+fn calls_keep_no_heads_of_clients_that_have_gone() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        waits.pass();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 300_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    let before = sidecar.memory();
+    let calls: Vec<_> = (0..MANY)
+        .map(|_| send(&sidecar, client.request(client.message("tools/call", &json!({"name": "t"})))))
+        .collect();
+    eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
+    drop(calls);
+    eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
+    let more = sidecar.memory().saturating_sub(before);
+    assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
+    gate.open();
+}
