@@ -7,7 +7,8 @@
 //!
 //! `audit` is the version of the line. `rule` is given with a permit that a rule made, `reason` with a denial and with
 //! a failure. `again` is true, and else left out, where a client of 2026-07-28 sends a call once more with what the server
-//! asked for: it is decided on like any other, and is the same call. `status` is HTTP's, null if the client had gone;
+//! asked for: it is decided on like any other, and is the same call; `"claimed"` where only the server can tell whether
+//! that is so. `status` is HTTP's, null if the client had gone;
 //! `code` is that of a JSON-RPC error. `duration` is in seconds. Never in it: arguments, results, keys, session ids.
 //!
 //! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
@@ -62,6 +63,15 @@ pub(crate) enum Verdict {
     Deny,
 }
 
+/// Whether a request goes on with a call that has its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// It does: it brings what its client was given here for that.
+    Known,
+    /// Its client says so. What a server of 2026-07-28 gives for that only the server can read.
+    Claimed,
+}
+
 /// One line.
 struct Line {
     time: SystemTime,
@@ -72,7 +82,7 @@ struct Line {
     decision: Verdict,
     rule: Option<Arc<str>>,
     reason: Option<&'static str>,
-    again: bool,
+    again: Option<Again>,
     status: Option<u16>,
     code: Option<i64>,
     duration: f64,
@@ -125,7 +135,7 @@ impl Audit {
             decision: Verdict::Deny,
             rule: None,
             reason: None,
-            again: false,
+            again: None,
             status: None,
             code: None,
             duration: 0.0,
@@ -209,8 +219,10 @@ impl Text {
         self.member("decision", &line.decision);
         self.member("rule", &line.rule.as_deref());
         self.member("reason", &line.reason);
-        if line.again {
-            self.member("again", &true);
+        match line.again {
+            None => {}
+            Some(Again::Known) => self.member("again", &true),
+            Some(Again::Claimed) => self.member("again", &"claimed"),
         }
         self.member("status", &line.status);
         self.member("code", &line.code);
@@ -311,8 +323,8 @@ impl Entry {
     }
 
     /// It goes on with a call that has its line.
-    pub(crate) fn again(&mut self) {
-        self.set(|line| line.again = true);
+    pub(crate) fn again(&mut self, again: Again) {
+        self.set(|line| line.again = Some(again));
     }
 
     /// It went through, and failed.
@@ -381,7 +393,7 @@ mod tests {
             decision: Verdict::Permit,
             rule: Some("readers".into()),
             reason: None,
-            again: false,
+            again: None,
             status: Some(200),
             code: Some(-32602),
             duration: 0.0125,

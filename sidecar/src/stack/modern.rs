@@ -26,8 +26,8 @@ pub(crate) async fn serve(
 ) -> Result<Passed, Refusal> {
     trail.revision = modern.revision;
     trail.note_request(&modern.request);
-    if modern.outline.goes_on() {
-        trail.entry.again();
+    if let Some(again) = parked::again(worker, &caller, &modern.outline) {
+        trail.entry.again(again);
     }
     let holder = parked::holder(worker, &caller, &modern.outline);
     if let Some(holder) = holder.or_else(|| tasks::holder(worker, &caller, modern))

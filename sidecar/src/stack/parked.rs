@@ -12,6 +12,7 @@ use longshore_sessions::{Peer, Question};
 use super::forward::{self, Forwarded};
 use super::respond::Body;
 use super::{Authenticated, Through, Trail};
+use crate::audit::Again;
 use crate::peers::Failure as Unanswered;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
@@ -21,6 +22,19 @@ pub(crate) struct Holder {
     pub(crate) peer: Peer,
     /// Whether it is there again when the sidecar restarts: the server has it, and not the sidecar.
     pub(crate) outlives: bool,
+}
+
+/// Whether a request goes on with a call in which its client was asked something. Anybody could say so of any call, and most
+/// say nothing.
+pub(crate) fn again(worker: &Worker, caller: &Authenticated, outline: &Outline<'_>) -> Option<Again> {
+    if !outline.goes_on() {
+        return None;
+    }
+    if worker.pool.speaks().get().is_some_and(|spoken| spoken.modern.is_some()) {
+        return Some(Again::Claimed);
+    }
+    let state = outline.request_state().ok().flatten()?;
+    worker.shared.lifted.has_asked(caller.principal(), &state).then_some(Again::Known)
 }
 
 /// The other replica that holds the call which a request goes on with. None: it is served here, if only to say that there

@@ -37,6 +37,7 @@ use longshore_mcp::translate::destination::{self, Destination};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, handshake};
 use longshore_sessions::Peer;
+use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::ticket::CallNumber;
 use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
@@ -108,6 +109,12 @@ impl Lifted {
     pub(crate) fn holds(&self, state: &str) -> bool {
         let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state).ok());
         ticket.is_some_and(|ticket| ticket.owner == self.me)
+    }
+
+    /// Whether this principal was given that state with a question, here or at another replica.
+    pub(crate) fn has_asked(&self, principal: &str, state: &str) -> bool {
+        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state).ok());
+        ticket.is_some_and(|ticket| ticket.principal == PrincipalDigest::of(principal))
     }
 
     fn snapshot(&self) -> Option<Arc<Snapshot>> {

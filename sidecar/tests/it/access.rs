@@ -205,12 +205,14 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
         let reply = modern::request(1, "tools/call", params).send(sidecar.mcp).message();
         (reply, sidecar.audit_after(before))
     };
+    // Whether it is so, only this server can tell.
+    let claimed = Some("claimed");
     for (state, next, again) in
-        [(None, Some("one"), false), (Some("one"), Some("two"), true), (Some("two"), None, true)]
+        [(None, Some("one"), None), (Some("one"), Some("two"), claimed), (Some("two"), None, claimed)]
     {
         let (reply, line) = ask(state);
         assert_eq!(reply["result"]["requestState"].as_str(), next, "{reply}");
-        assert_eq!((line.get("again").is_some(), &line["decision"]), (again, &json!("permit")), "{line}");
+        assert_eq!((line["again"].as_str(), &line["decision"]), (again, &json!("permit")), "{line}");
         assert_eq!((&line["target"], &line["rule"]), (&json!("ask"), &json!("all")));
     }
     assert_eq!(sidecar.written().matches("\"target\":\"ask\"").count(), 3);
@@ -221,6 +223,6 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
     sidecar.runs(&sidecar.files.write(&none));
     let (reply, line) = ask(Some("two"));
     assert_eq!(reply["error"]["code"], -32602, "{reply}");
-    assert_eq!((&line["again"], &line["decision"]), (&json!(true), &json!("deny")), "{line}");
+    assert_eq!((&line["again"], &line["decision"]), (&json!("claimed"), &json!("deny")), "{line}");
     assert_eq!(server.seen("tools/call").len(), heard);
 }

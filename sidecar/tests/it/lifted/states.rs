@@ -139,3 +139,33 @@ fn r046_who_may_not_call_any_more_may_not_go_on_either() {
     });
     assert_eq!(text(&reply), r#"{"roots": []}"#);
 }
+
+/// 46: the audit log says that a call goes on only of one that does: nobody hides a call by saying so.
+#[test]
+fn r046_a_call_is_marked_as_one_that_goes_on_by_its_state_alone() {
+    let files = Files::new();
+    files.write_with_keys(&stdio(), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let shim = Shim::start(&files, &server(&[]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let send = |request: Request, key: &str| {
+        let before = sidecar.audit_lines();
+        let reply = keyed(request, key).send(sidecar.mcp);
+        (reply, sidecar.audit_after(before).get("again").cloned())
+    };
+    let echo = json!({"name": "echo", "arguments": {"text": "a"}, "inputResponses": {}});
+    let (first, mark) = send(request(1, "tools/call", echo, &can()), "key-a");
+    assert_eq!((text(&first).as_str(), mark), ("a", None));
+    let (first, mark) = send(call("ask", ask(), &can()), "key-a");
+    let (questions, state) = asked(&first);
+    assert_eq!(mark, None);
+    let goes_on = |state: &str| again("ask", ask(), &can(), state, answer(&questions));
+    for (state, key) in [("made up", "key-a"), (state.as_str(), "key-b")] {
+        let (refused, mark) = send(goes_on(state), key);
+        is_error(&refused, 200, -32602);
+        assert_eq!(mark, None);
+    }
+    let (last, mark) = send(goes_on(&state), "key-a");
+    text(&last);
+    assert_eq!(mark, Some(json!(true)));
+    drop(shim);
+}
