@@ -134,7 +134,27 @@ impl Sessions {
     /// Takes what the configuration says of sessions, from now on.
     pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
         self.lock().view.set_alone(self.is_alone || snapshot.replicas.is_none());
-        self.snapshot.store(Some(snapshot));
+        let former = self.snapshot.swap(Some(snapshot.clone()));
+        if former.is_some_and(|former| !former.keyring.shares_keys_with(&snapshot.keyring)) {
+            self.end_all();
+        }
+    }
+
+    /// Ends all that are held, of which nobody can open an id any more: none of the keys is left. So nobody need be told of
+    /// it but the server.
+    fn end_all(&self) {
+        let ended: Vec<Arc<Session>> = {
+            let mut replica = self.lock();
+            let keys: Vec<SessionKey> = replica.all_held().map(|(key, _)| *key).collect();
+            keys.iter().filter_map(|key| replica.lose(key)).collect()
+        };
+        for session in ended {
+            self.metrics.session_ended(SessionEnd::Keys);
+            session.streams.close();
+            if let Some(farewell) = session.farewell() {
+                self.send(Errand::Close(farewell));
+            }
+        }
     }
 
     /// What clients may be subscribed to, in sessions and without.

@@ -94,6 +94,11 @@ impl Keyring {
         self.keys.iter().map(|key| &key.peers)
     }
 
+    /// Whether anything that one of the two has sealed opens with the other, or can be made to.
+    pub fn shares_keys_with(&self, other: &Self) -> bool {
+        self.peer_seeds().any(|seed| other.peer_seeds().any(|theirs| theirs == seed))
+    }
+
     /// What new ids are sealed with.
     pub(crate) fn sealing(&self) -> &Key {
         &self.keys[self.sealing]
@@ -164,6 +169,21 @@ mod tests {
         assert_eq!(again.peer_seed(), ring.peer_seed(), "replicas derive the same");
         let root = Salt::new(HKDF_SHA256, b"uid").extract(&[1; LENGTH]);
         assert_ne!(expand(&root, SESSION_IDS), expand(&root, PEERS));
+    }
+
+    #[test]
+    fn keyrings_share_keys_by_their_secrets_and_not_by_their_numbers() {
+        let ring =
+            |server: &str, secrets: &[Secret]| Keyring::new(server, secrets.to_vec(), secrets[0].id).unwrap();
+        let one = ring("uid", &[secret(1)]);
+        assert!(one.shares_keys_with(&ring("uid", &[secret(2), secret(1)])));
+        for other in [
+            ring("uid", &[secret(2)]),
+            ring("uid", &[Secret { id: 1, bytes: [9; LENGTH] }]),
+            ring("other", &[secret(1)]),
+        ] {
+            assert!(!one.shares_keys_with(&other) && !other.shares_keys_with(&one));
+        }
     }
 
     #[test]

@@ -109,6 +109,8 @@ labels! {
         Unheard => "unheard",
         /// Another replica has it.
         Moved => "moved",
+        /// The keys were made anew, and its id opens with none of them.
+        Keys => "keys",
     }
 
     /// How a session came here that this process did not open.

@@ -2,6 +2,7 @@
 
 mod callers;
 mod ends;
+mod keys;
 mod letters;
 mod peers;
 mod upstream;

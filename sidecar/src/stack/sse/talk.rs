@@ -161,7 +161,7 @@ impl Talk {
                     silence = Instant::now() + SILENCE;
                     self.next = Some(Bytes::from_static(sse::KEEP_ALIVE.as_bytes()));
                     // Where the server has no stream of its own nothing else says so.
-                    self.lost |= self.held.as_ref().is_some_and(|session| session.streams.is_closed());
+                    self.lost |= self.is_over();
                     Going::On
                 }
                 () = sleep_until(first), if self.session.is_none() && !self.shaking => Going::Over,
@@ -175,6 +175,8 @@ impl Talk {
 
     /// Whether the client may stay under the configuration that is in force by now.
     fn stay(&mut self) -> Going {
+        // The session may have ended with the keys that were before.
+        self.lost |= self.is_over();
         let principal = self.caller.principal().clone();
         match self.caller.another(Method::GET).once_more(&self.worker) {
             Ok(again) if *again.principal() == principal => {
@@ -341,6 +343,11 @@ impl Talk {
             }
         };
         self.lost |= self.is_lost(status);
+    }
+
+    /// Whether the session has ended, or gone elsewhere.
+    fn is_over(&self) -> bool {
+        self.held.as_ref().is_some_and(|session| session.streams.is_closed())
     }
 
     /// Whether a status says that there is no session any more.

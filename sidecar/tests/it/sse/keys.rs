@@ -1,0 +1,47 @@
+//! Sessions whose ids nobody can open any more, since the keys were made anew.
+
+use longshore_sidecar_config::{Config, Keys};
+use serde_json::json;
+
+use super::callers::Caller;
+use crate::harness::config::{keys, session_key};
+use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+
+/// The configuration that seals with the last of these keys.
+fn write(files: &Files, config: &Config, numbers: &[u8]) -> String {
+    let mut config = config.clone();
+    config.sessions.seal_with = *numbers.last().unwrap();
+    let sessions = numbers.iter().map(|number| session_key(*number)).collect();
+    files.write_with_keys(&config, &Keys { sessions, ..keys(&[("alice", "key-a")]) })
+}
+
+#[test]
+fn sessions_end_with_the_last_key_that_opens_their_ids() {
+    let server = Scripted::listening(|request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        }
+        scripted::begin_events(stream);
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let (files, config) = (Files::new(), config(server.port));
+    write(&files, &config, &[1]);
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let client = Client::open(&sidecar, Some("key-a"));
+    let listening = Events::open(&client.get(), sidecar.mcp);
+    let caller = Caller::open(&sidecar, Some("key-a"));
+    assert_eq!((listening.status, sidecar.metric("longshore_sessions")), (200, 2.0));
+    // One that follows another in order ends nothing.
+    sidecar.runs(&write(&sidecar.files, &config, &[1, 2]));
+    assert!(client.call("t", json!({})).get("result").is_some());
+    let told = server.seen("DELETE").len();
+    sidecar.runs(&write(&sidecar.files, &config, &[3]));
+    assert!(listening.all().iter().all(|event| !event.has_messages()));
+    assert!(caller.stream.all().is_empty());
+    assert_eq!(client.send("ping", json!({})).status, 404);
+    eventually("they are gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("the server is told", || (server.seen("DELETE").len() >= told + 2).then_some(()));
+    // And another one begins.
+    Client::open(&sidecar, Some("key-a")).call("t", json!({}));
+}
