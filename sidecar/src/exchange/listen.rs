@@ -68,7 +68,7 @@ pub(crate) async fn listen(
             let rest = Streams::resume(&session, last, limit)?;
             worker.shared.metrics.resumption(!matches!(rest, Rest::Gone));
             match rest {
-                Rest::Reader(reader) => return Ok(events(reader)),
+                Rest::Reader(reader) => return Ok(events(read_by(worker, &caller, reader))),
                 Rest::Nothing => return Ok(respond::nothing()),
                 Rest::Gone => return Err(Refusal::EventsGone),
                 // That is asked for anew, which takes a session as a call does.
@@ -80,7 +80,7 @@ pub(crate) async fn listen(
         }
     };
     if let Some(reader) = turn.join() {
-        return Ok(events(reader));
+        return Ok(events(read_by(worker, &caller, reader)));
     }
     let snapshot = caller.snapshot.clone();
     let opened = ask(worker, &snapshot, turn.session(), None).await?;
@@ -95,6 +95,16 @@ pub(crate) async fn listen(
     let caller = caller.caller_alone();
     writer.run(|writer| hear(worker, caller, session, writer, opened));
     Ok(events(reader))
+}
+
+/// A stream that somebody has opened before: what belongs to no call is read for as long as the key lives with which it is,
+/// whichever the other one was.
+fn read_by(worker: &Rc<Worker>, caller: &Authenticated, reader: Reader) -> Reader {
+    if reader.is_own() {
+        reader.until(standing::revoked(worker.clone(), caller.caller_alone()))
+    } else {
+        reader
+    }
 }
 
 fn events(reader: Reader) -> Response<Body> {

@@ -4,7 +4,7 @@
 //! that serves reads it, decides with its own configuration, and writes the audit line. Only where it cannot do that
 //! any more, because it is gone, is there an error and an audit line from here.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -22,7 +22,7 @@ use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{Body, BrokenOff};
-use super::{Authenticated, Through, Trail, body, conversation, parked, tasks};
+use super::{Authenticated, Through, Trail, body, conversation, parked, standing, tasks};
 use crate::audit::Entry;
 use crate::gathered::Gathered;
 use crate::metrics::Forward;
@@ -128,20 +128,10 @@ pub(crate) async fn forward(
 
 /// Returns when a client has to listen elsewhere, since this replica ends, or may not listen any more: which of its keys it
 /// came with only this replica knows.
-async fn heard_out(worker: Rc<Worker>, mut caller: Authenticated) {
-    let mut stopped = pin!(worker.stopped());
-    let principal = caller.principal().clone();
-    let mut changed = worker.shared.config_changed.subscribe();
-    // There may be another configuration since the stream was permitted.
-    changed.mark_changed();
-    loop {
-        tokio::select! {
-            () = &mut stopped => return,
-            _ = changed.changed() => match caller.once_more(&worker) {
-                Ok(again) if *again.principal() == principal => caller = again,
-                Ok(_) | Err(_) => return,
-            },
-        }
+async fn heard_out(worker: Rc<Worker>, caller: Authenticated) {
+    tokio::select! {
+        () = worker.stopped() => {}
+        () = standing::revoked(worker.clone(), caller) => {}
     }
 }
 

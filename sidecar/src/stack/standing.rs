@@ -2,6 +2,7 @@
 //! own may go on, and what may be shown to its caller unasked.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -15,6 +16,7 @@ use crate::rescue::Refusal;
 use crate::shared::Shared;
 use crate::shares::{Share, Shares, subscription};
 use crate::tasks::Named;
+use crate::worker::Worker;
 
 /// What a subscription was permitted for.
 pub(crate) struct Standing {
@@ -85,6 +87,20 @@ impl Standing {
                 let was_known = std::mem::replace(&mut self.is_known, is_known);
                 (is_known || !was_known).then(|| snapshot.caller(&self.principal))
             }
+        }
+    }
+}
+
+/// Returns when a caller may not listen any more: a key that was revoked opens nothing any more, and keeps nothing open.
+pub(crate) async fn revoked(worker: Rc<Worker>, mut caller: Authenticated) {
+    let principal = caller.principal().clone();
+    let mut changed = worker.shared.config_changed.subscribe();
+    // There may be another configuration since the stream was permitted.
+    changed.mark_changed();
+    while changed.changed().await.is_ok() {
+        match caller.once_more(&worker) {
+            Ok(again) if *again.principal() == principal => caller = again,
+            Ok(_) | Err(_) => return,
         }
     }
 }

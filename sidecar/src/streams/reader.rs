@@ -8,7 +8,7 @@ use bytes::Bytes;
 use longshore_mcp::sse;
 use tokio::time::{Duration, Instant, Sleep, sleep};
 
-use super::stream::{Next, Stream};
+use super::stream::{Kind, Next, Stream};
 use crate::stack::respond::Piece;
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
@@ -21,15 +21,36 @@ pub(crate) struct Reader {
     /// When something was said last.
     said: Instant,
     silence: Pin<Box<Sleep>>,
+    /// What ends the connection, if anything does that does not end the stream.
+    until: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    is_over: bool,
 }
 
 impl Reader {
     pub(super) fn new(stream: Arc<Stream>, number: u64) -> Self {
-        Self { stream, number, said: Instant::now(), silence: Box::pin(sleep(SILENCE)) }
+        let silence = Box::pin(sleep(SILENCE));
+        Self { stream, number, said: Instant::now(), silence, until: None, is_over: false }
+    }
+
+    /// Whether it reads what belongs to no call.
+    pub(crate) fn is_own(&self) -> bool {
+        self.stream.kind == Kind::Own
+    }
+
+    /// The same until something has happened.
+    pub(crate) fn until(mut self, it: impl Future<Output = ()> + 'static) -> Self {
+        self.until = Some(Box::pin(it));
+        self
     }
 
     /// The next piece of the body.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        if self.until.as_mut().is_some_and(|it| it.as_mut().poll(cx).is_ready()) {
+            (self.until, self.is_over) = (None, true);
+        }
+        if self.is_over {
+            return Poll::Ready(None);
+        }
         match self.stream.read(self.number, cx.waker()) {
             Next::Event(event) => {
                 self.said = Instant::now();

@@ -355,6 +355,35 @@ fn a_key_that_is_revoked_hears_nothing_more() {
     });
 }
 
+/// Also where another key has opened the stream, which lives on.
+#[test]
+fn a_key_that_is_revoked_hears_nothing_more_of_what_another_has_opened() {
+    for resumes in [false, true] {
+        let (server, _tell) = told();
+        let files = Files::new();
+        let both = [("alice", "key-a"), ("alice", "key-b")];
+        files.write_with_keys(&config(server.port), &keys(&both));
+        let sidecar = Sidecar::with(files, &[]).loaded();
+        let client = Client::open(&sidecar, Some("key-b"));
+        let mut opened = open(&client);
+        opened.any().unwrap();
+        let last = opened.last.clone();
+        drop(opened);
+        let client = client.with_key("key-a");
+        let request = if resumes { client.rest(&last) } else { client.get() };
+        let joined = eventually("it takes the place", || {
+            let events = Events::open(&request, sidecar.mcp);
+            (events.status == 200).then_some(events)
+        });
+        assert_eq!(server.seen("GET").len(), 1, "the stream is the one from before");
+        sidecar.runs(&sidecar.files.write_with_keys(&config(server.port), &keys(&both[1..])));
+        assert!(joined.all().iter().all(|event| !event.has_messages()), "{resumes}");
+        // The other goes on.
+        let client = client.with_key("key-b");
+        assert_eq!(client.send("ping", json!({})).status, 200);
+    }
+}
+
 /// Also one that is revoked while the server takes its time to open its stream.
 #[test]
 fn a_key_that_was_revoked_has_nothing_opened() {
