@@ -13,7 +13,11 @@ use longshore_mcp::params::Target;
 use longshore_sidecar_config::{AccessRule, ToolFilter};
 
 pub use pattern::PatternError;
-use pattern::Patterns;
+use pattern::{Patterns, is_ambiguous};
+
+/// The longest name or URI that is held against globs, in bytes. Each rule has many of them, and each of those looks at all
+/// of it.
+const MAX_TARGET: usize = 8 * 1024;
 
 /// The compiled rules of a server.
 pub(crate) struct Access {
@@ -90,10 +94,16 @@ impl Access {
         {
             return Decision::Deny(Denial::Hidden);
         }
-        let permits = |rule: &&Arc<Rule>| match target {
-            Target::Tool(name) => rule.tools.match_any(name),
-            Target::Prompt(name) => rule.prompts.match_any(name),
-            Target::Resource(uri) => rule.resources.match_uri(uri),
+        let text = target.as_str();
+        // No glob says anything of such a target, but the one that permits every one.
+        let is_any = text.len() > MAX_TARGET || matches!(target, Target::Resource(uri) if is_ambiguous(uri));
+        let permits = |rule: &&Arc<Rule>| {
+            let patterns = match target {
+                Target::Tool(_) => &rule.tools,
+                Target::Prompt(_) => &rule.prompts,
+                Target::Resource(_) => &rule.resources,
+            };
+            if is_any { patterns.match_all() } else { patterns.match_any(text) }
         };
         match caller.rules.iter().find(permits) {
             Some(rule) => Decision::Permit(rule.name.clone()),
@@ -123,8 +133,12 @@ impl ExistingTools {
         Ok(Self { include: Patterns::compile(&tools.include)?, exclude: Patterns::compile(&tools.exclude)? })
     }
 
-    /// Whether there is a tool of this name, if the server has one.
+    /// Whether there is a tool of this name, if the server has one. One whose name is too long to be told from those that are
+    /// hidden is hidden.
     pub fn has(&self, tool: &str) -> bool {
+        if tool.len() > MAX_TARGET {
+            return (self.include.is_empty() || self.include.match_all()) && self.exclude.is_empty();
+        }
         (self.include.is_empty() || self.include.match_any(tool)) && !self.exclude.match_any(tool)
     }
 }
@@ -211,6 +225,42 @@ mod tests {
             ("root", Target::Tool("very_danger".into()), Decision::Deny(Denial::Hidden)),
         ] {
             assert_eq!(access.decide(&access.caller(principal), &target), expected, "{principal} {target:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_ambiguous_or_long_is_permitted_by_the_star_alone() {
+        let (dots, long) =
+            ("file:///public/../x".to_owned(), format!("file:///public/{}", "x".repeat(MAX_TARGET)));
+        for glob in ["file:///public/*", "**", &dots, &long, "*"] {
+            let access =
+                Access::compile(&[rule("r", None, &[glob], &[glob], &[glob])], &ToolFilter::default())
+                    .unwrap();
+            let permits = |target: Target<'_>| access.decide(&access.caller("x"), &target) == permit("r");
+            assert!(permits(Target::Resource("file:///public/a".into())) || glob.len() > 16, "{glob:.20}");
+            for uri in [&dots, &long] {
+                assert_eq!(
+                    permits(Target::Resource(uri.as_str().into())),
+                    glob == "*",
+                    "{glob:.20} {uri:.20}"
+                );
+            }
+            for target in [Target::Tool(long.as_str().into()), Target::Prompt(long.as_str().into())] {
+                assert_eq!(permits(target), glob == "*", "{glob:.20}");
+            }
+        }
+        // What hides some tools hides those of which nobody can say whether they are among them.
+        let all = [rule("all", None, &["*"], &[], &[])];
+        for (include, exclude, exists) in
+            [(&[][..], &[][..], true), (&["*"], &[], true), (&["f*"], &[], false), (&[], &["other"], false)]
+        {
+            let owned = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect();
+            let filter = ToolFilter { include: owned(include), exclude: owned(exclude) };
+            assert_eq!(
+                Access::compile(&all, &filter).unwrap().exists(&long),
+                exists,
+                "{include:?} {exclude:?}"
+            );
         }
     }
 

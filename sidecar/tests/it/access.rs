@@ -226,3 +226,26 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
     assert_eq!((&line["again"], &line["decision"]), (&json!("claimed"), &json!("deny")), "{line}");
     assert_eq!(server.seen("tools/call").len(), heard);
 }
+
+/// What is too long to be held against many globs is permitted by none but the one that permits everything.
+#[test]
+fn long_names_and_uris_are_held_against_no_globs() {
+    let server = Scripted::start(|request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "contents": []})));
+    });
+    for (glob, permits_long) in [("a:*", false), ("*", true)] {
+        let mut config = config(server.port);
+        config.access = vec![rule("r", &[glob], &[], &[glob])];
+        let sidecar = Sidecar::start(&config);
+        let client = Client::open(&sidecar, None);
+        for (length, permitted) in [(8 << 10, true), ((8 << 10) + 1, permits_long), (3 << 20, permits_long)] {
+            let name = format!("a:{}", "x".repeat(length - 2));
+            for answer in [
+                client.ask("tools/call", json!({"name": name})),
+                client.ask("resources/read", json!({"uri": name})),
+            ] {
+                assert_eq!(answer.get("result").is_some(), permitted, "{glob} {length}: {answer:.200}");
+            }
+        }
+    }
+}
