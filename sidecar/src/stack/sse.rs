@@ -123,7 +123,15 @@ pub(crate) async fn serve(
     let receipt = Receipt::new(reply, trail.entry.hand_over());
     trail.reading.end();
     letters.post(Letter { caller, body, id, receipt, room });
-    let Ok(Status { status, text }) = status.await else { return Err(Refusal::UnknownSession) };
+    let Status { status, text } = match status.await {
+        Ok(Ok(status)) => status,
+        Ok(Err(refused)) => {
+            let refusal;
+            (refusal, trail.entry) = *refused;
+            return Err(refusal);
+        }
+        Err(_) => return Err(Refusal::UnknownSession),
+    };
     let mut response =
         if text.is_empty() { Response::new(Body::empty()) } else { respond::json(Body::whole(text), None) };
     *response.status_mut() = status;

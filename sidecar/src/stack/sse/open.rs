@@ -46,7 +46,10 @@ pub(super) struct Letter {
 }
 
 /// Who waits until a message is taken, and the audit line of one that never is.
-pub(super) struct Receipt(Option<(oneshot::Sender<Status>, Entry)>);
+pub(super) struct Receipt(Option<(oneshot::Sender<Outcome>, Entry)>);
+
+/// What became of a message: what its POST is answered with, or why it was not taken, with the line that is to say so.
+pub(super) type Outcome = Result<Status, Box<(Refusal, Entry)>>;
 
 /// What a message takes of the bounds while it waits.
 pub(super) struct Room {
@@ -117,7 +120,7 @@ impl Letters {
 }
 
 impl Receipt {
-    pub(super) fn new(reply: oneshot::Sender<Status>, entry: Entry) -> Self {
+    pub(super) fn new(reply: oneshot::Sender<Outcome>, entry: Entry) -> Self {
         Self(Some((reply, entry)))
     }
 
@@ -136,7 +139,16 @@ impl Receipt {
             entry.permit(None);
             entry.reason(Refusal::Cancelled.reason());
             entry.answered(StatusCode::ACCEPTED.as_u16(), None);
-            let _ = reply.send(Status::ACCEPTED);
+            let _ = reply.send(Ok(Status::ACCEPTED));
+        }
+    }
+
+    /// The message is not taken.
+    pub(super) fn refused(mut self, refusal: Refusal) {
+        if let Some((reply, mut entry)) = self.0.take() {
+            // Its client may not be there any more.
+            entry.deny(refusal.reason());
+            let _ = reply.send(Err(Box::new((refusal, entry))));
         }
     }
 }
@@ -152,14 +164,14 @@ impl Drop for Receipt {
 }
 
 /// Who waits for the status of a message that was taken.
-pub(super) struct Reply(Option<oneshot::Sender<Status>>);
+pub(super) struct Reply(Option<oneshot::Sender<Outcome>>);
 
 impl Reply {
     /// Says it.
     pub(super) fn send(self, status: Status) {
         if let Some(reply) = self.0 {
             // It may have gone.
-            let _ = reply.send(status);
+            let _ = reply.send(Ok(status));
         }
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use super::MARK;
 use super::open::{Letter, Registered, Reply, Room, Status};
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::rescue::Refusal;
 use crate::sessions::{self, Place, Use};
 use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
 use crate::stack::respond::{Body, Piece};
@@ -208,8 +209,15 @@ impl Talk {
             && let Some(letter) = self.waiting.pop_front()
         {
             let Letter { caller, body, id, receipt, room: _room } = letter;
-            // It may have waited while keys or rules changed; to leave it unanswered refuses it.
-            let (Some(caller), Some(id)) = (self.within(caller), id) else { continue };
+            let Some(id) = id else { continue };
+            // It may have waited while keys or rules changed.
+            let caller = match self.within(caller) {
+                Ok(caller) => caller,
+                Err(refusal) => {
+                    receipt.refused(refusal);
+                    continue;
+                }
+            };
             receipt.taken().send(Status::ACCEPTED);
             self.calls += 1;
             let (worker, messages) = (self.worker.clone(), self.messages.clone());
@@ -225,7 +233,13 @@ impl Talk {
     /// Delivers what has no answer. It waits for no call.
     fn tell(&mut self, letter: Letter) -> Going {
         let Letter { caller, body, receipt, room, .. } = letter;
-        let Some(caller) = self.within(caller) else { return Going::On };
+        let caller = match self.within(caller) {
+            Ok(caller) => caller,
+            Err(refusal) => {
+                receipt.refused(refusal);
+                return Going::On;
+            }
+        };
         if let Some(call) = self.withdraw(&body) {
             // The server never heard of it.
             call.receipt.withdrawn();
@@ -251,21 +265,25 @@ impl Talk {
     }
 
     /// The same request as it would be at the MCP endpoint.
-    fn within(&self, caller: Authenticated) -> Option<Authenticated> {
-        let mut caller = caller.once_more(&self.worker).ok()?;
+    fn within(&self, caller: Authenticated) -> Result<Authenticated, Refusal> {
+        let mut caller = caller.once_more(&self.worker)?;
         let headers = caller.request.headers_mut();
         headers.remove(MARK);
         headers.remove(SESSION_ID);
         if let Some(session) = &self.session {
             headers.insert(SESSION_ID, session.clone());
         }
-        (caller.principal() == self.caller.principal()).then_some(caller)
+        // Whose key it is by now, it is somebody else's stream.
+        if caller.principal() == self.caller.principal() { Ok(caller) } else { Err(Refusal::UnknownSession) }
     }
 
     /// Begins the session. What else the client says waits for that.
     fn shake_hands(&mut self, letter: Letter, id: String) {
         let Letter { caller, body, receipt, room, .. } = letter;
-        let Some(caller) = self.within(caller) else { return };
+        let caller = match self.within(caller) {
+            Ok(caller) => caller,
+            Err(refusal) => return receipt.refused(refusal),
+        };
         receipt.taken().send(Status::ACCEPTED);
         // The session takes one of its own.
         self.place = None;
@@ -370,8 +388,22 @@ impl Talk {
         caller
     }
 
+    /// Tells those whose messages wait why they are not taken, where it is not that the stream has ended.
+    fn refuse_waiting(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        while let Ok(letter) = self.letters.try_recv() {
+            waiting.push_back(letter);
+        }
+        for Letter { caller, receipt, .. } in waiting {
+            if let Err(refusal) = self.within(caller) {
+                receipt.refused(refusal);
+            }
+        }
+    }
+
     /// The end of the stream is the end of the session.
     async fn end(mut self) {
+        self.refuse_waiting();
         // A session that nobody hears of is ended by whoever opens it, unless it is open by now.
         while let Some(Ok(done)) = self.tasks.try_join_next() {
             if let Done::Shaken(response, _) = done {

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use serde_json::{Value, json};
 
 use super::callers::{Caller, call};
-use crate::harness::{Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::config::keys;
+use crate::harness::{Files, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// How many calls of one stream are under way at most.
 const MOST: u32 = 64;
@@ -31,8 +32,8 @@ fn server(gate: &Gate) -> Scripted {
 }
 
 /// A client with as many calls under way as there may be, the first of which asks it something.
-fn busy(sidecar: &Sidecar, server: &Scripted) -> (Caller, Value) {
-    let mut caller = Caller::open(sidecar, None);
+fn busy(sidecar: &Sidecar, server: &Scripted, key: Option<&'static str>) -> (Caller, Value) {
+    let mut caller = Caller::open(sidecar, key);
     for id in 1..=MOST {
         let tool = if id == 1 { "ask" } else { "hang" };
         assert_eq!(caller.post(sidecar, &call(id, tool, &json!({}))).status, 202);
@@ -58,7 +59,7 @@ fn r059_what_ends_a_call_does_not_wait_for_one_to_end() {
     let gate = Gate::default();
     let server = server(&gate);
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let (mut caller, question) = busy(&sidecar, &server);
+    let (mut caller, question) = busy(&sidecar, &server, None);
     let one_more = posting(caller.message(&call(MOST + 1, "hang", &json!({}))), sidecar.mcp);
     assert_eq!(caller.post(&sidecar, &cancelled(2)).status, 202);
     let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}});
@@ -86,7 +87,7 @@ fn messages_that_wait_are_bounded_and_never_forgotten() {
     let gate = Gate::default();
     let server = server(&gate);
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let (caller, _) = busy(&sidecar, &server);
+    let (caller, _) = busy(&sidecar, &server, None);
     let large = "x".repeat(3 << 20);
     let message = |id: u32| caller.message(&call(id, "hang", &json!({"text": large})));
     let waiting: Vec<_> = (100..104).map(|id| posting(message(id), sidecar.mcp)).collect();
@@ -109,4 +110,35 @@ fn messages_that_wait_are_bounded_and_never_forgotten() {
         (lost.len() == 2).then_some(())
     });
     gate.open();
+}
+
+/// What waits while its key is taken away is refused for that, whether the stream goes on or was asked for with the key.
+#[test]
+fn a_message_that_waits_is_refused_with_its_key() {
+    let both = [("alice", "key-a"), ("alice", "key-b")];
+    for (revoked, left) in [("key-b", "key-a"), ("key-a", "key-b")] {
+        let gate = Gate::default();
+        let (server, files) = (server(&gate), Files::new());
+        files.write_with_keys(&config(server.port), &keys(&both));
+        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        let (caller, _) = busy(&sidecar, &server, Some("key-a"));
+        // One more than may wait: all the others do by the time that it is told so.
+        let waiting: Vec<_> = (MOST + 1..=2 * MOST + 1)
+            .map(|id| {
+                let message = caller.message(&call(id, "hang", &json!({})));
+                posting(message.with("authorization", &format!("Bearer {revoked}")), sidecar.mcp)
+            })
+            .collect();
+        eventually("they wait", || waiting.iter().any(JoinHandle::is_finished).then_some(()));
+        sidecar.runs(&sidecar.files.write_with_keys(&config(server.port), &keys(&[("alice", left)])));
+        gate.open();
+        let statuses = waiting.into_iter().map(|reply| reply.join().unwrap().status);
+        assert_eq!(statuses.filter(|status| *status == 401).count(), MOST as usize, "{revoked}");
+        let line = sidecar.audit(|line| line["status"] == 401);
+        assert_eq!(
+            (&line["reason"], &line["method"], &line["decision"]),
+            (&json!("no live key"), &json!("tools/call"), &json!("deny")),
+            "{line}"
+        );
+    }
 }
