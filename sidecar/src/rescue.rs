@@ -118,8 +118,8 @@ pub(crate) enum Refusal {
     #[error("large messages of other calls are held, so there is no room for this one: try again later")]
     TooMuchHeld,
     #[error(
-        "what you are subscribed to with this server, and say that your clients can do, leaves no room for this: subscribe \
-         to less, say less in \"capabilities\" and \"clientInfo\", or end a session or a subscription"
+        "what you are subscribed to with this server, and say that your clients can do, leaves no room for what this client \
+         says: say less in \"capabilities\" and \"clientInfo\", subscribe to less, or end a session or a subscription"
     )]
     TooMuchKept,
     #[error(
