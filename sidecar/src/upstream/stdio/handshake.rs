@@ -2,8 +2,10 @@
 
 use bytes::{Bytes, BytesMut};
 use longshore_mcp::initialize;
+use longshore_mcp::object::Object;
 use longshore_mcp::revision::Revision;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::message::{Span, with, write_line};
@@ -25,14 +27,14 @@ pub(super) struct Handshake {
     absent: bool,
 }
 
-/// What a client says of itself.
+/// What a client says of itself, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Offer {
+pub(super) struct Offer<'a> {
     #[serde(default)]
     pub(super) protocol_version: String,
-    #[serde(default)]
-    capabilities: Value,
+    #[serde(borrow)]
+    capabilities: Option<&'a RawValue>,
 }
 
 /// What a server may ask a client.
@@ -55,18 +57,20 @@ impl Abilities {
     }
 }
 
-impl Offer {
+impl<'a> Offer<'a> {
     /// What is in a client's `initialize`.
-    pub(super) fn read(body: &[u8]) -> Self {
+    pub(super) fn read(body: &'a [u8]) -> Self {
         #[derive(Deserialize)]
-        struct Wire {
-            params: Offer,
+        struct Wire<'a> {
+            #[serde(borrow)]
+            params: Offer<'a>,
         }
         serde_json::from_slice(body).map(|Wire { params }| params).unwrap_or_default()
     }
 
     pub(super) fn abilities(&self) -> Abilities {
-        let has = |name| self.capabilities.get(name).is_some();
+        let capabilities = self.capabilities.and_then(|said| Object::read(said.get()).ok());
+        let has = |name| capabilities.as_ref().is_some_and(|said| said.get(name).is_some());
         Abilities { sampling: has("sampling"), elicitation: has("elicitation"), roots: has("roots") }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Request, Scripted, Sessionless, Sidecar, config, modern, scripted};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -47,6 +48,16 @@ fn what_clients_say_of_themselves_is_read_as_far_as_it_may_be_long() {
             assert!(error["message"].as_str().unwrap().contains(member), "{error}");
         }
         // It is kept nowhere, and the session begins all the same.
+        Client::with_capabilities(&sidecar, None, "2025-11-25", &flood());
+    });
+    assert!(took < 40 << 20, "{took} bytes");
+}
+
+/// Also by a process, which hears all of it.
+#[test]
+fn what_clients_say_of_themselves_to_a_process_is_not_read_as_a_tree() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let took = taken(&sidecar, || {
         Client::with_capabilities(&sidecar, None, "2025-11-25", &flood());
     });
     assert!(took < 40 << 20, "{took} bytes");
