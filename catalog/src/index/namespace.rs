@@ -45,8 +45,8 @@ impl Namespace {
         let beginning = following.take_while(|(word, _)| word.starts_with(prefix));
         // The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
         let mut found = BinaryHeap::new();
-        for (word, &servers) in beginning.take(looked_at) {
-            let next = Reverse((servers, Reverse(&**word)));
+        for (number, (word, &servers)) in beginning.take(looked_at).enumerate() {
+            let next = Reverse((servers, Reverse(number), &**word));
             if found.len() < most {
                 found.push(next);
             } else if let Some(mut least) = found.peek_mut()
@@ -55,6 +55,6 @@ impl Namespace {
                 *least = next;
             }
         }
-        found.into_sorted_vec().into_iter().map(|Reverse((_, Reverse(word)))| word).collect()
+        found.into_sorted_vec().into_iter().map(|Reverse((_, _, word))| word).collect()
     }
 }

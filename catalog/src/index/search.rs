@@ -1,7 +1,6 @@
 //! A query against the index.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use super::words::{stem, words};
 use super::{Index, Posting, Stem};
@@ -131,22 +130,24 @@ impl Scan<'_> {
     fn prefix(&mut self, prefix: &str, known: &str) {
         let index = self.index;
         let part = (LOOKED_AT / index.namespaces.len().max(1)).max(EXPANSIONS);
-        // How many namespaces have a word, and its best place in any of them.
-        let mut places: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        let mut places: Vec<(&str, usize)> = Vec::new();
         for namespace in index.namespaces.values() {
-            for (place, word) in namespace.beginning(prefix, part, EXPANSIONS).into_iter().enumerate() {
-                let (namespaces, best) = places.entry(word).or_insert((0, place));
-                *namespaces += 1;
-                *best = place.min(*best);
-            }
+            places.extend((namespace.beginning(prefix, part, EXPANSIONS).into_iter()).zip(0..));
         }
-        let mut found: Vec<_> = places.into_iter().collect();
-        found.sort_by_key(|(_, (namespaces, place))| (Reverse(*namespaces), *place));
-        found.truncate(EXPANSIONS);
+        // A word is in memory once, whoever has it.
+        places.sort_unstable_by_key(|(word, place)| (word.as_ptr(), *place));
+        let same = places.chunk_by(|(one, _), (other, _)| std::ptr::eq(*one, *other));
+        // Those of most namespaces, and then those that come first in any.
+        let mut found: Vec<_> =
+            same.filter_map(|of| of.first().map(|(word, best)| (Reverse(of.len()), *best, *word))).collect();
+        if found.len() > EXPANSIONS {
+            found.select_nth_unstable(EXPANSIONS);
+            found.truncate(EXPANSIONS);
+        }
         // Words of one stem stand side by side.
-        found.sort_unstable();
+        found.sort_unstable_by_key(|(_, _, word)| *word);
         let mut last = known.to_owned();
-        for (word, _) in found {
+        for (_, _, word) in found {
             let stem = stem(word);
             if stem != last && stem != known {
                 self.word(&stem, PREFIX);
