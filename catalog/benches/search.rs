@@ -1,8 +1,8 @@
 //! How fast the catalog searches 10,000 tools, and what they cost: `cargo bench -p longshore-catalog --bench search`.
 //!
 //! Two corpora of 1,000 servers with ten tools each: ordinary descriptions, and hostile ones, of 4 KiB of words that
-//! nobody else has and with a schema of 1 MB each. Another has as many tools as there may be, with descriptions as long as
-//! there is room for. Each query has one to four words of the corpus, of which the last is cut as somebody types it.
+//! nobody else has and with a schema of 1 MB each. Another has nearly as many tools as there may be, with descriptions as
+//! long as there is room for. Each query has one to four words of the corpus, of which the last is cut as somebody types it.
 //! Beside the time on the clock stands the time on the processor, which is what counts on a machine that others use too.
 
 #![expect(
@@ -243,6 +243,7 @@ fn main() {
         measure("ordinary", TOOLS, ordinary).await;
         let schema = format!("{{\"type\":\"object\",\"title\":\"{}\"}}", "x".repeat(1 << 20));
         measure("hostile", TOOLS, |random| hostile(random, &schema)).await;
-        measure("as many as there may be", 10 * TOOLS, wordy).await;
+        // Some room is left, for those that come.
+        measure("nearly as many as there may be", 9 * TOOLS, wordy).await;
     });
 }
