@@ -19,7 +19,8 @@ use crate::gathered::Gathered;
 use crate::rescue::Refusal;
 use crate::shares::Share;
 use crate::stack::respond::{self, Body};
-use crate::upstream::{self, Answer, EDITABLE, Form, Lease, Tail, forgotten};
+use crate::upstream::forgotten::{self, Says};
+use crate::upstream::{self, Answer, EDITABLE, Form, Lease, Tail};
 
 /// Up to this size a message is whole before its response begins, so that a server that dies in the middle of it can
 /// still be answered for. No client can use half a message anyway.
@@ -222,7 +223,12 @@ async fn failed(
     };
     if let Some(session) = call.session.as_ref().filter(|session| session.upstream().is_some()) {
         let ping = request::ping(&call.worker.pool, &call.snapshot, session);
-        if forgotten::is_forgotten(&Method::POST, status, ping).await {
+        let is_lost = async {
+            // Another call may have begun it again meanwhile.
+            request::within_still(call).is_none()
+                || forgotten::is_forgotten(&Method::POST, status, ping).await
+        };
+        if forgotten::says(&Method::POST, status) != Says::Nothing && is_lost.await {
             return Err(Refusal::SessionLost);
         }
     }

@@ -1,5 +1,6 @@
 //! Sessions that are begun again for their clients, since the server has forgotten them.
 
+use std::io::BufReader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use serde_json::json;
 use super::restarts::{again, forgetful};
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
-use crate::harness::{Client, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// Where `transport.protocol` says another revision by then, the server is spoken to in that one, and a client that was
 /// promised what is in the other begins anew.
@@ -175,6 +176,36 @@ fn the_rest_of_a_call_is_not_asked_for_in_a_session_that_was_begun_since() {
     let asked = server.seen("GET");
     assert!(asked.iter().all(|get| get.value("last-event-id").is_none()), "{asked:?}");
     assert_eq!(client.call("t", json!({}))["result"], json!({}), "the session goes on");
+}
+
+/// By then there is another one, which a ping would find in order.
+#[test]
+fn a_call_that_hears_late_that_its_session_is_unknown_is_made_again_too() {
+    const REVISION: &str = "2025-03-26";
+    let (forget, late) = (Arc::<AtomicBool>::default(), Gate::default());
+    let (forgets, waits) = (forget.clone(), late.clone());
+    let server = Scripted::beginning_again(REVISION, move |request, stream| {
+        let is_first = request.value("mcp-session-id") == Some(UPSTREAM_SESSION);
+        if is_first && scripted::message(request)["params"]["name"] == "late" {
+            waits.pass();
+        }
+        if is_first && forgets.load(Ordering::SeqCst) {
+            return scripted::json_with(stream, 400, "", "{}");
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+    });
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, REVISION);
+    let mut call = connect(sidecar.mcp);
+    client.request(client.message("tools/call", &json!({"name": "late"}))).write(&mut call);
+    eventually("the server has it", || (server.seen("tools/call").len() == 1).then_some(()));
+    forget.store(true, Ordering::SeqCst);
+    assert_eq!(client.call("t", json!({}))["result"], json!({}));
+    late.open();
+    let answer = Reply::read(&mut BufReader::new(call)).unwrap().message();
+    assert_eq!(answer["result"], json!({}), "{answer}");
 }
 
 /// A client that goes takes nothing with it but its own end of the call.
