@@ -194,6 +194,7 @@ impl App {
             audit,
             metrics,
             calls: Arc::new(Calls::default()),
+            openings: Arc::new(Calls::default()),
             rooms: Rooms::default(),
             unfinished: Unfinished::default(),
             listeners: Arc::default(),

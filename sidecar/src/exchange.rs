@@ -115,7 +115,10 @@ struct Done {
 pub(crate) fn begin(call: Call, place: Place) -> Begun {
     let (reply, response) = oneshot::channel();
     // From now on, so that those that come at the same moment are counted too.
-    let under_way = (call.edit != Edit::Tell).then(|| call.worker.shared.calls.begin());
+    let shared = &call.worker.shared;
+    let is_call = (call.edit != Edit::Tell).then(|| shared.calls.begin());
+    let opens = (call.edit == Edit::OpenSession).then(|| shared.openings.begin());
+    let under_way = [is_call, opens];
     Begun(Carried::new(response).with(run(Box::new(call), (under_way, place), reply)))
 }
 
@@ -134,7 +137,11 @@ impl Begun {
     }
 }
 
-async fn run(mut call: Box<Call>, held: (Option<CallGuard>, Place), reply: oneshot::Sender<Response<Body>>) {
+async fn run(
+    mut call: Box<Call>,
+    held: ([Option<CallGuard>; 2], Place),
+    reply: oneshot::Sender<Response<Body>>,
+) {
     let limits = &call.snapshot.config.limits;
     let timeout = Duration::from_millis(limits.request_timeout_ms);
     let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };

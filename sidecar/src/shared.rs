@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) audit: Audit,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: Arc<Calls>,
+    /// Those of them that open sessions.
+    pub(crate) openings: Arc<Calls>,
     pub(crate) rooms: Rooms,
     /// What requests hold of which nothing is known yet.
     pub(crate) unfinished: Unfinished,

@@ -31,8 +31,8 @@ pub(super) async fn hand_over(shared: &Shared) {
         let given_up = shared.peers.give_up(AT_ONCE);
         if given_up.is_empty() {
             // Counted first: a handshake that is under way opens its session before it ends.
-            let calls = shared.calls.count();
-            if calls == 0 && !shared.peers.has_movable() {
+            let openings = shared.openings.count();
+            if openings == 0 && !shared.peers.has_movable() {
                 break;
             }
             // Who makes one call after the other leaves little time in between.
