@@ -7,9 +7,9 @@
 //!
 //! `audit` is the version of the line. `rule` is given with a permit that a rule made, `reason` with a denial and with
 //! a failure. `again` is true, and else left out, where a client of 2026-07-28 sends a call once more with what the server
-//! asked for: it is decided on like any other, and is the same call; `"claimed"` where only the server can tell whether
-//! that is so. `status` is HTTP's, null if the client had gone;
-//! `code` is that of a JSON-RPC error. `duration` is in seconds. Never in it: arguments, results, keys, session ids.
+//! asked for: it is decided on like any other, and is the same call. Where only the server can tell whether that is so, it
+//! is `claims_again` that is true. `status` is HTTP's, null if the client had gone; `code` is that of a JSON-RPC error.
+//! `duration` is in seconds. Never in it: arguments, results, keys, session ids.
 //!
 //! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
 //! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`.
@@ -222,7 +222,7 @@ impl Text {
         match line.again {
             None => {}
             Some(Again::Known) => self.member("again", &true),
-            Some(Again::Claimed) => self.member("again", &"claimed"),
+            Some(Again::Claimed) => self.member("claims_again", &true),
         }
         self.member("status", &line.status);
         self.member("code", &line.code);

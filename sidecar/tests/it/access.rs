@@ -206,13 +206,13 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
         (reply, sidecar.audit_after(before))
     };
     // Whether it is so, only this server can tell.
-    let claimed = Some("claimed");
-    for (state, next, again) in
-        [(None, Some("one"), None), (Some("one"), Some("two"), claimed), (Some("two"), None, claimed)]
+    for (state, next, claims) in
+        [(None, Some("one"), None), (Some("one"), Some("two"), Some(true)), (Some("two"), None, Some(true))]
     {
         let (reply, line) = ask(state);
         assert_eq!(reply["result"]["requestState"].as_str(), next, "{reply}");
-        assert_eq!((line["again"].as_str(), &line["decision"]), (again, &json!("permit")), "{line}");
+        assert_eq!((line.get("again"), line["claims_again"].as_bool()), (None, claims), "{line}");
+        assert_eq!(line["decision"], "permit", "{line}");
         assert_eq!((&line["target"], &line["rule"]), (&json!("ask"), &json!("all")));
     }
     assert_eq!(sidecar.written().matches("\"target\":\"ask\"").count(), 3);
@@ -223,7 +223,7 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
     sidecar.runs(&sidecar.files.write(&none));
     let (reply, line) = ask(Some("two"));
     assert_eq!(reply["error"]["code"], -32602, "{reply}");
-    assert_eq!((&line["again"], &line["decision"]), (&json!("claimed"), &json!("deny")), "{line}");
+    assert_eq!((&line["claims_again"], &line["decision"]), (&json!(true), &json!("deny")), "{line}");
     assert_eq!(server.seen("tools/call").len(), heard);
 }
 
