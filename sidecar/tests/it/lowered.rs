@@ -106,6 +106,19 @@ fn r019_a_session_begins_with_the_revision_that_its_client_asks_for() {
     assert!(server.seen("initialize").is_empty() || method_of(&server.seen("initialize")[0]) == "initialize");
 }
 
+/// Each request would have to repeat it.
+#[test]
+fn a_server_does_not_hear_who_a_client_is_that_takes_long_to_say_so() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    let mut first: Value = serde_json::from_str(&crate::harness::client::initialize("2025-11-25")).unwrap();
+    first["params"]["clientInfo"]["icons"] = json!([{"src": format!("data:,{}", "x".repeat(16 * 1024))}]);
+    let opened = Request::post(first.to_string()).send(sidecar.mcp).message();
+    assert_eq!(opened["result"]["serverInfo"]["name"], "modern", "{opened}");
+    let asked = server.seen("server/discover").pop().unwrap();
+    assert_eq!(message(&asked)["params"]["_meta"].get("io.modelcontextprotocol/clientInfo"), None);
+}
+
 #[test]
 fn what_a_session_keeps_never_reaches_the_server() {
     let server = echoing();

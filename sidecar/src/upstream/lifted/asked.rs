@@ -8,6 +8,7 @@ use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::detect::Modern;
 use longshore_mcp::level::Level;
+use longshore_mcp::meta::MAX_SAID;
 use longshore_mcp::method::{Method, Subject};
 use longshore_mcp::object::Object;
 use longshore_mcp::revision::Revision;
@@ -29,7 +30,7 @@ pub(in crate::upstream) struct Asked {
     /// What its client can do: as JSON, and read.
     pub(super) capabilities: String,
     pub(super) can: ClientCapabilities,
-    /// Who its client says that it is, as JSON.
+    /// Who its client says that it is, as JSON, if that is not too long to be kept.
     pub(super) info: Option<String>,
     /// The log messages that it wants.
     pub(super) level: Option<Level>,
@@ -57,7 +58,7 @@ impl Asked {
             uri: uri.map(Text::into_owned),
             capabilities: envelope.capabilities.to_owned(),
             can: ClientCapabilities::read(envelope.capabilities).unwrap_or_default(),
-            info: envelope.client_info.map(str::to_owned),
+            info: envelope.client_info.filter(|info| info.len() <= MAX_SAID).map(str::to_owned),
             level: envelope.log_level,
             token: envelope.progress_token.map(str::to_owned),
             responses: outline.input_responses().map(str::to_owned),

@@ -27,7 +27,7 @@ use crate::names::SESSION_ID;
 use crate::upstream::hold::Hold;
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport, random};
 
-/// The longest that a client may say of who it is, in bytes: each request to the server repeats it, and what it can do.
+/// The longest that a server hears of who a client is, in bytes: each request to it repeats that, and what the client can do.
 const MAX_INFO: usize = 16 * 1024;
 
 /// What became of a handshake.
@@ -66,9 +66,9 @@ pub(in crate::upstream) async fn open(
     };
     let pair = Pair { client, server: revision };
     let theirs = member("capabilities").unwrap_or("{}");
-    let info = member("clientInfo").filter(|info| Object::read(info).is_ok());
-    if theirs.len() > MAX_CAPABILITIES || info.is_some_and(|info| info.len() > MAX_INFO) {
-        return refused("\"capabilities\" and \"clientInfo\" may be 16 KiB long each");
+    let info = member("clientInfo").filter(|info| info.len() <= MAX_INFO && Object::read(info).is_ok());
+    if theirs.len() > MAX_CAPABILITIES {
+        return refused("\"capabilities\" may be 16 KiB long");
     }
     let (Ok(can), Ok(ours)) = (ClientCapabilities::read(theirs), capabilities::client(pair.up(), theirs))
     else {

@@ -39,14 +39,19 @@ fn what_clients_say_of_themselves_is_read_as_far_as_it_may_be_long() {
     let server = asking();
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let took = taken(&sidecar, || {
-        for member in [CAPABILITIES, CLIENT_INFO] {
-            let mut message = modern::message(1, "server/discover", json!({}));
+        let says = |member| {
+            let mut message = modern::message(1, "tools/list", json!({}));
             message["params"]["_meta"][member] = flood();
-            let refused = modern::of(&message.to_string()).send(sidecar.mcp);
-            let error = &refused.message()["error"];
-            assert_eq!((refused.status, &error["code"]), (400, &json!(-32602)), "{error}");
-            assert!(error["message"].as_str().unwrap().contains(member), "{error}");
-        }
+            modern::of(&message.to_string()).send(sidecar.mcp)
+        };
+        let refused = says(CAPABILITIES);
+        let error = &refused.message()["error"];
+        assert_eq!((refused.status, &error["code"]), (400, &json!(-32602)), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(CAPABILITIES), "{error}");
+        // Who somebody is is nothing to refuse a request for, and is not told to a server that would be greeted with it.
+        let listed = says(CLIENT_INFO);
+        assert_eq!((listed.status, &listed.message()["result"]["tools"]), (200, &json!([])));
+        assert!(server.seen("initialize").iter().all(|greeting| greeting.body.len() < 20_000));
         // It is kept nowhere, and the session begins all the same.
         Client::with_capabilities(&sidecar, None, "2025-11-25", &flood());
     });
