@@ -136,23 +136,9 @@ impl Sessions {
         self.lock().view.set_alone(self.is_alone || snapshot.replicas.is_none());
         let former = self.snapshot.swap(Some(snapshot.clone()));
         if former.is_some_and(|former| !former.keyring.shares_keys_with(&snapshot.keyring)) {
-            self.end_all();
-        }
-    }
-
-    /// Ends all that are held, of which nobody can open an id any more: none of the keys is left. So nobody need be told of
-    /// it but the server.
-    fn end_all(&self) {
-        let ended: Vec<Arc<Session>> = {
-            let mut replica = self.lock();
-            let keys: Vec<SessionKey> = replica.all_held().map(|(key, _)| *key).collect();
-            keys.iter().filter_map(|key| replica.lose(key)).collect()
-        };
-        for session in ended {
-            self.metrics.session_ended(SessionEnd::Keys);
-            session.streams.close();
-            if let Some(farewell) = session.farewell() {
-                self.send(Errand::Close(farewell));
+            // None of the keys is left with which their ids were sealed.
+            for (_, session) in self.lock().all_held() {
+                session.lose_keys();
             }
         }
     }
@@ -286,7 +272,7 @@ impl Sessions {
         ended
     }
 
-    /// Ends those that nobody used for a while, or that are too old. Gives what the server is to be told now, and what the
+    /// Ends those that nobody used for a while, that are too old, or whose ids nobody can open any more. Gives what the server is to be told now, and what the
     /// other replicas are.
     fn expire(&self) -> (Vec<Farewell>, Vec<Tombstone>) {
         let Some(snapshot) = self.snapshot.load_full() else { return Default::default() };
@@ -297,7 +283,12 @@ impl Sessions {
             let mut replica = self.lock();
             replica.forget_endings(unix);
             for (_, session) in replica.all_held() {
-                if is_too_old(&session.capsule, &snapshot) {
+                if session.is_keyless() {
+                    // Requests under way are answered still. Nobody can come back for that.
+                    if !session.is_busy() {
+                        over.push((session.clone(), SessionEnd::Keys));
+                    }
+                } else if is_too_old(&session.capsule, &snapshot) {
                     // Requests under way are answered still, also to clients that come back for it, and what these say is
                     // heard.
                     if session.is_free() {
@@ -309,9 +300,9 @@ impl Sessions {
             }
             for (session, why) in &over {
                 let tombstone = Self::tombstone(&session.capsule);
-                // An id that is past its own time is refused everywhere, and nothing need be remembered of it. Where the
-                // age that sessions may have was lowered since, it is not: that may be raised again.
-                if tombstone.expires <= unix {
+                // An id that is past its own time, or opens with no key, is refused everywhere, and nothing need be remembered
+                // of it. Where the age that sessions may have was lowered since, it is not: that may be raised again.
+                if session.is_keyless() || tombstone.expires <= unix {
                     replica.lose(&tombstone.key);
                 } else {
                     replica.end(tombstone);
@@ -371,7 +362,7 @@ impl Sessions {
     /// The same of one that is held here. Another replica knows of it what its id says.
     fn can_leave(&self, session: &Session) -> bool {
         let is_known = session.fits || session.capsule.server == ServerSession::None;
-        is_known && self.can_move(&session.capsule)
+        is_known && !session.is_keyless() && self.can_move(&session.capsule)
     }
 
     /// Waits until a session is used by nobody that was in use.

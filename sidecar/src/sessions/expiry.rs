@@ -1,4 +1,4 @@
-//! The end of sessions that nobody uses any more, or that are too old.
+//! The end of sessions that nobody uses any more, that are too old, or whose ids nobody can open any more.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! One session: of a client with the sidecar, and of the sidecar with the server.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(crate) struct Session {
     set: Mutex<Option<Box<Set>>>,
     /// Held while it is begun again with the server, which whoever has it begun need not wait for.
     pub(super) beginning: Arc<tokio::sync::Mutex<()>>,
+    /// Nobody can open its id any more: the keys were made anew.
+    keyless: AtomicBool,
     /// When it was last used, in milliseconds since the process began.
     used: AtomicU64,
     /// Requests under way: while there are any it is not idle, and stays here.
@@ -118,6 +120,7 @@ impl Session {
             upstream: RwLock::new(upstream.and_then(alone)),
             set: Mutex::default(),
             beginning: Arc::default(),
+            keyless: AtomicBool::new(false),
             used: AtomicU64::new(now),
             busy: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),
@@ -235,6 +238,16 @@ impl Session {
     /// that are open end then.
     pub(super) fn is_free(&self) -> bool {
         !self.is_busy() && !self.streams.is_awaited()
+    }
+
+    /// Nobody can open its id any more.
+    pub(super) fn lose_keys(&self) {
+        self.keyless.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is so. Then it takes no more requests, and ends after those that are under way.
+    pub(crate) fn is_keyless(&self) -> bool {
+        self.keyless.load(Ordering::Relaxed)
     }
 
     /// Whether requests of it are under way.

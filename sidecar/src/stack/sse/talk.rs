@@ -176,7 +176,7 @@ impl Talk {
 
     /// Whether the client may stay under the configuration that is in force by now.
     fn stay(&mut self) -> Going {
-        // The session may have ended with the keys that were before.
+        // The session may end with the keys that were before.
         self.lost |= self.is_over();
         let principal = self.caller.principal().clone();
         match self.caller.another(Method::GET).once_more(&self.worker) {
@@ -363,9 +363,9 @@ impl Talk {
         self.lost |= self.is_lost(status);
     }
 
-    /// Whether the session has ended, or gone elsewhere.
+    /// Whether the session has ended, or gone elsewhere, or does so after what is under way.
     fn is_over(&self) -> bool {
-        self.held.as_ref().is_some_and(|session| session.streams.is_closed())
+        self.held.as_ref().is_some_and(|session| session.is_keyless() || session.streams.is_closed())
     }
 
     /// Whether a status says that there is no session any more.

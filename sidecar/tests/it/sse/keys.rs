@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::callers::Caller;
 use crate::harness::config::{keys, session_key};
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 /// The configuration that seals with the last of these keys.
 fn write(files: &Files, config: &Config, numbers: &[u8]) -> String {
@@ -44,4 +44,43 @@ fn sessions_end_with_the_last_key_that_opens_their_ids() {
     eventually("the server is told", || (server.seen("DELETE").len() >= told + 2).then_some(()));
     // And another one begins.
     Client::open(&sidecar, Some("key-a")).call("t", json!({}));
+}
+
+#[test]
+fn calls_under_way_are_answered_when_the_keys_are_made_anew() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        waits.pass();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let (files, config) = (Files::new(), config(server.port));
+    write(&files, &config, &[1]);
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let (idle, client) = (Client::open(&sidecar, Some("key-a")), Client::open(&sidecar, Some("key-a")));
+    let mut caller = Caller::open(&sidecar, Some("key-a"));
+    let told = server.seen("DELETE").len();
+    let call = client.request(client.message("tools/call", &json!({"name": "t"})));
+    std::thread::scope(|scope| {
+        let reply = scope.spawn(|| call.send(sidecar.mcp));
+        let posted = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "t"}});
+        assert_eq!(caller.post(&sidecar, &posted.to_string()).status, 202);
+        eventually("they are under way", || (server.seen("tools/call").len() == 2).then_some(()));
+        sidecar.runs(&write(&sidecar.files, &config, &[2]));
+        // The one that nobody uses ends at once.
+        let ended = || sidecar.metric("longshore_sessions_ended_total{cause=\"keys\"}");
+        eventually("one has ended", || (ended() >= 1.0).then_some(()));
+        eventually("the server is told", || (server.seen("DELETE").len() > told).then_some(()));
+        assert_eq!((idle.send("ping", json!({})).status, ended()), (404, 1.0));
+        assert_eq!(server.seen("DELETE").len(), told + 1);
+        gate.open();
+        let reply = reply.join().unwrap();
+        assert_eq!((reply.status, &reply.message()["result"]["content"]), (200, &json!([])));
+    });
+    assert_eq!(caller.hear()["id"], 7);
+    assert!(caller.stream.all().is_empty());
+    // Afterwards these too, when it is looked for what has ended.
+    sidecar.runs(&write(&sidecar.files, &config, &[2, 3]));
+    eventually("they are gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("the server is told", || (server.seen("DELETE").len() == told + 3).then_some(()));
 }
