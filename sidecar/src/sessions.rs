@@ -199,8 +199,18 @@ impl Sessions {
         id.set_sensitive(true);
         let session = Arc::new(Session::new(capsule, place, upstream, self.now().0).saying(said));
         self.lock().open(session.capsule.key, session.clone());
+        self.compare_keys(&session, snapshot);
         self.metrics.session_opened();
         Ok((session, id))
+    }
+
+    /// Notes whether the keys were made anew while a session was begun under this configuration. It is held by now, so it is
+    /// seen here or by whoever makes them anew.
+    fn compare_keys(&self, session: &Session, snapshot: &Snapshot) {
+        let current = self.snapshot.load();
+        if current.as_ref().is_some_and(|current| !current.keyring.shares_keys_with(&snapshot.keyring)) {
+            session.lose_keys();
+        }
     }
 
     /// The name of something that lives as long as this process and belongs to one principal: sealed as the ids of

@@ -278,11 +278,12 @@ impl Search {
                 let has_copy = session.has_copy();
                 let taken = {
                     let mut replica = self.sessions.lock();
-                    self.route.take(&mut *replica, session)
+                    self.route.take(&mut *replica, session.clone())
                 };
                 match taken {
                     Ok(()) => {
                         metrics.session_taken(how);
+                        self.sessions.compare_keys(&session, &snapshot);
                         self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);
                     }
                     // Somebody ended it meanwhile.

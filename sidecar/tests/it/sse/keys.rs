@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::callers::Caller;
 use crate::harness::config::{keys, session_key};
+use crate::harness::scripted::Greeting;
 use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 /// The configuration that seals with the last of these keys.
@@ -83,4 +84,27 @@ fn calls_under_way_are_answered_when_the_keys_are_made_anew() {
     sidecar.runs(&write(&sidecar.files, &config, &[2, 3]));
     eventually("they are gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
     eventually("the server is told", || (server.seen("DELETE").len() == told + 3).then_some(()));
+}
+
+/// Nobody could end it otherwise.
+#[test]
+fn a_session_that_begins_while_the_keys_are_made_anew_ends_with_those_before() {
+    let gate = Gate::default();
+    let server = Scripted::greeting_so(Greeting::At(gate.clone()), None);
+    let (files, config) = (Files::new(), config(server.port));
+    write(&files, &config, &[1]);
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let told = server.seen("DELETE").len();
+    std::thread::scope(|scope| {
+        let begins = scope.spawn(|| Client::open(&sidecar, Some("key-a")).send("ping", json!({})).status);
+        eventually("it begins", || (!server.seen("initialize").is_empty()).then_some(()));
+        sidecar.runs(&write(&sidecar.files, &config, &[2]));
+        gate.open();
+        assert_eq!(begins.join().unwrap(), 404);
+    });
+    // When it is looked for what has ended.
+    sidecar.runs(&write(&sidecar.files, &config, &[2, 3]));
+    eventually("it is gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    assert_eq!(sidecar.metric("longshore_sessions_ended_total{cause=\"keys\"}"), 1.0);
+    eventually("the server is told", || (server.seen("DELETE").len() == told + 1).then_some(()));
 }
