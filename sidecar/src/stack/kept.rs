@@ -1,5 +1,5 @@
-//! What is kept of a request after it was read. Its head, and a small body that came with it, are pieces of one buffer of up
-//! to 64 KiB, which each of them keeps whole: so what may be kept for long is copied, and nothing else of it is kept.
+//! What is kept of a request after it was read. Its head, and a small body, are pieces of its connection's buffer of up to
+//! 64 KiB, which each of them keeps whole: so what may be kept for long is copied, and nothing else of it is kept.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
@@ -9,7 +9,7 @@ use super::Authenticated;
 use crate::names::{API_KEY, LAST_EVENT_ID, TRACE};
 use crate::peers;
 
-/// Heads of up to this size are kept as they are by whoever keeps a body: most are a fraction of it.
+/// Bodies of up to this size are copied, whatever came with them: most are a fraction of it.
 const FEW: usize = 8 * 1024;
 /// The longest credentials that are kept to be looked at again. Keys are shorter by far.
 const CREDENTIALS: usize = 8 * 1024;
@@ -26,9 +26,10 @@ pub(crate) fn size(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// A body that came with this head, in memory of its own where it would keep a head that is large and larger than itself.
+/// A body that came with this head, in memory of its own where it would keep more than itself: a large head, or a buffer
+/// that is large because of a request before.
 pub(crate) fn body(headers: &HeaderMap, body: Bytes) -> Bytes {
-    if size(headers) > body.len().max(FEW) { Bytes::copy_from_slice(&body) } else { body }
+    if body.len() <= FEW || size(headers) > body.len() { Bytes::copy_from_slice(&body) } else { body }
 }
 
 impl Authenticated {
@@ -69,11 +70,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_copied_where_the_head_is_the_larger_part() {
+    fn a_body_is_copied_where_it_is_small_or_the_head_is_the_larger_part() {
         let head =
             |size: usize| HeaderMap::from_iter([(API_KEY, HeaderValue::try_from("k".repeat(size)).unwrap())]);
         for (head_size, body_size, is_copied) in
-            [(100, 10, false), (FEW, 10, true), (60_000, 50_000, true), (50_000, 60_000, false)]
+            [(100, FEW, true), (100, FEW + 1, false), (60_000, 50_000, true), (50_000, 60_000, false)]
         {
             let given = Bytes::from("b".repeat(body_size));
             let kept = body(&head(head_size), given.clone());

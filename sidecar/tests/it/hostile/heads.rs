@@ -42,9 +42,8 @@ fn streams_keep_no_heads_of_those_who_opened_them() {
     assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
 }
 
-#[test]
-fn calls_keep_no_heads_of_clients_that_have_gone() {
-    let gate = Gate::default();
+/// A server whose calls wait for the gate, and a sidecar that waits for it.
+fn waiting(gate: &Gate) -> (Scripted, Sidecar) {
     let waits = gate.clone();
     let server = Scripted::start(move |request, stream| {
         waits.pass();
@@ -53,15 +52,48 @@ fn calls_keep_no_heads_of_clients_that_have_gone() {
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 300_000;
     let sidecar = Sidecar::start(&config).ready();
+    (server, sidecar)
+}
+
+/// Calls whose clients go away when all of them are under way. They keep less than the large heads are.
+fn go_on_without_clients(sidecar: &Sidecar, server: &Scripted, clients: Vec<TcpStream>, before: u64) {
+    eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
+    drop(clients);
+    eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
+    let more = sidecar.memory().saturating_sub(before);
+    assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
+}
+
+#[test]
+fn calls_keep_no_heads_of_clients_that_have_gone() {
+    let gate = Gate::default();
+    let (server, sidecar) = waiting(&gate);
     let client = Client::open(&sidecar, None);
     let before = sidecar.memory();
     let calls: Vec<_> = (0..MANY)
         .map(|_| send(&sidecar, client.request(client.message("tools/call", &json!({"name": "t"})))))
         .collect();
-    eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
-    drop(calls);
-    eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
-    let more = sidecar.memory().saturating_sub(before);
-    assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
+    go_on_without_clients(&sidecar, &server, calls, before);
+    gate.open();
+}
+
+/// A connection that has had a large head has room for another one.
+#[test]
+fn calls_keep_no_heads_of_requests_before() {
+    let gate = Gate::default();
+    let (server, sidecar) = waiting(&gate);
+    let client = Client::open(&sidecar, None);
+    let before = sidecar.memory();
+    let calls: Vec<_> = (0..MANY)
+        .map(|_| {
+            let ping = client.request(client.message("ping", &json!({})));
+            let mut stream = std::io::BufReader::new(send(&sidecar, ping));
+            assert_eq!(Reply::read(&mut stream).unwrap().status, 200);
+            let mut stream = stream.into_inner();
+            client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+            stream
+        })
+        .collect();
+    go_on_without_clients(&sidecar, &server, calls, before);
     gate.open();
 }
