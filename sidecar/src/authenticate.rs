@@ -13,6 +13,9 @@ use crate::names::API_KEY;
 /// The principal of everybody where nobody has to prove who they are.
 const ANONYMOUS: &str = "anonymous";
 
+/// The longest value of a header that has a key, in bytes. Keys are shorter by far, and are kept to be looked at again.
+pub(crate) const MAX_CREDENTIALS: usize = 8 * 1024;
+
 /// How callers prove who they are.
 pub(crate) enum Authenticator {
     /// Not at all.
@@ -42,7 +45,7 @@ pub(crate) enum KeyError {
 pub(crate) enum Unknown {
     /// There is no key in the request.
     Missing,
-    /// The request has credentials of another kind, or more than one key.
+    /// The request has credentials of another kind, more than one key, or one that is too long.
     Unusable,
     /// No live key has this hash.
     NotLive,
@@ -111,6 +114,7 @@ fn presented(headers: &HeaderMap) -> Result<&[u8], Unknown> {
     let mut api_key = headers.get_all(API_KEY).iter();
     match (authorization.next(), authorization.next(), api_key.next(), api_key.next()) {
         (None, None, None, None) => Err(Unknown::Missing),
+        (Some(value), ..) | (_, _, Some(value), _) if value.len() > MAX_CREDENTIALS => Err(Unknown::Unusable),
         (Some(value), None, None, None) => bearer(value.as_bytes()).ok_or(Unknown::Unusable),
         (None, None, Some(value), None) => {
             Some(value.as_bytes()).filter(|key| !key.is_empty()).ok_or(Unknown::Unusable)
@@ -192,6 +196,24 @@ mod tests {
             }
             let who = authenticator.authenticate(&map).map(|caller| &*caller.principal);
             assert_eq!(who, expected, "{headers:?}");
+        }
+    }
+
+    /// It would be known, and not when it is looked at again.
+    #[test]
+    fn a_key_that_is_too_long_to_be_kept_is_none() {
+        let access = Access::compile(&[], &ToolFilter::default()).unwrap();
+        for (name, scheme) in [(AUTHORIZATION, "Bearer "), (API_KEY, "")] {
+            for (more, expected) in [(0, Ok("a")), (1, Err(Unknown::Unusable))] {
+                let key = "k".repeat(MAX_CREDENTIALS - scheme.len() + more);
+                let live = ApiKey { principal: "a".to_owned(), sha256: hex(&key) };
+                let keys = Keys { keys: vec![live], sessions: Vec::new() };
+                let value = HeaderValue::try_from(format!("{scheme}{key}")).unwrap();
+                let headers = HeaderMap::from_iter([(name.clone(), value)]);
+                let authenticator = Authenticator::api_keys(&keys, &access).unwrap();
+                let who = authenticator.authenticate(&headers).map(|caller| &*caller.principal);
+                assert_eq!(who, expected, "{name} {more}");
+            }
         }
     }
 

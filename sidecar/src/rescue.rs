@@ -64,7 +64,7 @@ pub(crate) enum Refusal {
     MethodNotAllowed { allowed: &'static str },
 
     // Who calls.
-    #[error("a valid key is needed, as \"Authorization: Bearer KEY\" or \"X-API-Key: KEY\"")]
+    #[error("a valid key is needed, as \"Authorization: Bearer KEY\" or \"X-API-Key: KEY\", of up to 8 KiB")]
     Unauthenticated(Unknown),
 
     // What came.

@@ -6,14 +6,12 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use super::Authenticated;
+use crate::authenticate::MAX_CREDENTIALS;
 use crate::names::{API_KEY, LAST_EVENT_ID, TRACE};
 use crate::peers;
 
 /// Bodies of up to this size are copied, whatever came with them: most are a fraction of it.
 const FEW: usize = 8 * 1024;
-/// The longest credentials that are kept to be looked at again. Keys are shorter by far.
-const CREDENTIALS: usize = 8 * 1024;
-
 /// A value in memory of its own.
 pub(crate) fn value(value: &HeaderValue) -> Option<HeaderValue> {
     let mut copy = HeaderValue::from_bytes(value.as_bytes()).ok()?;
@@ -36,8 +34,9 @@ impl Authenticated {
     /// The same caller, of whom nothing is kept but what says under another configuration who it is.
     pub(crate) fn caller_alone(&self) -> Self {
         self.copied(|name, value| {
+            // Longer ones are none, and may be there where nobody has to prove who they are.
             *name == peers::ENDING
-                || (*name == AUTHORIZATION || *name == API_KEY) && value.len() <= CREDENTIALS
+                || (*name == AUTHORIZATION || *name == API_KEY) && value.len() <= MAX_CREDENTIALS
         })
     }
 
