@@ -98,6 +98,12 @@ impl<'a> Object<'a> {
         was_there
     }
 
+    /// Puts the members into the order of their names.
+    pub fn sort(&mut self) {
+        self.members.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+        self.unchanged = None;
+    }
+
     /// Removes a member that is written as `null`.
     pub fn remove_null(&mut self, name: &str) {
         if self.original(name) == Some("null") {

@@ -87,7 +87,7 @@ impl Asked {
     }
 
     /// A digest of everything that a client may not change when it asks again: all but what belongs to one round, and
-    /// what it says of itself. However it writes the same values.
+    /// what it says of itself. However it writes the same values; of a long request, in whatever order it names them.
     pub(super) fn digest(&self) -> [u8; 32] {
         let params = self.params();
         let stays = Object::read(&params).map(|mut params| {
@@ -95,9 +95,11 @@ impl Asked {
                 params.remove(name);
             }
             params.remove("_meta");
+            params.sort();
             params.write()
         });
-        // What has no canonical spelling (numbers that no reader holds, for one) has to be the same bytes.
+        // What has no canonical spelling (numbers that no reader holds, or more than is brought into one) has to be the same
+        // bytes.
         let stays = stays.unwrap_or_else(|_| params.clone().into_owned());
         let stays = canonical(&stays).unwrap_or_else(|| stays.into());
         PrincipalDigest::of(&format!("{}\n{stays}", self.method.as_str())).0
@@ -143,6 +145,15 @@ pub(super) mod tests {
         );
         assert_eq!(first.digest(), again.digest());
         assert_eq!(again.state.as_deref(), Some("s"));
+        // A long one, whose values are not looked into.
+        let long = |order: &dyn Fn(&str, &str) -> String| {
+            let text = "x".repeat(100_000);
+            asked(&order(r#""name":"t""#, &format!(r#""arguments":{{"b":"{text}","a":1}}"#))).digest()
+        };
+        assert_eq!(
+            long(&|name, arguments| format!("{name},{arguments}")),
+            long(&|name, arguments| format!(r#""requestState":"s", {arguments} , {name}"#))
+        );
         for other in [
             r#""name":"u","arguments":{"a":1,"b":[2]}"#,
             r#""name":"t","arguments":{"a":1,"b":[3]}"#,
