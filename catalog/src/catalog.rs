@@ -17,7 +17,6 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::metrics::Metrics;
 use crate::model::{Server, ServerDetails, Tool, ToolSummary};
-use crate::offer::Offer;
 use crate::record::{ServerKey, ServerRecord};
 use crate::view::{self, Found, Page, View};
 
@@ -150,11 +149,6 @@ impl Catalog {
     pub fn server(&self, key: &ServerKey) -> Option<ServerDetails> {
         let view = self.shared.read();
         Some(ServerDetails { server: view.server(key)?, freshness: view.freshness() })
-    }
-
-    /// What a server was last heard to offer.
-    pub fn offer(&self, key: &ServerKey) -> Option<Arc<Offer>> {
-        self.shared.read().servers.get(key)?.heard()
     }
 
     /// One tool.

@@ -79,13 +79,12 @@ impl Published {
             (Some((pod, said)), Some(before)) if pod.ready && *said == Observation::default() => before,
             _ => self.health(pod.as_ref().map(|(_, said)| said)),
         };
-        let offer = pod.and_then(|(_, said)| said.summary).filter(|offer| offer.reported.is_some()).or(heard);
         let mut record = ServerRecord {
             key,
             about: self.about.clone(),
             endpoint: self.endpoint.clone(),
             health,
-            offer,
+            offer: heard,
             known_tools: self.known_tools.clone(),
             known_tools_left_out: self.known_tools_left_out,
         };
@@ -260,7 +259,6 @@ mod tests {
     fn tools_that_the_manifest_hides_are_not_listed_whoever_had_heard_of_them() {
         let heard = said("Connected", Value::Null);
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
-        let pod = PodView::default();
         for (filter, listed) in [
             (json!({}), true),
             (json!({"include": ["e*"]}), true),
@@ -274,11 +272,7 @@ mod tests {
             let none = published.record(key.clone(), None, None, None);
             assert_eq!(!none.known_tools.is_empty(), listed, "{filter}");
             let before = published.record(key.clone(), None, None, heard.summary.clone());
-            let said = Observation { summary: heard.summary.clone(), unreachable: None };
-            let late = published.record(key.clone(), Some((&pod, said)), None, None);
-            for record in [before, late] {
-                assert_eq!(record.offer.unwrap().tool("echo").is_some(), listed, "{filter}");
-            }
+            assert_eq!(before.offer.unwrap().tool("echo").is_some(), listed, "{filter}");
         }
     }
 

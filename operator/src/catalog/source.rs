@@ -167,6 +167,8 @@ struct Asked {
     speaks: Option<PodUid>,
     sidecars: BTreeMap<PodUid, IpAddr>,
     health: Health,
+    /// What it was last heard to offer, whatever of it is hidden.
+    heard: Option<Arc<Offer>>,
     /// Why that sidecar does not answer.
     unreachable: Option<String>,
 }
@@ -241,11 +243,14 @@ impl Look<'_> {
             tracing::warn!(namespace = %server.namespace, server = %server.name, error, "a sidecar does not answer");
         }
         let speaks = face.as_ref().map(|(pod, _)| pod.uid.clone());
+        let said = face.as_ref().and_then(|(_, said)| said.summary.clone());
+        let heard = said
+            .filter(|offer| offer.reported.is_some())
+            .or_else(|| before.as_ref().and_then(|before| before.heard.clone()));
         let before = before.filter(|before| before.speaks.is_some()).map(|before| before.health);
-        let heard = self.catalog.offer(&key);
-        let record = published.record(key, face, before, heard);
+        let record = published.record(key, face, before, heard.clone());
         let health = record.health.clone();
-        self.asked.insert(server.clone(), Asked { speaks, sidecars, health, unreachable });
+        self.asked.insert(server.clone(), Asked { speaks, sidecars, health, heard, unreachable });
         self.catalog.upsert(record);
     }
 }

@@ -63,8 +63,55 @@ impl Sidecar {
     }
 }
 
+/// What happens to the objects of a kind.
+type Events = (UnboundedSender<String>, UnboundedReceiver<String>);
+
+/// An API server.
+struct Cluster {
+    pod: Ipv4Addr,
+    servers: Events,
+    pods: Events,
+}
+
+impl Cluster {
+    fn of(sidecar: &Sidecar) -> Self {
+        let (servers, pods) = (unbounded_channel(), unbounded_channel());
+        Self { pod: sidecar.address, servers, pods }
+    }
+
+    /// A catalog that is fed with it, and what has to run for it.
+    fn feed(self) -> (Catalog, Indexer, Source, tempfile::NamedTempFile) {
+        let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
+        let token = tempfile::NamedTempFile::new().unwrap();
+        let file = TokenFile::new(token.path().to_owned());
+        let scopes = vec![Some("tools".to_owned())];
+        (catalog.clone(), indexer, Source::new(self.client(), scopes, file, catalog), token)
+    }
+
+    fn client(self) -> Client {
+        let events = HashMap::from([("mcpservers", self.servers.1), ("pods", self.pods.1)]);
+        let (events, pod) = (Arc::new(Mutex::new(events)), self.pod);
+        let answer = move |query: Query<HashMap<String, String>>, request: Request| async move {
+            let kind = request.uri().path().rsplit('/').next().unwrap_or_default();
+            if query.contains_key("watch") {
+                let events = lock(&events).remove(kind);
+                let lines = stream::unfold(events, async |events| {
+                    let mut events = events?;
+                    let event = events.recv().await?;
+                    Some((Ok::<_, Infallible>(Bytes::from(event)), Some(events)))
+                });
+                return Body::from_stream(lines.chain(stream::pending())).into_response();
+            }
+            let items = [object(kind, pod, &json!({}))];
+            let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
+            Response::new(Body::from(list.to_string()))
+        };
+        ClientBuilder::new(Router::new().fallback(answer), "tools").build()
+    }
+}
+
 /// What an API server lists.
-fn objects(kind: &str, pod: Ipv4Addr) -> Value {
+fn object(kind: &str, pod: Ipv4Addr, filter: &Value) -> Value {
     let metadata = |name: &str, owner: &str| {
         json!({
             "name": name, "namespace": "tools", "uid": name, "resourceVersion": "1",
@@ -76,7 +123,10 @@ fn objects(kind: &str, pod: Ipv4Addr) -> Value {
         "mcpservers" => json!({
             "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
             "metadata": {"name": "demo", "namespace": "tools", "uid": "server", "resourceVersion": "1"},
-            "spec": {"source": {"image": "x"}, "transport": {"streamableHttp": {"port": 1}}, "auth": {"none": {}}},
+            "spec": {
+                "source": {"image": "x"}, "transport": {"streamableHttp": {"port": 1}}, "auth": {"none": {}},
+                "tools": filter,
+            },
             "status": {"tools": {"count": 2, "digest": "d", "names": ["known"]}},
         }),
         "deployments" => json!({"metadata": metadata("deployment", "server")}),
@@ -92,38 +142,24 @@ fn objects(kind: &str, pod: Ipv4Addr) -> Value {
     }
 }
 
-fn api_server(pod: Ipv4Addr) -> Client {
-    let answer = move |query: Query<HashMap<String, String>>, request: Request| async move {
-        if query.contains_key("watch") {
-            // Nothing happens.
-            return Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()).into_response();
-        }
-        let kind = request.uri().path().rsplit('/').next().unwrap_or_default();
-        let list = json!({"metadata": {"resourceVersion": "1"}, "items": [objects(kind, pod)]});
-        Response::new(Body::from(list.to_string()))
-    };
-    ClientBuilder::new(Router::new().fallback(answer), "tools").build()
+fn demo() -> Key {
+    Key { namespace: "tools".to_owned(), name: "demo".to_owned() }
 }
 
-/// A catalog that is fed with it, and what has to run for it.
-fn fed(sidecar: &Sidecar) -> (Catalog, Indexer, Source, tempfile::NamedTempFile) {
-    let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
-    let token = tempfile::NamedTempFile::new().unwrap();
-    let file = TokenFile::new(token.path().to_owned());
-    let scopes = vec![Some("tools".to_owned())];
-    (catalog.clone(), indexer, Source::new(api_server(sidecar.address), scopes, file, catalog), token)
+async fn until(comes: impl Fn() -> bool) {
+    while !comes() {
+        sleep(Duration::from_millis(1)).await;
+    }
 }
 
 async fn completed(catalog: &Catalog) {
-    while !catalog.is_complete() {
-        sleep(Duration::from_millis(1)).await;
-    }
+    until(|| catalog.is_complete()).await;
 }
 
 #[tokio::test]
 async fn a_catalog_is_complete_when_it_lists_what_it_heard() {
     let sidecar = Sidecar::start().await;
-    let (catalog, indexer, source, _token) = fed(&sidecar);
+    let (catalog, indexer, source, _token) = Cluster::of(&sidecar).feed();
     let steps = async {
         sidecar.was_asked().await;
         assert!(
@@ -132,9 +168,8 @@ async fn a_catalog_is_complete_when_it_lists_what_it_heard() {
         );
         sidecar.answers.send_replace(true);
         completed(&catalog).await;
-        let key = Key { namespace: "tools".to_owned(), name: "demo".to_owned() };
-        assert_eq!(catalog.server(&key).unwrap().server.health.state, State::Up);
-        assert!(catalog.tool(&key, "heard").is_some(), "what it said is not listed yet");
+        assert_eq!(catalog.server(&demo()).unwrap().server.health.state, State::Up);
+        assert!(catalog.tool(&demo(), "heard").is_some(), "what it said is not listed yet");
     };
     tokio::select! {
         () = source.run() => panic!("a watch ended"),
@@ -146,7 +181,7 @@ async fn a_catalog_is_complete_when_it_lists_what_it_heard() {
 #[tokio::test(start_paused = true)]
 async fn a_sidecar_that_is_silent_is_not_waited_for_for_ever() {
     let sidecar = Sidecar::start().await;
-    let (catalog, indexer, source, _token) = fed(&sidecar);
+    let (catalog, indexer, source, _token) = Cluster::of(&sidecar).feed();
     let began = Instant::now();
     tokio::select! {
         () = source.run() => panic!("a watch ended"),
@@ -154,6 +189,34 @@ async fn a_sidecar_that_is_silent_is_not_waited_for_for_ever() {
         () = completed(&catalog) => {}
     }
     assert!(began.elapsed() <= ANSWER_WITHIN * 2, "{:?}", began.elapsed());
-    let key = Key { namespace: "tools".to_owned(), name: "demo".to_owned() };
-    assert!(catalog.tool(&key, "known").is_some());
+    assert!(catalog.tool(&demo(), "known").is_some());
+}
+
+#[tokio::test]
+async fn tools_come_back_when_they_are_hidden_no_longer_while_no_pod_runs() {
+    let sidecar = Sidecar::start().await;
+    sidecar.answers.send_replace(true);
+    let cluster = Cluster::of(&sidecar);
+    let (servers, pods) = (cluster.servers.0.clone(), cluster.pods.0.clone());
+    let (catalog, indexer, source, _token) = cluster.feed();
+    let lists = |tool: &str| catalog.tool(&demo(), tool).is_some();
+    // The type has to come first.
+    let happens = |what: &str, kind: &str, filter: Value| {
+        format!("{{\"type\":\"{what}\",\"object\":{}}}\n", object(kind, sidecar.address, &filter))
+    };
+    let steps = async {
+        until(|| lists("heard")).await;
+        servers.send(happens("MODIFIED", "mcpservers", json!({"exclude": ["h*"]}))).unwrap();
+        until(|| !lists("heard")).await;
+        pods.send(happens("DELETED", "pods", json!({}))).unwrap();
+        until(|| catalog.server(&demo()).is_some_and(|it| it.server.health.state != State::Up)).await;
+        assert!(lists("known") && !lists("heard"));
+        servers.send(happens("MODIFIED", "mcpservers", json!({}))).unwrap();
+        timeout(Duration::from_secs(30), until(|| lists("heard"))).await.expect("it is hidden no longer");
+    };
+    tokio::select! {
+        () = source.run() => panic!("a watch ended"),
+        never = indexer.run() => panic!("{never:?}"),
+        () = steps => {}
+    }
 }
