@@ -6,6 +6,7 @@
 //! Everything runs inside one future, as the operator does: a branch that ends unasked ends the process.
 
 mod face;
+mod hiding;
 mod keys;
 pub(crate) mod published;
 mod source;

@@ -10,11 +10,11 @@ use kube::ResourceExt as _;
 use longshore_catalog::model::{Health, State};
 use longshore_catalog::{About, Endpoint, Link, Offer, ServerKey, ServerRecord};
 use longshore_crds::McpServer;
-use longshore_sidecar::ExistingTools;
 use longshore_sidecar_client::Observation;
 use longshore_sidecar_config::ToolFilter;
 use longshore_sidecar_config::inventory::{Connection, ConnectionState};
 
+use super::hiding::Tools;
 use crate::mcp_server::condition::{ConditionType, Reason};
 use crate::mcp_server::status::find;
 use crate::mcp_server::validate::tool_filter;
@@ -33,7 +33,7 @@ pub(super) struct Published {
     known_tools: Vec<String>,
     known_tools_left_out: usize,
     /// Which tools exist.
-    tools: ToolFilter,
+    pub(super) filter: ToolFilter,
 }
 
 impl Published {
@@ -61,48 +61,39 @@ impl Published {
             ),
             known_tools_left_out: (known_tools.count as usize).saturating_sub(known_tools.names.len()),
             known_tools: known_tools.names,
-            tools: tool_filter(&server.spec.tools, &mut Vec::new()),
+            filter: tool_filter(&server.spec.tools, &mut Vec::new()),
         })
     }
 
-    /// What the catalog is told, with what the sidecar of one of its pods says, how the server was by another's, and what
-    /// it offered when it was heard last.
+    /// All of its tools, as it was heard last: also those that do not exist for clients.
+    pub(super) fn tools(&self, heard: Option<Arc<Offer>>) -> Tools {
+        let known = if heard.is_none() { self.known_tools.clone() } else { Vec::new() };
+        Tools { offer: heard, known }
+    }
+
+    /// What the catalog is told, with what the sidecar of one of its pods says, how the server was by another's, and which
+    /// tools are listed.
     pub(super) fn record(
         &self,
         key: ServerKey,
         pod: Option<(&PodView, Observation<Offer>)>,
         before: Option<Health>,
-        heard: Option<Arc<Offer>>,
+        tools: Tools,
     ) -> ServerRecord {
         let health = match (&pod, before) {
             // A pod that has just taken over is in service; how it is, it says in a moment.
             (Some((pod, said)), Some(before)) if pod.ready && *said == Observation::default() => before,
             _ => self.health(pod.as_ref().map(|(_, said)| said)),
         };
-        let mut record = ServerRecord {
+        ServerRecord {
             key,
             about: self.about.clone(),
             endpoint: self.endpoint.clone(),
             health,
-            offer: heard,
-            known_tools: self.known_tools.clone(),
+            offer: tools.offer,
+            known_tools: tools.known,
             known_tools_left_out: self.known_tools_left_out,
-        };
-        self.hide(&mut record);
-        record
-    }
-
-    /// Leaves out the tools that do not exist: a sidecar does, and what is known may be from before that, or from one that
-    /// has not heard of it.
-    fn hide(&self, record: &mut ServerRecord) {
-        if self.tools == ToolFilter::default() {
-            return;
         }
-        let existing = ExistingTools::compile(&self.tools);
-        // Globs that cannot be read are none of a filter's; were there any, they could hide everything.
-        let exists = |tool: &str| existing.as_ref().is_ok_and(|existing| existing.has(tool));
-        record.offer = record.offer.take().map(|offer| offer.only(exists));
-        record.known_tools.retain(|tool| exists(tool));
     }
 
     /// The sidecar knows best how its server is; where none can be asked, the status says why.
@@ -246,34 +237,13 @@ mod tests {
         assert_eq!(Published::of(&server(false, ready("True", "Ready"))), None);
         let published = Published::of(&server(true, ready("True", "Ready"))).unwrap();
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
-        let record = published.record(key, None, None, None);
+        let record = published.record(key, None, None, published.tools(None));
         assert_eq!(record.about.title.as_deref(), Some("Demo"));
         assert_eq!(
             (record.endpoint.url.as_deref(), &*record.endpoint.auth),
             (Some("http://demo"), &["apiKeys".to_owned()][..])
         );
         assert_eq!((record.known_tools, record.known_tools_left_out), (vec!["echo".to_owned()], 2));
-    }
-
-    #[test]
-    fn tools_that_the_manifest_hides_are_not_listed_whoever_had_heard_of_them() {
-        let heard = said("Connected", Value::Null);
-        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
-        for (filter, listed) in [
-            (json!({}), true),
-            (json!({"include": ["e*"]}), true),
-            (json!({"exclude": ["echo"]}), false),
-            (json!({"include": ["x"]}), false),
-            (json!({"exclude": ["[é]"]}), false),
-        ] {
-            let mut server = server(true, ready("True", "Ready"));
-            server.spec.tools = serde_json::from_value(filter.clone()).unwrap();
-            let published = Published::of(&server).unwrap();
-            let none = published.record(key.clone(), None, None, None);
-            assert_eq!(!none.known_tools.is_empty(), listed, "{filter}");
-            let before = published.record(key.clone(), None, None, heard.summary.clone());
-            assert_eq!(before.offer.unwrap().tool("echo").is_some(), listed, "{filter}");
-        }
     }
 
     #[test]
@@ -291,7 +261,7 @@ mod tests {
             (true, said("Connected", json!("ConnectionLost")), Some(&before), State::Down),
         ] {
             let pod = PodView { ready: in_service, ..PodView::default() };
-            let record = published.record(key.clone(), Some((&pod, said)), before.cloned(), None);
+            let record = published.record(key.clone(), Some((&pod, said)), before.cloned(), Tools::default());
             assert_eq!(record.health.state, expected);
         }
     }

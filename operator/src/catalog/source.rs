@@ -25,6 +25,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 
 use super::face::{self, Heard};
+use super::hiding::Hiding;
 use super::published::Published;
 use crate::hearing::{Audience, Hearing, discarding};
 use crate::mirror::{Mirror, ServerKey};
@@ -140,6 +141,7 @@ impl Source {
                 servers: &servers,
                 asked: HashMap::new(),
                 uids: HashMap::new(),
+                hiding: Hiding::new(),
             };
             look.run(due, changes).await;
         };
@@ -160,6 +162,7 @@ struct Look<'a> {
     asked: HashMap<ServerKey, Asked>,
     /// Which servers are listed, by UID: one of the same name may be another.
     uids: HashMap<ServerKey, String>,
+    hiding: Hiding,
 }
 
 /// Whom a server was asked through when it was last looked at, and how it was.
@@ -187,6 +190,7 @@ impl Look<'_> {
             let server = tokio::select! {
                 server = due.recv() => server,
                 server = changes.recv() => server,
+                server = self.hiding.done() => server,
                 () = self.catalog.caught_up(), if !complete && unheard.is_empty() => {
                     complete = true;
                     self.catalog.set_complete();
@@ -207,10 +211,12 @@ impl Look<'_> {
         }
     }
 
-    /// Whether the sidecar that speaks for a server has neither answered nor failed to.
+    /// Whether the sidecar that speaks for a server has neither answered nor failed to, or it is not known yet which of
+    /// its tools are hidden.
     fn is_unheard(&self, server: &ServerKey) -> bool {
         let speaks = self.asked.get(server).and_then(|asked| asked.speaks.as_deref());
         speaks.is_some_and(|pod| self.inventories.of(pod) == Observation::default())
+            || self.hiding.is_at(server)
     }
 
     fn at(&mut self, server: &ServerKey) {
@@ -220,6 +226,7 @@ impl Look<'_> {
         if self.uids.get(server) != uid {
             self.catalog.remove(&key);
             self.uids.remove(server);
+            self.hiding.forget(server);
             if self.asked.remove(server).is_some() {
                 self.inventories.track(server.clone(), BTreeMap::<PodUid, IpAddr>::new());
             }
@@ -248,7 +255,8 @@ impl Look<'_> {
             .filter(|offer| offer.reported.is_some())
             .or_else(|| before.as_ref().and_then(|before| before.heard.clone()));
         let before = before.filter(|before| before.speaks.is_some()).map(|before| before.health);
-        let record = published.record(key, face, before, heard.clone());
+        let tools = self.hiding.listed(server, &published.filter, published.tools(heard.clone()));
+        let record = published.record(key, face, before, tools);
         let health = record.health.clone();
         self.asked.insert(server.clone(), Asked { speaks, sidecars, health, heard, unreachable });
         self.catalog.upsert(record);

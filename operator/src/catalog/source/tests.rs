@@ -30,6 +30,10 @@ struct Sidecar {
 
 impl Sidecar {
     async fn start() -> Self {
+        Self::with(json!([{"name": "known"}, {"name": "heard"}])).await
+    }
+
+    async fn with(tools: Value) -> Self {
         let (asked, answers) = (watch::Sender::new(false), watch::Sender::new(false));
         // Its port is always the same one, so each has an address of its own.
         let mut addresses = (1..255).map(|last| Ipv4Addr::new(127, 78, 0, last));
@@ -42,14 +46,14 @@ impl Sidecar {
         let (tell, told) = (asked.clone(), answers.subscribe());
         let answer = move || {
             tell.send_replace(true);
-            let mut told = told.clone();
+            let (mut told, tools) = (told.clone(), tools.clone());
             async move {
                 let _ = told.wait_for(|answers| *answers).await;
                 axum::Json(json!({
                     "phase": "Serving",
                     "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
                     "server": {"info": {"name": "demo"}, "protocolVersion": "1"},
-                    "tools": [{"name": "known"}, {"name": "heard"}],
+                    "tools": tools,
                 }))
             }
         };
@@ -69,6 +73,7 @@ type Events = (UnboundedSender<String>, UnboundedReceiver<String>);
 /// An API server.
 struct Cluster {
     pod: Ipv4Addr,
+    filter: Value,
     servers: Events,
     pods: Events,
 }
@@ -76,7 +81,7 @@ struct Cluster {
 impl Cluster {
     fn of(sidecar: &Sidecar) -> Self {
         let (servers, pods) = (unbounded_channel(), unbounded_channel());
-        Self { pod: sidecar.address, servers, pods }
+        Self { pod: sidecar.address, filter: json!({}), servers, pods }
     }
 
     /// A catalog that is fed with it, and what has to run for it.
@@ -90,7 +95,7 @@ impl Cluster {
 
     fn client(self) -> Client {
         let events = HashMap::from([("mcpservers", self.servers.1), ("pods", self.pods.1)]);
-        let (events, pod) = (Arc::new(Mutex::new(events)), self.pod);
+        let (events, pod, filter) = (Arc::new(Mutex::new(events)), self.pod, self.filter);
         let answer = move |query: Query<HashMap<String, String>>, request: Request| async move {
             let kind = request.uri().path().rsplit('/').next().unwrap_or_default();
             if query.contains_key("watch") {
@@ -102,7 +107,7 @@ impl Cluster {
                 });
                 return Body::from_stream(lines.chain(stream::pending())).into_response();
             }
-            let items = [object(kind, pod, &json!({}))];
+            let items = [object(kind, pod, &filter)];
             let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
             Response::new(Body::from(list.to_string()))
         };
@@ -219,4 +224,32 @@ async fn tools_come_back_when_they_are_hidden_no_longer_while_no_pod_runs() {
         never = indexer.run() => panic!("{never:?}"),
         () = steps => {}
     }
+}
+
+/// A matcher of one of these globs is in a state that it has never been in after each letter of these names.
+#[tokio::test]
+async fn nobody_waits_for_globs_that_take_long() {
+    let mut random = 1_u64;
+    let mut name = || -> String {
+        let letters = (0..250).map(|_| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if random >> 63 == 0 { 'a' } else { 'b' }
+        });
+        letters.collect()
+    };
+    let tools: Vec<_> = (0..10_000).map(|_| json!({"name": name()})).collect();
+    let sidecar = Sidecar::with(json!(tools)).await;
+    sidecar.answers.send_replace(true);
+    let globs: Vec<_> = (0..40).map(|number| format!("*a{}[cd]", "?".repeat(100 + number))).collect();
+    let mut cluster = Cluster::of(&sidecar);
+    cluster.filter = json!({"exclude": globs});
+    let (catalog, indexer, source, _token) = cluster.feed();
+    let began = Instant::now();
+    let is_up = || catalog.server(&demo()).is_some_and(|it| it.server.health.state == State::Up);
+    tokio::select! {
+        () = source.run() => panic!("a watch ended"),
+        never = indexer.run() => panic!("{never:?}"),
+        () = until(is_up) => {}
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
