@@ -1,6 +1,7 @@
 //! What one namespace has of the index.
 
 use std::cmp::Reverse;
+use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,6 +19,18 @@ pub(super) struct Namespace {
     /// prefixes.
     written: BTreeMap<Arc<str>, u32>,
 }
+
+/// The words of a namespace that begin so, as far as they were looked at.
+pub(super) struct Beginning<'a> {
+    prefix: &'a str,
+    looked_at: usize,
+    /// Those that were not.
+    following: Range<'a, Arc<str>, u32>,
+    /// The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
+    found: BinaryHeap<Reverse<(u32, Reverse<usize>, &'a str)>>,
+}
+
+// === impl Namespace ===
 
 impl Namespace {
     /// Whether there is no need to know it.
@@ -39,22 +52,44 @@ impl Namespace {
         }
     }
 
-    /// The words that begin so and that most of its servers have: so many, of the first so many of the alphabet.
-    pub(super) fn beginning(&self, prefix: &str, looked_at: usize, most: usize) -> Vec<&str> {
+    /// Its words that begin so, if it has any.
+    pub(super) fn beginning<'a>(&'a self, prefix: &'a str) -> Option<Beginning<'a>> {
         let following = self.written.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-        let beginning = following.take_while(|(word, _)| word.starts_with(prefix));
-        // The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
-        let mut found = BinaryHeap::new();
-        for (number, (word, &servers)) in beginning.take(looked_at).enumerate() {
-            let next = Reverse((servers, Reverse(number), &**word));
-            if found.len() < most {
-                found.push(next);
-            } else if let Some(mut least) = found.peek_mut()
+        let (first, _) = following.clone().next()?;
+        first.starts_with(prefix).then(|| Beginning {
+            prefix,
+            looked_at: 0,
+            following,
+            found: BinaryHeap::new(),
+        })
+    }
+}
+
+// === impl Beginning ===
+
+impl<'a> Beginning<'a> {
+    /// Looks at so many more of them, in the order of the alphabet, and keeps so many that most servers have. Says how many
+    /// there were to look at.
+    pub(super) fn look_at(&mut self, words: usize, most: usize) -> usize {
+        let before = self.looked_at;
+        for _ in 0..words {
+            let next = self.following.next().filter(|(word, _)| word.starts_with(self.prefix));
+            let Some((word, &servers)) = next else { break };
+            let next = Reverse((servers, Reverse(self.looked_at), &**word));
+            self.looked_at += 1;
+            if self.found.len() < most {
+                self.found.push(next);
+            } else if let Some(mut least) = self.found.peek_mut()
                 && least.0.0 < servers
             {
                 *least = next;
             }
         }
-        found.into_sorted_vec().into_iter().map(|Reverse((_, _, word))| word).collect()
+        self.looked_at - before
+    }
+
+    /// Those that were kept, the one first that most servers have.
+    pub(super) fn most_had(self) -> impl Iterator<Item = &'a str> {
+        self.found.into_sorted_vec().into_iter().map(|Reverse((_, _, word))| word)
     }
 }

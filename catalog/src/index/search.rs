@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::namespace::Beginning;
 use super::words::{stem, words};
 use super::{Index, Posting, Stem};
 
@@ -10,8 +11,8 @@ const WORDS: usize = 16;
 /// How many words may begin with the last one's letters: those that most namespaces have, and of each those that most of
 /// its servers have.
 const EXPANSIONS: usize = 64;
-/// How many words that begin so are looked at for them, and each namespace's part of that is its own: it may have very many,
-/// and the search would take as long.
+/// How many words that begin so are looked at for them: there may be very many, and the search would take as long. Each
+/// namespace that has such words has its own part of that, and what it has no use for is the others'.
 const LOOKED_AT: usize = 20_000;
 /// What a word counts that only begins as the query's does.
 const PREFIX: f32 = 0.6;
@@ -116,6 +117,24 @@ impl Index {
     }
 }
 
+/// Looks at the words of these namespaces, and says at how many.
+fn look_at(beginnings: &mut [Beginning<'_>]) -> usize {
+    let mut looked_at = 0;
+    let mut more: Vec<_> = beginnings.iter_mut().collect();
+    while !more.is_empty() {
+        let part = (LOOKED_AT.saturating_sub(looked_at) / more.len()).max(1);
+        more.retain_mut(|beginning| {
+            let words = beginning.look_at(part, EXPANSIONS);
+            looked_at += words;
+            words == part
+        });
+        if looked_at + more.len() > LOOKED_AT {
+            break;
+        }
+    }
+    looked_at
+}
+
 /// One search under way.
 struct Scan<'a> {
     index: &'a Index,
@@ -129,10 +148,12 @@ impl Scan<'_> {
     /// Every word that begins so, but for the one that was looked for already.
     fn prefix(&mut self, prefix: &str, known: &str) {
         let index = self.index;
-        let part = (LOOKED_AT / index.namespaces.len().max(1)).max(EXPANSIONS);
+        let mut beginnings: Vec<_> =
+            index.namespaces.values().filter_map(|namespace| namespace.beginning(prefix)).collect();
+        look_at(&mut beginnings);
         let mut places: Vec<(&str, usize)> = Vec::new();
-        for namespace in index.namespaces.values() {
-            places.extend((namespace.beginning(prefix, part, EXPANSIONS).into_iter()).zip(0..));
+        for beginning in beginnings {
+            places.extend(beginning.most_had().zip(0..));
         }
         // A word is in memory once, whoever has it.
         places.sort_unstable_by_key(|(word, place)| (word.as_ptr(), *place));
@@ -206,5 +227,61 @@ impl Scan<'_> {
             ));
         }
         hits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Document, Namespace, Segment};
+    use super::*;
+
+    fn put(index: &mut Index, namespace: &str, words: &str) -> u32 {
+        let slot = index.reserve(namespace);
+        let documents = [Document { description: Some(words), ..Document::default() }];
+        index.put(slot, Segment::of(&documents));
+        slot
+    }
+
+    fn finds(index: &Index, query: &str, slot: u32) -> bool {
+        index.search(&Query::of(query), Kind::Servers).iter().any(|hit| hit.slot == slot)
+    }
+
+    /// A namespace with a beginning full of one server's words, which come first in the alphabet.
+    fn crowded(index: &mut Index, namespace: &str) -> u32 {
+        let words: String = (0..100).map(|n| format!("craa{namespace}{n:03}x ")).collect();
+        put(index, namespace, &words);
+        put(index, namespace, "create");
+        put(index, namespace, "create")
+    }
+
+    #[test]
+    fn namespaces_without_such_a_beginning_cost_the_others_nothing() {
+        let mut index = Index::default();
+        for number in 0..LOOKED_AT / EXPANSIONS + 1 {
+            put(&mut index, &format!("other{number}"), "list");
+        }
+        let last = crowded(&mut index, "crowded");
+        assert!(finds(&index, "cr", last));
+    }
+    /// Many namespaces with many such words each take no longer than one, and one that has more of them than its part
+    /// has what the others have no use for.
+    #[test]
+    fn so_many_words_are_looked_at_whoever_has_them() {
+        for (namespaces, words) in [(1, LOOKED_AT + 1), (1_000, 30), (2, 11_000)] {
+            let mut all: Vec<_> = (0..namespaces).map(|_| Namespace::default()).collect();
+            for namespace in &mut all {
+                (0..words).for_each(|number| namespace.writes(&format!("cr{number}").into()));
+            }
+            let mut few = Namespace::default();
+            few.writes(&"create".into());
+            all.push(few);
+            let mut found: Vec<_> = all.iter().filter_map(|namespace| namespace.beginning("cr")).collect();
+            let looked_at = look_at(&mut found);
+            assert!((LOOKED_AT - namespaces..=LOOKED_AT).contains(&looked_at), "{looked_at}");
+            assert!(found.pop().unwrap().most_had().eq(["create"]));
+            assert!(found.into_iter().all(
+                |beginning| beginning.most_had().count() == EXPANSIONS.min(LOOKED_AT / (namespaces + 1))
+            ));
+        }
     }
 }
