@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::namespace::Beginning;
-use super::words::{stem, words};
+use super::words::{is_of_a_word, stem, words};
 use super::{Index, Posting, Stem};
 
 /// How many words of a query count.
@@ -66,7 +66,7 @@ impl Query {
     /// Reads what somebody typed.
     pub fn of(text: &str) -> Self {
         let found: Vec<String> = words(text).take(WORDS).collect();
-        let goes_on = text.chars().next_back().is_some_and(char::is_alphanumeric);
+        let goes_on = text.chars().next_back().is_some_and(is_of_a_word);
         let mut stems: Vec<String> = Vec::new();
         for word in &found {
             let stem = stem(word).into_owned();
@@ -283,5 +283,16 @@ mod tests {
                 |beginning| beginning.most_had().count() == EXPANSIONS.min(LOOKED_AT / (namespaces + 1))
             ));
         }
+    }
+
+    #[test]
+    fn a_word_that_ends_with_a_mark_may_go_on() {
+        let mut index = Index::default();
+        for (begun, word) in [("हिन्", "हिन्दी"), ("cafe\u{301}", "cafeteria")] {
+            let slot = put(&mut index, "a", word);
+            assert!(finds(&index, begun, slot), "{begun}");
+        }
+        let slot = put(&mut index, "a", "endings");
+        assert!(!finds(&index, "endin ", slot), "that word is over");
     }
 }

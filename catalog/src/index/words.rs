@@ -16,12 +16,15 @@ static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::
 /// The words of a text in their order, folded: `createIssue` and `create_issue` are both `create`, `issue`.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
     text.unicode_words()
-        .flat_map(|word| {
-            word.split(|character: char| !character.is_alphanumeric() && !is_combining_mark(character))
-        })
+        .flat_map(|word| word.split(|character| !is_of_a_word(character)))
         .flat_map(humps)
         .map(fold)
         .filter(|word| !word.is_empty() && word.chars().count() <= LONGEST)
+}
+
+/// Whether a word may have this character, and go on after it.
+pub(super) fn is_of_a_word(character: char) -> bool {
+    character.is_alphanumeric() || is_combining_mark(character)
 }
 
 /// A word without its ending, if it is of a language whose endings are known here.
