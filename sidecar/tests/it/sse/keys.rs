@@ -4,9 +4,10 @@ use longshore_sidecar_config::{Config, Keys};
 use serde_json::json;
 
 use super::callers::Caller;
+use crate::harness::client::initialize;
 use crate::harness::config::{keys, session_key};
 use crate::harness::scripted::Greeting;
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// The configuration that seals with the last of these keys.
 fn write(files: &Files, config: &Config, numbers: &[u8]) -> String {
@@ -96,11 +97,13 @@ fn a_session_that_begins_while_the_keys_are_made_anew_ends_with_those_before() {
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
     let told = server.seen("DELETE").len();
     std::thread::scope(|scope| {
-        let begins = scope.spawn(|| Client::open(&sidecar, Some("key-a")).send("ping", json!({})).status);
+        let begins = scope.spawn(|| Request::post(initialize("2025-11-25")).key("key-a").send(sidecar.mcp));
         eventually("it begins", || (!server.seen("initialize").is_empty()).then_some(()));
         sidecar.runs(&write(&sidecar.files, &config, &[2]));
         gate.open();
-        assert_eq!(begins.join().unwrap(), 404);
+        let begun = begins.join().unwrap();
+        let client = Client::in_session(&sidecar, begun.header("mcp-session-id").unwrap()).with_key("key-a");
+        assert_eq!((begun.status, client.send("ping", json!({})).status), (200, 404));
     });
     // When it is looked for what has ended.
     sidecar.runs(&write(&sidecar.files, &config, &[2, 3]));
