@@ -1,5 +1,6 @@
 //! Requests with large heads, of which something goes on when their clients have gone.
 
+use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::json;
@@ -60,8 +61,9 @@ fn go_on_without_clients(sidecar: &Sidecar, server: &Scripted, clients: Vec<TcpS
     eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
     drop(clients);
     eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
-    let more = sidecar.memory().saturating_sub(before);
-    assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
+    // The allocator gives back what is free, but not at once.
+    let more = || sidecar.memory().saturating_sub(before);
+    eventually("nothing large is kept", || (more() < (MANY * LARGE) as u64).then_some(()));
 }
 
 #[test]
@@ -77,7 +79,7 @@ fn calls_keep_no_heads_of_clients_that_have_gone() {
     gate.open();
 }
 
-/// A connection that has had a large head has room for another one.
+/// What has come behind a large head is in the same memory.
 #[test]
 fn calls_keep_no_heads_of_requests_before() {
     let gate = Gate::default();
@@ -86,11 +88,10 @@ fn calls_keep_no_heads_of_requests_before() {
     let before = sidecar.memory();
     let calls: Vec<_> = (0..MANY)
         .map(|_| {
-            let ping = client.request(client.message("ping", &json!({})));
-            let mut stream = std::io::BufReader::new(send(&sidecar, ping));
-            assert_eq!(Reply::read(&mut stream).unwrap().status, 200);
-            let mut stream = stream.into_inner();
-            client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+            let mut both = large(client.request(client.message("ping", &json!({})))).bytes();
+            both.extend(client.request(client.message("tools/call", &json!({"name": "t"}))).bytes());
+            let mut stream = TcpStream::connect(sidecar.mcp).unwrap();
+            stream.write_all(&both).unwrap();
             stream
         })
         .collect();
