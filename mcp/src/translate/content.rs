@@ -19,7 +19,7 @@ pub(crate) fn all_pass(way: Way) -> bool {
     knows.audio && knows.resource_links
 }
 
-/// A list of blocks.
+/// A list of blocks, which is JSON.
 pub fn blocks(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     if all_pass(way) {
         return Ok(Cow::Borrowed(json));

@@ -57,8 +57,16 @@ fn waiting(gate: &Gate) -> (Scripted, Sidecar) {
 }
 
 /// Calls whose clients go away when all of them are under way. They keep less than the large heads are.
-fn go_on_without_clients(sidecar: &Sidecar, server: &Scripted, clients: Vec<TcpStream>, before: u64) {
-    eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
+fn go_on_without_clients(sidecar: &Sidecar, server: &Scripted, call: impl Fn() -> TcpStream) {
+    let before = sidecar.memory();
+    let clients: Vec<_> = (1..=MANY)
+        .map(|many| {
+            let client = call();
+            // One after the other: what is not read yet has a bound.
+            eventually("it is under way", || (server.seen("tools/call").len() == many).then_some(()));
+            client
+        })
+        .collect();
     drop(clients);
     eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
     // The allocator gives back what is free, but not at once.
@@ -71,11 +79,9 @@ fn calls_keep_no_heads_of_clients_that_have_gone() {
     let gate = Gate::default();
     let (server, sidecar) = waiting(&gate);
     let client = Client::open(&sidecar, None);
-    let before = sidecar.memory();
-    let calls: Vec<_> = (0..MANY)
-        .map(|_| send(&sidecar, client.request(client.message("tools/call", &json!({"name": "t"})))))
-        .collect();
-    go_on_without_clients(&sidecar, &server, calls, before);
+    go_on_without_clients(&sidecar, &server, || {
+        send(&sidecar, client.request(client.message("tools/call", &json!({"name": "t"}))))
+    });
     gate.open();
 }
 
@@ -85,16 +91,12 @@ fn calls_keep_no_heads_of_requests_before() {
     let gate = Gate::default();
     let (server, sidecar) = waiting(&gate);
     let client = Client::open(&sidecar, None);
-    let before = sidecar.memory();
-    let calls: Vec<_> = (0..MANY)
-        .map(|_| {
-            let mut both = large(client.request(client.message("ping", &json!({})))).bytes();
-            both.extend(client.request(client.message("tools/call", &json!({"name": "t"}))).bytes());
-            let mut stream = TcpStream::connect(sidecar.mcp).unwrap();
-            stream.write_all(&both).unwrap();
-            stream
-        })
-        .collect();
-    go_on_without_clients(&sidecar, &server, calls, before);
+    go_on_without_clients(&sidecar, &server, || {
+        let mut both = large(client.request(client.message("ping", &json!({})))).bytes();
+        both.extend(client.request(client.message("tools/call", &json!({"name": "t"}))).bytes());
+        let mut stream = connect(sidecar.mcp);
+        stream.write_all(&both).unwrap();
+        stream
+    });
     gate.open();
 }
