@@ -15,6 +15,12 @@ built=$target/$triple/$profile
 flags=(-C target-feature=+crt-static)
 # What calls do in the sidecar, for releases to be laid out by. Another compiler has other names for its functions.
 layout=$root/sidecar/profile/$triple-$(sed -n 's/^release: //p' <<<"$compiler").profdata
+# How releases were compiled when it was made.
+profiled=$root/sidecar/profile/release.toml
+
+settings() { # of releases: with each of them the functions of a package have other names
+  awk '/^\[/ { is_here = /^\[profile\.release[].]/ } is_here && /^[^#]/' "$root/Cargo.toml"
+}
 
 compile() { # with the programs that cargo is told
   # The paths among them may have spaces.
@@ -43,6 +49,8 @@ build() {
     [ "${triple%%-*}" != x86_64 ] || flags+=(-C link-arg=-Wl,--icf=all)
     if [ -f "$layout" ]; then
       flags+=(-C "profile-use=$layout")
+      [ "$(settings)" = "$(cat "$profiled")" ] ||
+        echo "releases are compiled otherwise than when calls were profiled, which is worth little now (make profile)" >&2
     else
       echo "there is no ${layout#"$root/"}: calls will take half as much time again (make profile)" >&2
     fi

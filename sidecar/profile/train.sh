@@ -3,8 +3,8 @@
 # (e2e/images/build.sh), and passes calls in two thirds of the time.
 #
 # The calls are those of the benchmarks. What changes in the code since is compiled as if there were no profile, and what
-# does not keeps it; after a change of the request path, of a dependency or of the compiler, this is to be done anew. It
-# takes a quarter of an hour, and needs llvm-profdata.
+# does not keeps it; after a change of the request path, of a dependency, of how a release is compiled or of the compiler,
+# this is to be done anew. It takes a quarter of an hour, and needs llvm-profdata.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
@@ -34,4 +34,5 @@ calls forward
 # Those of other compilers for this machine are as old as they are.
 rm -f "$triple"-*.profdata
 mv "$raw/merged" "$layout"
+settings >"$profiled"
 ls -l "$layout"
