@@ -39,7 +39,7 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
             "upgrade",
             RELEASE,
             chart,
-            "--reuse-values",
+            "--reset-then-reuse-values",
             "--set",
             "logLevel=debug,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true",
             "--wait",

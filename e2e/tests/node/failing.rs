@@ -102,6 +102,8 @@ fn a_server_on_all_addresses_is_ready_with_a_warning() {
 #[test]
 fn what_is_missing_is_named_and_heals_the_server_when_it_comes() {
     const KEYED: &str = "auth: {apiKeys: {secretRef: {name: the-keys}}}";
+    // It is there, without the entry that the manifest names.
+    const OTHER: &str = "{apiVersion: v1, kind: Secret, metadata: {name: other}, stringData: {user: abc}}";
     let table = [
         (
             go_server("keys", &[]).replace("auth: {none: {}}", KEYED),
@@ -116,6 +118,12 @@ fn what_is_missing_is_named_and_heals_the_server_when_it_comes() {
             "{apiVersion: v1, kind: Secret, metadata: {name: credentials}, stringData: {token: abc}}",
         ),
         (
+            with_env("entry", "{name: A, valueFrom: {secretKeyRef: {name: other, key: password}}}"),
+            "SecretKeyNotFound",
+            "password",
+            "{apiVersion: v1, kind: Secret, metadata: {name: other}, stringData: {user: abc, password: def}}",
+        ),
+        (
             with_env("settings", "{name: A, valueFrom: {configMapKeyRef: {name: settings, key: mode}}}"),
             "ConfigMapNotFound",
             "settings",
@@ -123,6 +131,7 @@ fn what_is_missing_is_named_and_heals_the_server_when_it_comes() {
         ),
     ];
     STAGE.with_namespace(async |namespace| {
+        namespace.apply(OTHER).await;
         for (manifest, reason, missing, remedy) in &table {
             let name = manifest.split("metadata: {name: ").nth(1).and_then(|rest| rest.split('}').next());
             let name = name.expect("the manifest has a name");
@@ -149,24 +158,34 @@ fn with_env(name: &str, variable: &str) -> String {
     go_server(name, &[]).replace("args: []", &format!("env: [{variable}]"))
 }
 
+/// A manifest without the line that begins so.
+fn without(manifest: &str, line: &str) -> String {
+    manifest.lines().filter(|it| !it.starts_with(line)).flat_map(|it| [it, "\n"]).collect()
+}
+
 /// What the schema refuses has its sentence at `kubectl apply`; a field that does not exist is a refusal there too.
 #[test]
 fn kubectl_apply_refuses_a_broken_manifest_with_a_sentence() {
     let good = go_server("broken", &[]);
+    let override_ = "  pod: {overrides: {spec: {containers: [{name: longshore-sidecar}]}}}\n";
+    // What is said, in part: the field, and what to write.
     let table = [
-        (good.replace("  auth: {none: {}}\n", ""), "auth"),
-        (good.replace("  source: ", "  sauce: "), "sauce"),
-        (good.replace("port: 3000", "port: 15381"), "15381"),
-        (good.replace("tools: ['*']", "tools: ['[a-']"), "tools"),
+        (without(&good, "  auth: "), ["spec.auth: ", "say who may call: write `auth: "]),
+        (without(&good, "  source: "), ["spec.source: ", "say what to run: write `source: "]),
+        (good.replace("  auth: ", "  colour: blue\n  auth: "), ["unknown field", "spec.colour"]),
         (
-            good.clone() + "  pod: {overrides: {spec: {containers: [{name: longshore-sidecar}]}}}\n",
-            "longshore-sidecar",
+            good.replace("port: 3000", "port: 15381"),
+            ["streamableHttp.port: ", "are the sidecar's: let the server listen on another"],
         ),
+        (good.replace("tools: ['*']", "tools: ['[a-']"), ["spec.access.rules[0].tools", "write "]),
+        (good.clone() + override_, ["spec.pod.overrides", "longshore-sidecar"]),
     ];
     STAGE.with_namespace(async |namespace| {
-        for (manifest, word) in &table {
+        for (manifest, words) in &table {
             let refusal = namespace.try_apply(manifest).await.expect_err(manifest);
-            assert!(refusal.contains(word), "{word} is not in: {refusal}");
+            for word in words {
+                assert!(refusal.contains(word), "{word} is not in: {refusal}");
+            }
         }
         let servers = namespace.api::<McpServer>();
         assert!(servers.list(&ListParams::default()).await.expect("servers can be listed").items.is_empty());

@@ -21,6 +21,8 @@ mod server;
 mod sessions;
 mod stdio;
 
+use std::io::Write as _;
+
 use longshore_e2e::cluster::{Cluster, Shape};
 use longshore_e2e::longshore;
 use longshore_e2e::testing::Stage;
@@ -30,13 +32,28 @@ static STAGE: Stage = Stage::prepared(Shape::Node, install);
 
 /// Whether a test may have a node of its own, as where all others are on a cluster that was there already. Says so where
 /// it may not.
-#[expect(clippy::print_stdout, reason = "this is how a test speaks")]
 fn may_start_a_node() -> bool {
     let may = Cluster::may_start(Shape::Node);
     if !may {
-        println!("left out: a node of its own needs root");
+        left_out("a node of its own needs root");
     }
     may
+}
+
+/// Whether tests may kill what runs on the cluster's nodes. Says so where they may not.
+fn may_kill() -> bool {
+    let may = STAGE.cluster().spec().is_some();
+    if !may {
+        left_out("the processes of this cluster's nodes are out of reach");
+    }
+    may
+}
+
+/// Says that this test shows nothing here. What a test that passes prints is not shown, but for what goes past its harness.
+fn left_out(reason: &str) {
+    let thread = std::thread::current();
+    // Whoever does not listen is not told.
+    let _ = writeln!(std::io::stderr(), "left out: {}: {reason}", thread.name().unwrap_or_default());
 }
 
 fn install(cluster: &Cluster) -> Result<(), String> {

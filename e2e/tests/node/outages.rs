@@ -96,7 +96,7 @@ fn an_old_sidecar_restarts_beside_a_newer_operator() {
         let back = GoBack(namespace);
         release(
             namespace,
-            &["upgrade", longshore::RELEASE, &chart, "--reuse-values", "--set", newer, "--wait"],
+            &["upgrade", longshore::RELEASE, &chart, "--reset-then-reuse-values", "--set", newer, "--wait"],
         );
         let failing = becomes(namespace, "go", ("Available", "True", "RolloutFailing")).await;
         let message = &condition(&failing, "Available").expect("it was waited for").message;

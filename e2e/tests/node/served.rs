@@ -9,15 +9,18 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt as _};
 use longshore_crds::McpServer;
+use longshore_e2e::mcp_client::McpError;
 use longshore_e2e::peers::Peers;
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::testing::{Namespace, eventually};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::STAGE;
+use crate::faults::open;
 use crate::server::{becomes, go_server, restrict, url_that_leads_there};
 
 const KEY: &str = "example-key-of-alice";
+const BOBS_KEY: &str = "another-key-of-bob";
 const EVERYTHING: &str = include_str!("../../../examples/everything.yaml");
 const GO_SERVER: &str = include_str!("../../../examples/go-server.yaml");
 
@@ -63,6 +66,24 @@ fn the_example_is_served_to_clients_with_a_key_and_leaves_nothing_behind() {
         for key in ["", "not-a-key-of-anybody"] {
             let refused = inspector(namespace, &peers, &url, key, &["--method", "tools/list"]);
             assert!(!refused.status.success(), "with the key {key:?}: {refused:?}");
+        }
+
+        // A rule that names principals is theirs alone.
+        let bob = format!("{{\"stringData\": {{\"bob\": \"{BOBS_KEY}\"}}}}");
+        namespace.kubectl(&["patch", "secret", "everything-keys", "-p", &bob]).await.expect("a patch");
+        let bob =
+            eventually("bob's key works", async || open(namespace, &server, Some(BOBS_KEY)).await).await;
+        let mut tools = bob.list_tools().await.expect("bob may list");
+        tools.retain(|name| name != "echo" && !name.starts_with("get-"));
+        assert_eq!(tools, [""; 0], "bob sees what is alice's");
+        bob.call("echo", json!({"message": "hi"})).await.expect("everybody may call echo");
+        match bob.call("toggle-simulated-logging", json!({})).await {
+            Err(McpError::Rpc { code: -32602, .. }) => {}
+            other => panic!("bob called a tool of alice's: {other:?}"),
+        }
+        for (method, list) in [("prompts/list", "prompts"), ("resources/list", "resources")] {
+            let listed = bob.request(method, json!({})).await.expect("bob may list");
+            assert_eq!(listed[list], json!([]), "{method}");
         }
 
         namespace.kubectl(&["delete", "lmcp", "everything"]).await.expect("kubectl delete works");

@@ -38,7 +38,7 @@ fn an_upgrade_of_longshore_loses_no_call() {
                 "upgrade",
                 longshore::RELEASE,
                 &chart,
-                "--reuse-values",
+                "--reset-then-reuse-values",
                 "--set",
                 image,
                 "--set",
