@@ -46,6 +46,33 @@ impl Namespace<'_> {
         }
     }
 
+    /// Looks at the object `name` for a while, at each state that it has, and fails if one does not fulfil `condition`.
+    pub async fn stays<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        what: &str,
+        time: Duration,
+        condition: impl Fn(&K) -> bool,
+    ) where
+        K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+        K::DynamicType: Default,
+    {
+        let mut seen = 0;
+        let _ = tokio::time::timeout(time, async {
+            let mut states = watch(api, name);
+            while let Some(state) = states.next().await {
+                let Ok(state) = state else { continue };
+                seen += 1;
+                if !state.as_ref().is_some_and(&condition) {
+                    panic!("{name} did not stay {what}: it was seen as {}", show(state.as_ref()));
+                }
+            }
+        })
+        .await;
+        assert!(seen > 0, "{name} was not seen within {time:?}");
+    }
+
     /// Waits until the object `name` does not exist.
     pub async fn wait_gone<K>(&self, api: &Api<K>, name: &str)
     where

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use longshore_crds::McpServer;
 use longshore_e2e::testing::form;
 
 use crate::STAGE;
-use crate::server::{GO_IMAGE, becomes, condition, go_server, stays};
+use crate::server::{GO_IMAGE, RESTARTS, becomes, condition, go_server, stays};
 
 /// Every way in which a server fails at its start, side by side in one namespace.
 #[test]
@@ -68,9 +69,8 @@ fn a_server_that_does_not_come_up_says_why() {
             }
         }
         // Crash loops go through several states; none of them shows.
-        for row in &table {
-            stays(namespace, row.name, ("Ready", "False", row.reason), Duration::from_millis(300)).await;
-        }
+        let stays = |row: &Row| stays(namespace, row.name, ("Ready", "False", row.reason), RESTARTS);
+        join_all(table.iter().map(stays)).await;
         let pods = namespace.api::<Pod>().list(&ListParams::default()).await.expect("pods can be listed");
         for pod in pods {
             let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 
 use crate::STAGE;
 use crate::faults::{SIDECAR, connect};
-use crate::server::{GO_IMAGE, becomes, condition, go_server, is, is_current, stays, url_that_leads_there};
+use crate::server::{
+    GO_IMAGE, RESTARTS, becomes, condition, go_server, is, is_current, stays, url_that_leads_there,
+};
 
 #[test]
 fn a_new_version_that_fails_leaves_the_old_one_serving() {
@@ -61,7 +63,7 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
             assert!(ready.observed_generation < failing.metadata.generation, "{what}: {ready:?}");
             // The restarts of the new pod do not show.
             let wanted = ("Available", "True", "RolloutFailing");
-            let while_it = Duration::from_secs(if what.contains("after") { 16 } else { 3 });
+            let while_it = if what.contains("exit") { RESTARTS } else { Duration::from_secs(3) };
             stays(namespace, "go", wanted, while_it).await;
             let mut client = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
             client.args(["--cli", &url, "--transport", "http", "--method", "tools/list"]);

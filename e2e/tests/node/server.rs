@@ -67,15 +67,14 @@ pub(crate) fn is_current(server: &McpServer) -> bool {
     server.status.as_ref().and_then(|status| status.observed_generation) == server.metadata.generation
 }
 
+/// How long a kubelet takes to have restarted a container twice that dies at once, and a little more.
+pub(crate) const RESTARTS: Duration = Duration::from_secs(16);
+
 /// Looks at the server for a while and fails if its condition ever is not so.
 pub(crate) async fn stays(namespace: &Namespace<'_>, name: &str, wanted: (&str, &str, &str), time: Duration) {
+    let what = format!("with the condition {wanted:?}");
     let servers = namespace.api::<McpServer>();
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        let server = servers.get(name).await.expect("the server exists");
-        assert!(is(&server, wanted), "{wanted:?} no longer holds: {:?}", server.status);
-        sleep(Duration::from_millis(100)).await;
-    }
+    namespace.stays(&servers, name, &what, time, |server| is(server, wanted)).await;
 }
 
 /// The URL that a ready server's status gives.
