@@ -1,5 +1,6 @@
 //! Requests with large heads, of which something goes on when their clients have gone.
 
+use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::json;
@@ -56,20 +57,41 @@ fn waiting(gate: &Gate) -> (Scripted, Sidecar) {
 }
 
 /// Calls whose clients go away when all of them are under way. They keep less than the large heads are.
-#[test]
-fn calls_keep_no_heads_of_clients_that_have_gone() {
+fn go_on_without_clients(call: impl Fn(&Sidecar, &Client<'_>) -> TcpStream) {
     let gate = Gate::default();
     let (server, sidecar) = waiting(&gate);
-    let client = Client::open(&sidecar, None);
+    // A session has few streams, and a call that takes a while is one.
+    let clients: Vec<_> = (0..MANY).map(|_| Client::open(&sidecar, None)).collect();
     let before = sidecar.memory();
-    let calls: Vec<_> = (0..MANY)
-        .map(|_| send(&sidecar, client.request(client.message("tools/call", &json!({"name": "t"})))))
-        .collect();
-    eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
+    let mut calls = Vec::new();
+    for client in &clients {
+        calls.push(call(&sidecar, client));
+        // One after the other: what is not read yet has a bound.
+        eventually("it is under way", || (server.seen("tools/call").len() == calls.len()).then_some(()));
+    }
     drop(calls);
     eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
     // The allocator gives back what is free, but not at once.
     let more = || sidecar.memory().saturating_sub(before);
     eventually("nothing large is kept", || (more() < (MANY * LARGE) as u64).then_some(()));
     gate.open();
+}
+
+#[test]
+fn calls_keep_no_heads_of_clients_that_have_gone() {
+    go_on_without_clients(|sidecar, client| {
+        send(sidecar, client.request(client.message("tools/call", &json!({"name": "t"}))))
+    });
+}
+
+/// What has come behind a large head is in the same memory.
+#[test]
+fn calls_keep_no_heads_of_requests_before() {
+    go_on_without_clients(|sidecar, client| {
+        let mut both = large(client.request(client.message("ping", &json!({})))).bytes();
+        both.extend(client.request(client.message("tools/call", &json!({"name": "t"}))).bytes());
+        let mut stream = connect(sidecar.mcp);
+        stream.write_all(&both).unwrap();
+        stream
+    });
 }
