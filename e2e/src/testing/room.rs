@@ -32,25 +32,47 @@ struct Tests {
     here: usize,
     /// They have it.
     at_work: usize,
+    /// They wait for room, and go before others.
+    first: usize,
 }
 
 /// By kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rooms([Tests; 4]);
 
-static ROOMS: Mutex<Rooms> = Mutex::new(Rooms([Tests { here: 0, at_work: 0 }; 4]));
+static ROOMS: Mutex<Rooms> = Mutex::new(Rooms([Tests { here: 0, at_work: 0, first: 0 }; 4]));
 static LEFT: Condvar = Condvar::new();
 
 impl Room {
     /// Waits until there is room for one more test of this kind.
     #[must_use]
     pub fn take(kind: Kind) -> Self {
+        Self::wait(kind, false)
+    }
+
+    /// The same before all others of this kind that wait, for one that takes far longer than they do: begun as the last, it
+    /// would be waited for by everybody.
+    #[must_use]
+    pub fn take_first(kind: Kind) -> Self {
+        Self::wait(kind, true)
+    }
+
+    fn wait(kind: Kind, is_first: bool) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let mut rooms = lock();
         rooms.of(kind).here += 1;
-        let is_full = |rooms: &mut Rooms| rooms.of(kind).at_work >= rooms.most(kind, processors);
-        rooms = LEFT.wait_while(rooms, is_full).unwrap_or_else(PoisonError::into_inner);
+        rooms.of(kind).first += usize::from(is_first);
+        let must_wait = |rooms: &mut Rooms| {
+            let tests = *rooms.of(kind);
+            tests.at_work >= rooms.most(kind, processors) || tests.first > 0 && !is_first
+        };
+        rooms = LEFT.wait_while(rooms, must_wait).unwrap_or_else(PoisonError::into_inner);
+        rooms.of(kind).first -= usize::from(is_first);
         rooms.of(kind).at_work += 1;
+        if is_first {
+            // There may be room for more.
+            LEFT.notify_all();
+        }
         Self(kind)
     }
 }
