@@ -74,6 +74,7 @@ fn go_on_without_clients(call: impl Fn(&Sidecar, &Client<'_>) -> TcpStream) {
     // The allocator gives back what is free, but not at once.
     let more = || sidecar.memory().saturating_sub(before);
     eventually("nothing large is kept", || (more() < (MANY * LARGE) as u64).then_some(()));
+    assert_eq!(sidecar.metric("longshore_calls") as usize, MANY, "they go on");
     gate.open();
 }
 
