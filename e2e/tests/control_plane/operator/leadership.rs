@@ -1,5 +1,6 @@
 //! Several operators: one acts, and another takes over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -14,7 +15,8 @@ use longshore_e2e::testing::{Kind, Namespace, PATIENCE, Room, eventually};
 use serde_json::Value;
 
 use super::stand::{
-    NEXT_SIDECAR, Operator, apply_keys, condition, install, is, permit_only, until, wait_until_refused,
+    NEXT_SIDECAR, Operator, Request, apply_keys, audit_lines, condition, give_back, install, is, permit_only,
+    requests, until, wait_for, wait_until_refused,
 };
 use super::{LEAST, STAGE, server};
 
@@ -110,7 +112,68 @@ fn whoever_takes_over_knows_the_keys_that_tokens_are_signed_with_by_then() {
 }
 
 #[test]
-fn an_operator_that_is_killed_at_any_step_leaves_nothing_that_the_next_cannot_finish() {
+fn an_operator_that_is_killed_at_any_step_of_making_a_server_leaves_what_the_next_finishes() {
+    let mut finished: Option<BTreeSet<String>> = None;
+    for unwritten in [
+        "secrets",
+        "configmaps",
+        "serviceaccounts",
+        "services",
+        "networkpolicies",
+        "poddisruptionbudgets",
+        "deployments",
+        "mcpservers/status",
+    ] {
+        STAGE.with_namespace(async |namespace| {
+            let (cluster, here) = (namespace.cluster(), namespace.name());
+            let from = audit_lines(cluster);
+            // It dies before it has written this; all else is written that does not come after.
+            let mut operator = Operator::without(namespace, "patch", unwritten);
+            namespace.apply(&server("{replicas: 2}")).await;
+            let is_refused = |request: &Request| request.resource == unwritten && request.code == 403;
+            until(&format!("{unwritten} are refused"), || {
+                requests(cluster, here, from).iter().any(is_refused)
+            })
+            .await;
+            operator.kill();
+            let before = made(namespace).await;
+            give_back(namespace);
+            forget_leader(namespace);
+            let _next = Operator::start(namespace);
+            wait_for(namespace, "Accepted", "True", "Accepted").await;
+            let deployments: Api<Deployment> = namespace.api();
+            let deployment = namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+            assert_eq!(deployment.metadata.generation, Some(1), "{unwritten}: written once");
+            let after = made(namespace).await;
+            for (object, was) in &before {
+                assert_eq!(after.get(object), Some(was), "{unwritten}: {object} is another");
+            }
+            let names: BTreeSet<String> = after.into_keys().collect();
+            assert_eq!(&names, finished.get_or_insert(names.clone()), "{unwritten}");
+        });
+    }
+}
+
+/// Has the next operator not wait for the lease of one that died. It is held by name: the same pod comes back under its own,
+/// here under another.
+fn forget_leader(namespace: &Namespace<'_>) {
+    let lease = ["delete", "lease", namespace.name(), "--namespace", NAMESPACE];
+    assert!(namespace.command("kubectl").args(lease).output().unwrap().status.success());
+}
+
+/// What is there that belongs to a server, by kind and name: each object's id, and what it holds.
+async fn made(namespace: &Namespace<'_>) -> BTreeMap<String, (Value, Value)> {
+    const KINDS: &str =
+        "secrets,configmaps,serviceaccounts,services,networkpolicies,poddisruptionbudgets,deployments";
+    let list = ["get", KINDS, "-l", "longshore.dev/server=demo", "-o", "json"];
+    let list: Value = serde_json::from_str(&namespace.kubectl(&list).await.unwrap()).unwrap();
+    let objects = list["items"].as_array().unwrap().iter();
+    let key = |it: &Value| format!("{} {}", it["kind"], it["metadata"]["name"]);
+    objects.map(|it| (key(it), (it["metadata"]["uid"].clone(), it["data"].clone()))).collect()
+}
+
+#[test]
+fn an_operator_that_is_killed_while_it_changes_a_server_leaves_nothing_that_the_next_cannot_finish() {
     STAGE.with_namespace(async |namespace| {
         let deployments: Api<Deployment> = namespace.api();
         let mut operator = Operator::start(namespace);
@@ -122,12 +185,7 @@ fn an_operator_that_is_killed_at_any_step_leaves_nothing_that_the_next_cannot_fi
                 .await;
             tokio::time::sleep(Duration::from_millis(round * 7)).await;
             operator.kill();
-            // A lease is held by name: the same pod comes back under its own, here under another.
-            namespace
-                .command("kubectl")
-                .args(["delete", "lease", namespace.name(), "--namespace", "longshore-system"])
-                .output()
-                .unwrap();
+            forget_leader(namespace);
             operator = Operator::start(namespace);
             let image = format!("registry.invalid/demo:{round}");
             namespace
