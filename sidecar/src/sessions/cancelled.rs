@@ -39,14 +39,16 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellable {
-    /// The client does not want the answers of the calls under this id.
-    pub(super) fn cancel(&self, id: &Id<'_>) {
-        // It may have been said before, or be about a call that has just been answered.
-        if let Some(Calls { word, .. }) = self.lock().get(&*id.in_one_spelling())
-            && word.at.set(Instant::now()).is_ok()
-        {
+    /// The client does not want the answers of the calls under this id. False: there are none.
+    pub(super) fn cancel(&self, id: &Id<'_>) -> bool {
+        let lock = self.lock();
+        // It may be about a call that has just been answered.
+        let Some(Calls { word, .. }) = lock.get(&*id.in_one_spelling()) else { return false };
+        // It may have been said before.
+        if word.at.set(Instant::now()).is_ok() {
             word.news.notify_waiters();
         }
+        true
     }
 
     fn begin(&self, id: &str) -> Arc<Word> {
@@ -126,21 +128,21 @@ mod tests {
         let cancel = |id| calls.cancel(&Id::from_json(id));
         let hears = async |word: &Word| timeout(GRACE * 10, word.heard()).await.is_ok();
         let [first, second, other] = ["1", "1", r#""1""#].map(|id| calls.begin(id));
-        let (heard, ()) = tokio::join!(hears(&first), async { cancel("1") });
+        let (heard, ()) = tokio::join!(hears(&first), async { assert!(cancel("1")) });
         assert!(heard);
         assert!(hears(&second).await, "it was told before it waited");
         assert!(!hears(&other).await, "an id of another type");
         let next = calls.begin("1");
         assert!(!hears(&next).await, "a call that began later");
         calls.end("1", &first);
-        cancel("1");
+        assert!(cancel("1"));
         assert!(hears(&next).await, "whichever of the others has ended");
-        cancel(r#""\u0031""#);
+        assert!(cancel(r#""\u0031""#));
         assert!(hears(&other).await, "an id that is spelled differently");
         for (id, word) in [("1", next), ("1", second), (r#""1""#, other)] {
             calls.end(id, &word);
         }
-        cancel("2");
+        assert!(!cancel("2"));
         assert!(calls.lock().is_empty(), "and nothing is kept of calls that are over, or never were");
     }
 }

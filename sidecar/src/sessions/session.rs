@@ -219,9 +219,9 @@ impl Session {
         super::is_too_old(&self.capsule, snapshot)
     }
 
-    /// Its client cancels the call with this id.
-    pub(crate) fn cancels(&self, id: &Id<'_>) {
-        self.cancellable.cancel(id);
+    /// Its client cancels the call with this id. False: none is under way.
+    pub(crate) fn cancels(&self, id: &Id<'_>) -> bool {
+        self.cancellable.cancel(id)
     }
 
     /// What the server calls the request that its client calls so, if that is something else.

@@ -115,20 +115,15 @@ pub(crate) fn decide(
         (Message::Notification(notification), Some(session)) => {
             let goes_on = match NotificationMethod::parse(&notification.method) {
                 None => Err("unknown notification"),
-                Some(NotificationMethod::Cancelled) => {
-                    let id = params.request_id().map(Id::from_json);
-                    if !session.is_known_to_server() && id.and_then(|id| session.alias_of(&id)).is_none() {
-                        // It would end whatever call of anybody has that id.
-                        Err("no sessions at the server")
-                    } else {
-                        // Over stdio and SSE what has sent the call ends it too, but a server that reads nothing holds that
-                        // up.
-                        if let Some(id) = id {
-                            session.cancels(&id);
-                        }
-                        Ok(None)
-                    }
-                }
+                Some(NotificationMethod::Cancelled) => match params.request_id().map(Id::from_json) {
+                    // Over stdio and SSE what has sent the call ends it too, but a server that reads nothing holds that up.
+                    Some(id) if session.cancels(&id) => Ok(None),
+                    // What is over, or a handshake, which nobody takes back: the server knows it by another id, and what
+                    // has this one there may be anybody's.
+                    Some(_) => Err("no such call"),
+                    None if !session.is_known_to_server() => Err("no sessions at the server"),
+                    None => Ok(None),
+                },
                 // Whose a message is such a server does not know: one client would speak for all.
                 Some(NotificationMethod::Progress) if !session.is_known_to_server() => {
                     let token = params.reported_token();

@@ -60,7 +60,7 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         });
 
         // A notification has no answer that an error could ride in.
-        let told = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let told = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
         let reply = clients[0].request(told).send(sidecar.mcp);
         assert_eq!((reply.status, &reply.message()["error"]["code"]), (502, &json!(-32603)));
 

@@ -273,12 +273,11 @@ impl Served {
         self.recorders[client].given_up() > 0
     }
 
-    /// Whether the sidecar has heard that by now of a client. What comes when the call is over goes nowhere if the server
-    /// knows no sessions.
+    /// Whether the sidecar has heard that by now of a client. What comes when the call is over goes nowhere.
     pub(super) fn heard_cancelled_by(&self, client: &str) -> bool {
         self.sidecar.is_audited(|line| {
             let in_words = line["method"] == "notifications/cancelled"
-                && (line["reason"].is_null() || line["reason"] == "no sessions at the server");
+                && (line["reason"].is_null() || line["reason"] == "no such call");
             line["principal"] == client && (in_words || line["reason"] == "cancelled by its client")
         })
     }

@@ -33,7 +33,7 @@ impl Caller {
     }
 
     /// Asks for a stream.
-    fn begin(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
+    pub(super) fn begin(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
         let mut stream = Events::open(&Self::request(key), sidecar.mcp);
         assert_eq!(stream.status, 200);
         let first = stream.next().unwrap();
@@ -205,8 +205,13 @@ fn the_end_of_a_stream_is_the_end_of_its_session() {
     let caller = Caller::open(&sidecar, Some("key-a"));
     assert_eq!(sidecar.metric("longshore_sessions"), 1.0);
     let (message, name) = (caller.message(&call(1, "echo", &echo("a"))), caller.endpoint.clone());
+    // Also with a call under way, whose answer nobody can come back for.
+    let slow = call(2, "slow", &json!({"milliseconds": 600_000}));
+    assert_eq!(caller.post(&sidecar, &slow).status, 202);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
     drop(caller);
     eventually("its session ends", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    assert_eq!(sidecar.metric("longshore_calls"), 1.0, "it has not waited for the call");
     sidecar.audit(|line| line["method"] == "DELETE" && line["principal"] == "alice");
     assert_eq!(message.send(sidecar.mcp).status, 404, "{name}");
 }

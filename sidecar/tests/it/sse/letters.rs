@@ -6,8 +6,9 @@ use std::thread::JoinHandle;
 use serde_json::{Value, json};
 
 use super::callers::{Caller, call};
+use crate::harness::client::initialize;
 use crate::harness::config::keys;
-use crate::harness::{Files, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Files, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// How many calls of one stream are under way at most.
 const MOST: u32 = 64;
@@ -79,6 +80,39 @@ fn r059_what_ends_a_call_does_not_wait_for_one_to_end() {
     assert_eq!(answered, (1..=u64::from(MOST)).collect::<Vec<_>>());
     let called = server.seen("tools/call");
     assert!(called.iter().all(|request| scripted::message(request)["id"] != MOST + 1));
+}
+
+/// 59: nobody takes a handshake back, while it is under way or when it is over. A call of the same id is another matter.
+#[test]
+fn r059_a_handshake_is_not_cancelled() {
+    let (greets, answers) = (Gate::default(), Gate::default());
+    let gate = answers.clone();
+    let server = Scripted::greeting(&greets, move |request, stream| {
+        gate.pass();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut caller = Caller::begin(&sidecar, None);
+    assert_eq!(caller.post(&sidecar, &initialize("2024-11-05")).status, 202);
+    eventually("it is under way", || server.seen("initialize").pop());
+    let during = posting(caller.message(&cancelled(0)), sidecar.mcp);
+    greets.open();
+    assert_eq!(during.join().unwrap().status, 202);
+    assert_eq!(caller.hear()["id"], 0);
+    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    for told in [initialized, &cancelled(0)] {
+        assert_eq!(caller.post(&sidecar, told).status, 202);
+    }
+    let other = Client::open(&sidecar, None);
+    assert_eq!(other.request(cancelled(0)).send(sidecar.mcp).status, 202);
+    assert_eq!(server.seen("notifications/initialized").len(), 2);
+    assert!(server.seen("notifications/cancelled").is_empty());
+    sidecar.audit(|line| line["method"] == "notifications/cancelled" && line["reason"] == "no such call");
+    assert_eq!(caller.post(&sidecar, &call(0, "t", &json!({}))).status, 202);
+    eventually("the call is under way", || server.seen("tools/call").pop());
+    assert_eq!(caller.post(&sidecar, &cancelled(0)).status, 202);
+    assert_eq!(scripted::message(&server.seen("notifications/cancelled")[0])["params"]["requestId"], 0);
+    answers.open();
 }
 
 /// What waits is bounded in bytes too, and leaves a line if its stream ends first.
