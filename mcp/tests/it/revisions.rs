@@ -7,8 +7,11 @@ mod asking;
 mod cell;
 mod features;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use longshore_mcp::method::{Method, NotificationMethod, ServerNotification, ServerRequest};
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::translate::Pair;
 
@@ -50,6 +53,16 @@ pub(crate) struct Feature {
     pub(crate) probe: fn(Pair) -> Verdict,
     /// The tests of the sidecar that show what no function of this crate does.
     pub(crate) shown: &'static [&'static str],
+}
+
+thread_local! {
+    /// What the probes have been about, by name.
+    static PROBED: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// Notes what a probe is about.
+pub(crate) fn probed(name: &'static str) {
+    PROBED.with_borrow_mut(|probed| probed.insert(name));
 }
 
 fn columns() -> [(&'static str, Vec<Pair>); 3] {
@@ -124,4 +137,27 @@ fn equals_hear_each_other() {
             );
         }
     }
+}
+
+/// Nothing that either side may say is forgotten on the page. What both may say has a row for each.
+#[test]
+fn r070_whatever_is_said_has_a_row() {
+    let said_by = |reads: Reads| {
+        PROBED.with_borrow_mut(BTreeSet::clear);
+        for feature in FEATURES.iter().filter(|feature| feature.reads == reads) {
+            for (_, pairs) in columns() {
+                pairs.into_iter().for_each(|pair| drop((feature.probe)(pair)));
+            }
+        }
+        PROBED.take()
+    };
+    let (clients, servers) = (said_by(Reads::Server), said_by(Reads::Client));
+    let mut missing: Vec<_> = Method::ALL.map(Method::as_str).into();
+    missing.extend(NotificationMethod::ALL.map(NotificationMethod::as_str));
+    missing.retain(|name| !clients.contains(name));
+    assert!(missing.is_empty(), "of clients: {missing:?}");
+    let mut missing: Vec<_> = ServerRequest::ALL.map(ServerRequest::as_str).into();
+    missing.extend(ServerNotification::ALL.map(ServerNotification::as_str));
+    missing.retain(|name| !servers.contains(name));
+    assert!(missing.is_empty(), "of servers: {missing:?}");
 }

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::error::{Code, code_of};
-use longshore_mcp::method::{Method, ServerRequest};
+use longshore_mcp::method::{Method, ServerNotification, ServerRequest};
 use longshore_mcp::parked::{self, Parked};
 use longshore_mcp::revision::{Elicitation, Era, Questions};
 use longshore_mcp::rounds::{self, Rounds};
+use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::responses::{self, Answer, Asked};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, Untranslatable, questions};
@@ -16,9 +17,11 @@ use serde_json::{Value, json};
 
 use super::Verdict::{self, Answered, Becomes, Passes, Refused, Unheard};
 use super::features::ABLE;
+use super::probed;
 use crate::minted::Minted;
 
 pub(super) fn ping_of_server(pair: Pair) -> Verdict {
+    probed(ServerRequest::Ping.as_str());
     if pair.server.features().questions == Questions::InputRequired {
         return Unheard;
     }
@@ -38,6 +41,7 @@ pub(super) fn ping_of_server(pair: Pair) -> Verdict {
 
 /// A request of the server's.
 pub(super) fn question(pair: Pair, request: ServerRequest, params: Value) -> Verdict {
+    probed(request.as_str());
     let can = ClientCapabilities::read(&client_of(pair)).unwrap();
     let text = params.to_string();
     match (pair.server.features().questions, pair.client.features().questions) {
@@ -158,5 +162,122 @@ pub(super) fn urls(pair: Pair) -> Verdict {
             Becomes("a result that asks for the visit (-32021 if the client did not declare it)")
         }
         Answer::InputRequired(_) => panic!("it is an error"),
+    }
+}
+
+/// A server takes back what it asked. Where it asks in results there is nothing to take back, and it may only end what a
+/// client listens to.
+pub(super) fn cancels_question(pair: Pair) -> Verdict {
+    let name = ServerNotification::Cancelled.as_str();
+    probed(name);
+    let text = json!({"jsonrpc": "2.0", "method": name, "params": {"requestId": "q"}}).to_string();
+    assert_eq!(notifications::to_client(pair, name, &text), Ok(Told::Cancels));
+    if pair.is_same() {
+        return Passes;
+    }
+    match (pair.server.features().questions, pair.client.features().questions) {
+        (Questions::InputRequired, _) => Becomes("is about what Longshore listens to, and goes nowhere"),
+        (_, Questions::Requests) => Passes,
+        (_, Questions::InputRequired) => {
+            let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
+            let asked = call.asked(Id::from_json("\"q\""), ServerRequest::RootsList.as_str(), None);
+            assert_eq!(asked, parked::Asked::Kept);
+            assert!(call.withdrawn(Id::from_json("\"q\"")) && !call.is_waiting());
+            Answered("asks no more for it, and takes no answer on")
+        }
+    }
+}
+
+/// The user has been where a question led.
+pub(super) fn visited(pair: Pair) -> Verdict {
+    let name = ServerNotification::ElicitationComplete.as_str();
+    probed(name);
+    if !pair.server.features().url_elicitation_error {
+        return Unheard;
+    }
+    let text = json!({"jsonrpc": "2.0", "method": name, "params": {"elicitationId": "e"}}).to_string();
+    match notifications::to_client(pair, name, &text).unwrap() {
+        Told::On(made) if made == text => Passes,
+        Told::Nowhere if pair.client.era() == Era::Modern => {
+            Becomes("goes nowhere: the client finds out by asking again")
+        }
+        Told::Nowhere => Becomes("goes nowhere: the client cannot have been asked"),
+        other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
+const SAMPLING: ServerRequest = ServerRequest::SamplingCreateMessage;
+
+/// Sampling that its client may get in another form.
+fn sampled(pair: Pair, params: &Value, form: impl Fn(&Value) -> &'static str) -> Verdict {
+    let can = ClientCapabilities::read(&client_of(pair)).unwrap();
+    match questions::ask(pair.down(), SAMPLING, &params.to_string(), &can) {
+        Ok(Cow::Owned(made)) => Becomes(form(&serde_json::from_str(&made).unwrap())),
+        Ok(Cow::Borrowed(_)) | Err(_) => question(pair, SAMPLING, params.clone()),
+    }
+}
+
+fn message(content: &Value) -> Value {
+    json!({"messages": [{"role": "user", "content": content}], "maxTokens": 1})
+}
+
+pub(super) fn sampling_blocks(pair: Pair) -> Verdict {
+    if !pair.server.features().sampling_tools {
+        return Unheard;
+    }
+    let block = |text: &str| json!({"type": "text", "text": text});
+    sampled(pair, &message(&json!([block("a"), block("b")])), |made| {
+        let messages = made["messages"].as_array().unwrap();
+        assert_eq!(messages.len(), 2);
+        assert_eq!((&messages[0]["content"], &messages[1]["content"]), (&block("a"), &block("b")));
+        "several messages of one block each"
+    })
+}
+
+pub(super) fn sampling_audio(pair: Pair) -> Verdict {
+    if !pair.server.features().audio {
+        return Unheard;
+    }
+    let audio = json!({"type": "audio", "data": "", "mimeType": "audio/wav"});
+    sampled(pair, &message(&audio), |made| panic!("{pair:?}: {made}"))
+}
+
+pub(super) fn sampling_context(pair: Pair) -> Verdict {
+    let mut params = message(&json!({"type": "text", "text": "a"}));
+    params["includeContext"] = json!("thisServer");
+    let declares = ClientCapabilities::read(ABLE).unwrap();
+    let kept = questions::ask(pair.down(), SAMPLING, &params.to_string(), &declares).unwrap().into_owned();
+    assert!(kept.contains("includeContext"), "{pair:?}: {kept}");
+    sampled(pair, &params, |made| {
+        assert!(made.get("includeContext").is_none(), "{made}");
+        "left out, unless the client declares `sampling.context`"
+    })
+}
+
+/// A client's answer, for a server that asked for a message.
+pub(super) fn sampling_answer(pair: Pair) -> Verdict {
+    if !pair.client.features().sampling_tools {
+        return Unheard;
+    }
+    let block = json!({"type": "text", "text": "a"});
+    let answer = json!({"role": "assistant", "model": "m", "content": [block, block]}).to_string();
+    match (questions::answer(pair.up(), SAMPLING, &answer), pair.client.era()) {
+        (Ok(made), _) if made == answer => Passes,
+        (Ok(made), _) => panic!("{pair:?}: {made}"),
+        (Err(error), Era::Legacy) => {
+            untranslatable(pair, &error);
+            Refused("the server gets -32603".to_owned())
+        }
+        (Err(error), Era::Modern) => {
+            untranslatable(pair, &error);
+            let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
+            let params = message(&block).to_string();
+            let asked = call.asked(Id::from_json("1"), SAMPLING.as_str(), Some(&params));
+            assert_eq!(asked, parked::Asked::Kept);
+            let given = format!(r#"{{"sampling-1":{answer}}}"#);
+            let refused = call.answered(Some(&given), ClientCapabilities::read(ABLE).unwrap());
+            assert!(matches!(refused, Err(parked::BadAnswer::Unusable { .. })), "{refused:?}");
+            Refused("the client gets -32602, and may answer again".to_owned())
+        }
     }
 }

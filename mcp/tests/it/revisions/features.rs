@@ -22,7 +22,11 @@ use serde_json::{Value, json};
 use super::Feature;
 use super::Reads::{Client as ToClient, Server as ToServer};
 use super::Verdict::{self, Answered, Becomes, Passes, Refused, Unheard};
-use super::asking::{form, ping_of_server, question, urls, visit};
+use super::asking::{
+    cancels_question, form, ping_of_server, question, sampling_answer, sampling_audio, sampling_blocks,
+    sampling_context, urls, visit, visited,
+};
+use super::probed;
 
 pub(super) const ABLE: &str =
     r#"{"roots":{},"sampling":{"tools":{},"context":{}},"elicitation":{"form":{},"url":{}}}"#;
@@ -56,6 +60,7 @@ features! {
     "methods that nobody knows", ToServer, strange_method;
     "`notifications/initialized`", ToServer, |pair| tells(pair, "notifications/initialized");
     "`notifications/roots/list_changed`", ToServer, |pair| tells(pair, "notifications/roots/list_changed");
+    "progress of what the client was asked", ToServer, |pair| tells(pair, "notifications/progress");
     "notifications of a client that nobody knows", ToServer, |pair| tells(pair, "com.example/done");
     "batches of a client (2025-03-26)", ToServer, batch_of_client,
         shown by ["r007_each_message_of_a_batch_is_served_by_itself", "r007_a_server_that_knows_no_batches_gets_requests", "r007_answers_to_questions_may_come_in_a_batch"];
@@ -70,16 +75,24 @@ features! {
     "progress", ToClient, |pair| hears(pair, ServerNotification::Progress, json!({"progressToken": 1, "progress": 1}));
     "cancellation by the client", ToServer, cancels,
         shown by [CANCELLED, "r059_a_cancelled_call_is_dropped_at_the_server"];
+    "cancellation by the server, of what it asked", ToClient, cancels_question;
     "a client that goes away in a call", ToServer, goes_away,
-        shown by ["a_client_that_goes_away_cancels_nothing_and_leaves_nothing", "r041_a_client_that_goes_away_has_cancelled_at_a_server_with_sessions", "r058_a_client_that_goes_away_cancels_nothing_at_a_server_without_sessions"];
+        shown by ["a_client_that_goes_away_cancels_nothing_and_leaves_nothing", "r041_a_client_that_goes_away_has_cancelled_at_a_server_with_sessions", "r058_a_client_that_goes_away_cancels_nothing_at_a_server_without_sessions", "the_end_of_a_stream_is_the_end_of_its_session"];
     "log messages", ToClient, |pair| hears(pair, ServerNotification::Message, json!({"level": "info", "data": 1}));
     "`logging/setLevel`", ToServer, |pair| asks(pair, Method::LoggingSetLevel, json!({"level": "info"})),
         shown by ["r074_requests_say_what_the_session_knows"];
     "list changes", ToClient, |pair| alike(&[ServerNotification::ToolsListChanged, ServerNotification::PromptsListChanged, ServerNotification::ResourcesListChanged].map(|told| hears(pair, told, json!({})))),
         shown by ["r073_listening_subscribes_and_hears", "r073_a_session_hears_what_it_wants_to_hear"];
+    "`notifications/resources/updated`", ToClient, |pair| match hears(pair, ServerNotification::ResourcesUpdated, json!({"uri": "a://b"})) {
+            Becomes(_) if pair.client.era() == Era::Legacy => Becomes("to the clients that subscribed to it, without the subscription"),
+            verdict => verdict,
+        },
+        shown by ["r073_listening_subscribes_and_hears", "r073_a_session_hears_what_it_wants_to_hear"];
     "`resources/subscribe`, `resources/unsubscribe`", ToServer, |pair| alike(&[Method::ResourcesSubscribe, Method::ResourcesUnsubscribe].map(|method| asks(pair, method, json!({"uri": "a://b"})))),
         shown by ["r073_a_session_hears_what_it_wants_to_hear"];
     "`subscriptions/listen`", ToServer, |pair| asks(pair, Method::SubscriptionsListen, json!({"notifications": {}})),
+        shown by ["r073_listening_subscribes_and_hears"];
+    "`notifications/subscriptions/acknowledged`", ToClient, acknowledges,
         shown by ["r073_listening_subscribes_and_hears"];
     "notifications of a server that nobody knows", ToClient, strange_notification,
         shown by ["what_nobody_knows_passes_in_calls_alone", "what_is_said_during_a_call_comes_on_its_stream"];
@@ -88,10 +101,17 @@ features! {
         shown by ["what_the_server_asks_is_asked_in_a_call", "r055_what_a_server_says_goes_to_one_stream"];
     "`sampling/createMessage`", ToClient, |pair| question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1}));
     "sampling with tools (since 2025-11-25)", ToClient, |pair| if pair.server.features().sampling_tools { question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]})) } else { Unheard };
+    "messages of several blocks in sampling (since 2025-11-25)", ToClient, sampling_blocks,
+        shown by ["what_cannot_be_asked_is_answered_with_both_revisions"];
+    "an answer of several blocks to sampling (since 2025-11-25)", ToServer, sampling_answer,
+        shown by ["what_cannot_be_answered_is_an_error_to_the_server", "r043_questions_that_come_together_are_asked_together"];
+    "audio in sampling (since 2025-03-26)", ToClient, sampling_audio;
+    "`includeContext` of sampling, other than `none`", ToClient, sampling_context;
     "`elicitation/create` with a form (since 2025-06-18)", ToClient, |pair| form(pair, Elicitation::Form, json!({"a": {"type": "string"}}));
     "a form with titled choices, or a default (since 2025-11-25)", ToClient, |pair| form(pair, Elicitation::FormAndUrl, json!({"a": {"type": "string", "oneOf": [{"const": "x", "title": "X"}], "default": "x"}}));
     "a form with a choice of several values (since 2025-11-25)", ToClient, |pair| form(pair, Elicitation::FormAndUrl, json!({"a": {"type": "array", "items": {"type": "string", "enum": ["x"]}}}));
     "`elicitation/create` with a URL (since 2025-11-25)", ToClient, |pair| if pair.server.features().elicitation < Elicitation::FormAndUrl { Unheard } else { question(pair, ServerRequest::ElicitationCreate, visit(pair)) };
+    "`notifications/elicitation/complete` (2025-11-25)", ToClient, visited;
     "the error -32042, which names URLs (2025-11-25)", ToClient, urls;
     "`roots/list`", ToClient, |pair| question(pair, ServerRequest::RootsList, json!({}));
     "tasks of 2025-11-25", ToServer, |pair| alike(&[capability(pair, Tasks::Core, "tasks"), capability_of_client(pair, Tasks::Core, "tasks")]),
@@ -100,6 +120,7 @@ features! {
         shown by ["r047_no_tasks_are_carried_between_revisions"];
     "`tasks/get`, `tasks/cancel` and what else there is for tasks (since 2025-11-25)", ToServer, asks_for_tasks,
         shown by ["r047_no_tasks_are_carried_between_revisions"];
+    "`notifications/tasks/status` of a client (2025-11-25)", ToServer, |pair| if pair.client.features().tasks == Tasks::Core { tells(pair, "notifications/tasks/status") } else { Unheard };
     "the error for an unknown resource", ToClient, |pair| not_found(pair);
     "the error for an unknown method", ToClient, |pair| no_method(pair);
     "errors -32020, -32021, -32022 of a server", ToClient, |pair| reserved(pair);
@@ -119,6 +140,7 @@ fn alike(verdicts: &[Verdict]) -> Verdict {
 /// A client's request.
 fn asks(pair: Pair, method: Method, params: Value) -> Verdict {
     let name = method.as_str();
+    probed(name);
     if !method.is_in(pair.client) {
         assert_eq!(destination::of(pair, name), Destination::Unknown);
         return Unheard;
@@ -296,6 +318,7 @@ fn marks(pair: Pair) -> Verdict {
 }
 
 fn hears(pair: Pair, told: ServerNotification, mut params: Value) -> Verdict {
+    probed(told.as_str());
     if pair.server.era() == Era::Modern {
         params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": 7});
     }
@@ -313,7 +336,8 @@ fn hears(pair: Pair, told: ServerNotification, mut params: Value) -> Verdict {
 }
 
 /// A client's notification. One that only a session has is said where a session begins or lives.
-fn tells(pair: Pair, method: &str) -> Verdict {
+fn tells(pair: Pair, method: &'static str) -> Verdict {
+    probed(method);
     let known = NotificationMethod::parse(method);
     if known.is_some() && pair.client.era() == Era::Modern {
         return Unheard;
@@ -369,7 +393,23 @@ fn batch_of_server(pair: Pair) -> Verdict {
     }
 }
 
+/// A server says what of a subscription it honours.
+fn acknowledges(pair: Pair) -> Verdict {
+    const NAME: &str = "notifications/subscriptions/acknowledged";
+    probed(NAME);
+    if !pair.server.features().listen {
+        return Unheard;
+    }
+    let text = json!({"jsonrpc": "2.0", "method": NAME, "params": {"notifications": {}}}).to_string();
+    match notifications::to_client(pair, NAME, &text).unwrap() {
+        Told::On(made) if made == text => Passes,
+        Told::Nowhere => Becomes("goes nowhere: Longshore listens itself"),
+        other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
 fn cancels(pair: Pair) -> Verdict {
+    probed(NotificationMethod::Cancelled.as_str());
     let text = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     assert_eq!(notifications::to_server(pair, "notifications/cancelled", text), Told::Cancels);
     match (pair.client.era(), pair.server.era()) {
@@ -386,7 +426,8 @@ fn goes_away(pair: Pair) -> Verdict {
         (true, false) => Becomes("`notifications/cancelled`"),
         (false, _) if pair.is_same() => Passes,
         (false, _) => Becomes(
-            "means nothing: the call goes on, and the stream can be [resumed](sessions.md#streams-that-break)",
+            "means nothing: the call goes on, and the stream can be [resumed](sessions.md#streams-that-break); over \
+             HTTP+SSE the session ends with its stream",
         ),
     }
 }
@@ -413,6 +454,7 @@ fn capability(pair: Pair, tasks: Tasks, name: &str) -> Verdict {
 fn asks_for_tasks(pair: Pair) -> Verdict {
     let mut methods =
         Method::ALL.into_iter().filter(|method| method.is_about_tasks() && method.is_in(pair.client));
+    methods.clone().for_each(|method| probed(method.as_str()));
     if pair.client.features().tasks == Tasks::None {
         return Unheard;
     }
