@@ -45,6 +45,14 @@ impl Question {
         Self { key, method: "sampling/createMessage", params, need: Need::Sampling }
     }
 
+    /// What a model says next in a conversation, which may use these tools for it.
+    pub(crate) fn sample_with_tools(key: &'static str, messages: &Value, tools: &Value) -> Self {
+        let params = json!({
+            "messages": messages, "maxTokens": 100, "tools": tools, "toolChoice": {"mode": "auto"},
+        });
+        Self { key, method: "sampling/createMessage", params, need: Need::SamplingTools }
+    }
+
     /// The client's roots.
     pub(crate) fn roots(key: &'static str) -> Self {
         Self { key, method: "roots/list", params: json!({}), need: Need::Roots }

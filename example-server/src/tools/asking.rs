@@ -31,6 +31,10 @@ pub(super) async fn run(call: &Call, name: &str, arguments: Map<String, Value>) 
             let answer = call.ask(Question::sample("sampling", &prompt, 100)).await?;
             Ok(said(format!("LLM response: {}", sampled(&answer))))
         }
+        "test_sampling_with_tools" => {
+            let Sampling { prompt } = read(call, arguments)?;
+            weather(call, &prompt).await
+        }
         "test_missing_capability" if !call.client.has(Need::Sampling) => {
             Err(Failure::capability(Need::Sampling))
         }
@@ -110,6 +114,42 @@ pub(super) async fn run(call: &Call, name: &str, arguments: Map<String, Value>) 
             Ok(said(format!("asked {asked} things, which is all that the client can be asked")))
         }
     }
+}
+
+/// Asks a model that may ask for the weather, and once more with the weather that it asked for.
+async fn weather(call: &Call, prompt: &str) -> Outcome {
+    let tools = json!([{
+        "name": "weather",
+        "description": "Tells the weather",
+        "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    }]);
+    let prompt = json!({"role": "user", "content": {"type": "text", "text": prompt}});
+    let first = Question::sample_with_tools("question", &json!([prompt]), &tools);
+    let asked = call.ask_all(vec![first], Carry::Always).await?.into_iter().next().unwrap_or_default();
+    let content = &asked["content"];
+    let blocks = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
+    let uses = blocks.iter().filter(|block| block["type"] == "tool_use");
+    let results: Vec<_> = uses
+        .map(|used| {
+            let city = used["input"]["city"].as_str().unwrap_or("nowhere");
+            let told = [json!({"type": "text", "text": format!("It rains in {city}")})];
+            let structured = json!({"city": city, "rains": true});
+            json!({
+                "type": "tool_result", "toolUseId": used["id"], "content": told, "structuredContent": structured,
+            })
+        })
+        .collect();
+    if results.is_empty() {
+        return Ok(said(sampled(&asked)));
+    }
+    let messages = json!([
+        prompt,
+        {"role": "assistant", "content": content},
+        {"role": "user", "content": results},
+    ]);
+    let answer = call.ask_all(vec![Question::sample_with_tools("answer", &messages, &tools)], Carry::Always);
+    let answer = answer.await?.into_iter().next().unwrap_or_default();
+    Ok(said(format!("after {} uses of a tool: {}", results.len(), sampled(&answer))))
 }
 
 async fn completed(call: &Call, message: &str, (fields, required): (Value, &[&str])) -> Outcome {

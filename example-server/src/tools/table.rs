@@ -46,6 +46,12 @@ pub(crate) const TOOLS: &[Tool] = &[
     tool("test_sampling", "Asks for the answer of a model", ALL, || {
         object(json!({"prompt": text("The prompt to send to the model")}))
     }),
+    tool(
+        "test_sampling_with_tools",
+        "Offers tools to a model, and does what it wants done",
+        V2025_11_25,
+        || object(json!({"prompt": text("The prompt to send to the model")})),
+    ),
     tool("test_missing_capability", "Needs a client with sampling, and does not use it", ALL, nothing),
     tool("test_elicitation", "Asks the user", V2025_06_18, || {
         object(json!({"message": text("The message to show the user")}))

@@ -15,6 +15,7 @@ fn everything(revision: Revision) -> Value {
     }
     if revision >= V2025_11_25 {
         capabilities["elicitation"] = json!({"form": {}, "url": {}});
+        capabilities["sampling"] = json!({"tools": {}});
     }
     capabilities
 }
@@ -39,6 +40,10 @@ fn answer(method: &str, params: &Value) -> Value {
             json!({"action": "accept", "content": content})
         }
         ("roots/list", _) => json!({"roots": [{"uri": "file:///home"}]}),
+        _ if params["tools"].is_array() && params["messages"].as_array().unwrap().len() == 1 => {
+            let used = json!({"type": "tool_use", "id": "u", "name": "weather", "input": {"city": "Paris"}});
+            json!({"role": "assistant", "content": used, "model": "m"})
+        }
         _ => json!({"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "m"}),
     }
 }

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::{again, asked, call, is_error, request, text};
 use crate::harness::config::processes;
 use crate::harness::http::connect;
+use crate::harness::own::example_server;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Events, Sidecar, config, eventually};
@@ -129,6 +130,44 @@ fn r043_questions_that_come_together_are_asked_together() {
     let got: Value = serde_json::from_str(&text(&reply)).unwrap();
     assert_eq!(got[0]["content"]["name"], "Ada");
     assert_eq!(got[2]["roots"][0]["uri"], "file:///home");
+}
+
+/// What a model wants that may use tools, and what it says when it has what it wanted.
+fn uses() -> [Value; 2] {
+    let used = |id: &str, city: &str| json!({"type": "tool_use", "id": id, "name": "weather", "input": {"city": city}});
+    let message = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
+    [
+        message(json!([used("1", "Paris"), used("2", "Rome")])),
+        message(json!({"type": "text", "text": "Take an umbrella"})),
+    ]
+}
+
+/// 71: sampling with tools too, round by round.
+#[test]
+fn r071_a_model_uses_the_tools_of_a_server() {
+    let server = example_server("2025-11-25", 0);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let (tool, arguments) = ("test_sampling_with_tools", json!({"prompt": "Umbrella?"}));
+    let can = json!({"sampling": {"tools": {}}});
+    let mut reply = call(tool, arguments.clone(), &can).send(sidecar.mcp);
+    let mut heard = Vec::new();
+    for said in uses() {
+        let (questions, state) = asked(&reply);
+        let [(key, question)] = &questions[..] else { panic!("{questions:?}") };
+        assert_eq!(question["method"], "sampling/createMessage");
+        assert_eq!(question["params"]["tools"][0]["name"], "weather");
+        heard.push(question["params"]["messages"].clone());
+        reply = again(tool, arguments.clone(), &can, &state, json!({key.clone(): said})).send(sidecar.mcp);
+    }
+    assert_eq!(text(&reply), "after 2 uses of a tool: Take an umbrella");
+    assert_eq!(heard[0].as_array().unwrap().len(), 1);
+    assert_eq!(heard[1][1]["content"], uses()[0]["content"]);
+    let results = &heard[1][2]["content"];
+    assert_eq!((&results[0]["toolUseId"], &results[1]["toolUseId"]), (&json!("1"), &json!("2")));
+    assert_eq!(results[1]["structuredContent"], json!({"city": "Rome", "rains": true}));
+    // One that knows sampling and no tools is not asked.
+    let reply = call(tool, arguments, &json!({"sampling": {}})).send(sidecar.mcp);
+    assert!(reply.message().get("error").is_some() || reply.message()["result"]["isError"] == true);
 }
 
 /// 32: a client hears what it would have had to declare; a server that does without gets its answer through.

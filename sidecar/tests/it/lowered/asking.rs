@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{able, answer, serving, sidecar};
 use crate::harness::config::keys;
+use crate::harness::own::example_server;
 use crate::harness::scripted::message;
 use crate::harness::{Client, Event, Events, Files, Sessionless, Sidecar, config};
 
@@ -227,6 +228,36 @@ fn rounds_have_an_end() {
     assert_eq!(taken_back["method"], "notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], second["id"]);
     assert_eq!(next(&mut events)["result"]["isError"], true);
+}
+
+/// 72: sampling with tools too, where the client's revision has it.
+#[test]
+fn r072_a_model_uses_the_tools_of_a_server() {
+    let server = example_server("2026-07-28", 0);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let can = json!({"sampling": {"tools": {}}});
+    let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &can);
+    let (tool, arguments) = ("test_sampling_with_tools", json!({"prompt": "Umbrella?"}));
+    let mut events = client.stream(tool, arguments.clone());
+    let used = json!({"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Paris"}});
+    let model = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
+    let says = [model(json!([used])), model(json!({"type": "text", "text": "Take an umbrella"}))];
+    let mut heard = Vec::new();
+    for said in &says {
+        let question = next(&mut events);
+        assert_eq!(question["method"], "sampling/createMessage", "{question}");
+        assert_eq!(question["params"]["tools"][0]["name"], "weather");
+        heard.push(question["params"]["messages"].clone());
+        reply(&client, &question["id"], said);
+    }
+    let end = next(&mut events);
+    assert_eq!(end["result"]["content"][0]["text"], "after 1 uses of a tool: Take an umbrella", "{end}");
+    assert_eq!((heard[0].as_array().unwrap().len(), &heard[1][1]["content"]), (1, &json!([used])));
+    let result = &heard[1][2]["content"][0];
+    assert_eq!((&result["type"], &result["toolUseId"]), (&json!("tool_result"), &json!("1")));
+    // A client whose revision has none cannot have declared it.
+    let refused = able(&sidecar, "2025-06-18").call(tool, arguments);
+    assert_eq!(refused["error"]["code"], -32021, "{refused}");
 }
 
 /// 59: who wants no answer any more has none to give either.
