@@ -36,6 +36,7 @@ fn sidecar(port: u16) -> Sidecar {
     Sidecar::with(files, &flags).loaded().ready()
 }
 
+/// 1 to 7, 49, 50, 52 to 54, 56.
 #[test]
 fn r049_gets_a_status_a_code_and_an_audit_line() {
     let server = GoServer::start(&[]);
@@ -103,6 +104,8 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("a deep body", alice.request(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}{}}}}}"#, "[".repeat(200), "]".repeat(200))), 400, -32600, "nested too deeply"),
         case("no message", alice.request(r#"{"id":1}"#), 400, -32600, "not a JSON-RPC message"),
         case("a null id", alice.request(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), 400, -32600, "not a JSON-RPC message"),
+        case("an id that is a fraction", alice.request(r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#), 400, -32600, "not a JSON-RPC message"),
+        case("no version of JSON-RPC", alice.request(r#"{"id":1,"method":"ping"}"#), 400, -32600, "not a JSON-RPC message"),
         case("a method twice", alice.request(r#"{"jsonrpc":"2.0","id":1,"method":"ping","m\u0065thod":"tools/call"}"#), 400, -32600, "not a JSON-RPC message"),
         case("parameters as a list", request("tools/call", json!(["echo"])), 200, -32602, "invalid parameters"),
         case("a name twice", alice.request(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","n\u0061me":"slow"}}"#), 200, -32602, "invalid parameters"),

@@ -69,8 +69,12 @@ fn r004_what_is_no_json_gets_an_error_without_an_id() {
             assert_eq!((status, code), (400, -32700), "{body}");
             assert_eq!(response.get("id"), None);
         }
-        let fields = Fields::read([]);
-        assert!(detect::with_body(b"{\"a\":\"\xff\"}", &fields, &Revision::ALL).is_err());
+        let fields = Fields::read(headers.iter().map(|(name, value)| (*name, value.as_bytes())));
+        let mistake = detect::with_body(b"{\"a\":\"\xff\"}", &fields, &Revision::ALL).unwrap_err();
+        let answer = mistake.answer();
+        assert_eq!((answer.status, answer.code.number()), (400, -32700));
+        let response: Value = serde_json::from_str(&mistake.response()).unwrap();
+        assert_eq!((&response["error"]["code"], response.get("id")), (&json!(-32700), None));
         let deep = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{}{}}}"#,
             "[".repeat(500),

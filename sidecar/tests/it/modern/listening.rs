@@ -61,8 +61,9 @@ fn r042_a_subscription_goes_on_until_the_end() {
     assert_eq!((&line["status"], &line["reason"]), (&json!(200), &json!(null)));
 }
 
+/// 42: and bounded, for each principal.
 #[test]
-fn subscriptions_are_counted() {
+fn r042_subscriptions_are_counted() {
     let server = server();
     let mut config = config(server.port);
     (config.sessions.total, config.sessions.per_principal) = (3, 2);

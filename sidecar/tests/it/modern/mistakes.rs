@@ -55,6 +55,7 @@ fn server() -> Scripted {
     })
 }
 
+/// 1, 3 to 5, 8, 10, 14 to 18, 22 to 26, 28 to 31.
 #[test]
 #[rustfmt::skip]
 fn r014_each_mistake_has_its_answer() {
@@ -80,6 +81,11 @@ fn r014_each_mistake_has_its_answer() {
         case("a large body", list().body(vec![b' '; 400_001]), 413, -32600, none.clone(), "body too large"),
         case("a foreign origin", list().header("origin", "https://evil.example"), 403, -32600, none.clone(), "foreign origin"),
         case("no JSON", list().body("{"), 400, -32700, none.clone(), "not JSON"),
+        case("no UTF-8", list().body(b"{\"jsonrpc\":\"\xff\"}".to_vec()), 400, -32700, none.clone(), "not JSON"),
+        case("a deep body", list().body(format!(r#"{{"jsonrpc":"2.0","id":"i","method":"tools/list","params":{}{}}}"#, "[".repeat(200), "]".repeat(200))), 400, -32600, none.clone(), "nested too deeply"),
+        case("a null id", with_body(list(), |message| message["id"] = Value::Null), 400, -32600, none.clone(), "not a JSON-RPC message"),
+        case("an id that is a fraction", with_body(list(), |message| message["id"] = json!(1.5)), 400, -32600, none.clone(), "not a JSON-RPC message"),
+        case("no version of JSON-RPC", with_body(list(), |message| drop(message.as_object_mut().unwrap().remove("jsonrpc"))), 400, -32600, none.clone(), "not a JSON-RPC message"),
         case("no message", list().body("7"), 400, -32600, none.clone(), "not a JSON-RPC message"),
         case("a batch", { let list = list(); let batch = format!("[{}]", String::from_utf8_lossy(&list.body)); list.body(batch) }, 400, -32600, none.clone(), "batch"),
         case("a modern message in a batch of none", { let batch = format!("[{}]", modern::message(1, "tools/list", json!({}))); Request::post(batch) }, 400, -32600, none.clone(), "modern message in a batch"),
@@ -160,6 +166,9 @@ fn r014_each_mistake_has_its_answer() {
     // Nobody else noticed.
     assert_eq!(session.ask("ping", json!({}))["result"], json!({}));
     assert_eq!(call().send(sidecar.mcp).status, 200);
+    // Names of headers have no case. Who the client is none of these has said.
+    let other_case = call().without("mcp-method").header("MCP-METHOD", "tools/call");
+    assert_eq!(other_case.send(sidecar.mcp).status, 200);
     assert_eq!(call().with("mcp-name", " =?base64?ZWNobw==?= ").send(sidecar.mcp).status, 200);
 }
 

@@ -6,8 +6,9 @@ use super::{error, pid, said};
 use crate::harness::Client;
 use crate::harness::shim::{server, serving, stdio};
 
+/// 62: and reaches no client.
 #[test]
-fn what_is_no_message_is_dropped_and_counted() {
+fn r062_what_is_no_message_is_dropped_and_counted() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["banner"]), &[]);
     let client = Client::open(&sidecar, None);
     let dropped = || sidecar.metric("longshore_dropped_lines_total{kind=\"noise\"}");
