@@ -102,6 +102,9 @@ struct Serve {
     /// Milliseconds that a process of the server may say nothing, once it was asked whether it is there.
     #[arg(long, default_value_t = millis(Bounds::default().hang))]
     hang_timeout_ms: u64,
+    /// Milliseconds after which a server over HTTP is asked again what it speaks that has said that it is older.
+    #[arg(long, default_value_t = millis(Bounds::default().older), hide = true)]
+    older_again_ms: u64,
     /// Bytes of messages that are held whole at once, for clients that get several in one response.
     #[arg(long, default_value_t = Bounds::default().held_bytes)]
     max_held_bytes: usize,
@@ -206,6 +209,7 @@ impl From<Serve> for Options {
                 body: Duration::from_millis(serve.body_timeout_ms),
                 answers: Duration::from_millis(serve.answer_timeout_ms),
                 hang: Duration::from_millis(serve.hang_timeout_ms),
+                older: Duration::from_millis(serve.older_again_ms),
                 held_bytes: serve.max_held_bytes,
             },
             longest_call_ms: serve.longest_call_ms,

@@ -121,7 +121,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             Ok((Greeted { description, is_unasked }, Listed { lists, unlisted })) => {
                 let took = began.elapsed();
                 server.started_within(took);
-                let question = Question::to(&server, &shared.speaks, is_unasked, took);
+                let older = shared.options.bounds.older;
+                let question = Question::to(&server, &shared.speaks, is_unasked, (took, older));
                 shared.metrics.handshake(true);
                 link.succeeded(Instant::now(), now());
                 tracing::info!(

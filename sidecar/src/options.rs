@@ -94,6 +94,10 @@ pub struct Bounds {
     /// How long a process of the server may say nothing at all, after a call was given up and it was asked whether it is
     /// there, before another one takes its place.
     pub hang: Duration,
+    /// How soon a server over HTTP is asked again that has said that it is older. Behind an address another program may
+    /// take its place that answers pings as well, and nothing else would show that it speaks more; the question costs one
+    /// request.
+    pub older: Duration,
     /// How many bytes of messages are held whole at once, for clients that get several in one response.
     pub held_bytes: usize,
 }
@@ -113,6 +117,7 @@ impl Default for Bounds {
             answers: Duration::from_secs(600),
             // Twice what a call may take by default: a server of one thread is busy for as long as a call.
             hang: Duration::from_secs(120),
+            older: Duration::from_mins(15),
             // One message of the largest size, and something for everybody else.
             held_bytes: 48 << 20,
         }

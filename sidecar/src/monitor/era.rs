@@ -24,10 +24,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 const SILENT: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(600)];
 /// What one is given that is asked again after its silence, if its start has taken no longer than half of it.
 const WITH_TIME: Duration = Duration::from_secs(30);
-/// How soon a server over HTTP is asked again that has said that it is older. Behind an address another program may take
-/// its place that answers pings as well, and nothing else would show that it speaks more; the question costs one request.
-/// Over stdio a process stays what it is.
-const OLDER: Duration = Duration::from_mins(15);
 /// What a server over HTTP is given to say so where it is not greeted, or has refused to be.
 const INSTEAD: Duration = Duration::from_secs(10);
 /// What a server is given to open a session that nobody uses, while a client waits for its own.
@@ -58,16 +54,18 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// For a server that took so long for a handshake, if there is anything that it is to be asked.
+    /// For a server that took so long for a handshake, if there is anything that it is to be asked. One that is older is
+    /// asked again so soon.
     pub(super) fn to(
         server: &Server,
         speaks: &Speaks,
         is_unasked: bool,
-        handshake: Duration,
+        (handshake, older): (Duration, Duration),
     ) -> Option<Self> {
+        // Over stdio a process stays what it is.
         let is_http = matches!(server.upstream(), Upstream::StreamableHttp { .. });
         // Of one that is to be spoken to in one revision nothing else is wanted.
-        let older = (is_http && server.pin().is_none()).then_some(OLDER);
+        let older = (is_http && server.pin().is_none()).then_some(older);
         let is_older = speaks.get().is_some_and(|spoken| spoken.modern.is_none());
         let wait = if is_unasked { Some(Duration::ZERO) } else { older.filter(|_| is_older) };
         Some(Self::after(handshake, wait?, older))
@@ -304,6 +302,7 @@ mod tests {
 
     #[test]
     fn r065_only_a_server_that_may_become_another_is_asked_again_when_it_is_older() {
+        const OLDER: Duration = Duration::from_mins(15);
         let over_http = Some(OLDER);
         for (older, verdict, again, modern) in [
             (over_http, Verdict::Legacy, Some(OLDER), None),

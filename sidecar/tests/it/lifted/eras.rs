@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{call, text};
 use crate::harness::own::example_server;
-use crate::harness::{Client, Reply, Request, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Files, Reply, Request, Sidecar, config, eventually, scripted};
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
@@ -78,6 +78,11 @@ fn calls_go_on_with_a_server_that_changes_its_revision_at_a_restart() {
 /// A server of one era or the other, as it is told. Nothing that it has open ends when it changes: it is one behind an
 /// address that has moved. It answers calls with the era that it is of.
 fn either(is_modern: &Arc<AtomicBool>) -> u16 {
+    changing(is_modern, false)
+}
+
+/// The same, whose newer one may serve sessions too.
+fn changing(is_modern: &Arc<AtomicBool>, keeps_sessions: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let is_modern = is_modern.clone();
@@ -90,7 +95,9 @@ fn either(is_modern: &Arc<AtomicBool>) -> u16 {
                 while let Some(request) = scripted::read(&mut reader) {
                     let (status, header, text) = if request.method != "POST" {
                         (405, "", String::new())
-                    } else if is_modern.load(Ordering::SeqCst) {
+                    } else if is_modern.load(Ordering::SeqCst)
+                        && (!keeps_sessions || request.value("mcp-protocol-version") == Some(MODERN))
+                    {
                         alone(&request)
                     } else {
                         in_session(&request)
@@ -161,4 +168,23 @@ fn a_server_that_changes_its_era_unseen_is_found_out_by_those_who_call_it() {
             session = Client::open(&sidecar, None);
         }
     }
+}
+
+/// 65: what a server over HTTP was found to be does not hold for ever. Nothing shows that another one has taken its place
+/// which speaks more, but that it is asked again.
+#[test]
+fn r065_a_server_that_was_older_is_asked_again() {
+    let is_modern = Arc::new(AtomicBool::new(false));
+    let files = Files::new();
+    files.write(&config(changing(&is_modern, true)));
+    let sidecar = Sidecar::with(files, &["--older-again-ms", "300"]).loaded().ready();
+    let session = Client::open(&sidecar, None);
+    assert!(is_answered(&echo(sidecar.mcp, ""), LEGACY));
+    is_modern.store(true, Ordering::SeqCst);
+    eventually("a call is made in the newer era", || (text(&echo(sidecar.mcp, "")) == MODERN).then_some(()));
+    sidecar.log(|line| {
+        line["message"] == "it is known what the MCP server speaks" && line.to_string().contains(MODERN)
+    });
+    // Whoever has a session keeps it.
+    assert_eq!(session.call("echo", json!({}))["result"]["content"][0]["text"], LEGACY);
 }
