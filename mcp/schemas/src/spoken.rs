@@ -1,7 +1,7 @@
 //! Messages as they go by.
 
 use longshore_mcp::method::{Method, NotificationMethod, ServerNotification, ServerRequest};
-use longshore_mcp::revision::Revision;
+use longshore_mcp::revision::{Revision, Tasks};
 use serde_json::Value;
 
 use crate::definitions::{
@@ -84,6 +84,10 @@ impl Spoken<'_> {
 
     fn notification(&self, method: &str) -> Option<&'static str> {
         match self.by {
+            // Both sides may have tasks, and only clients say so on their own.
+            Side::Server if method == NotificationMethod::TasksStatus.as_str() => {
+                Some("TaskStatusNotification")
+            }
             Side::Server => ServerNotification::parse(method).map(told_of),
             Side::Client => NotificationMethod::parse(method).map(|told| match told {
                 NotificationMethod::Initialized => "InitializedNotification",
@@ -96,11 +100,14 @@ impl Spoken<'_> {
     }
 
     fn result(&self, asked: &str, result: &Value) -> Option<&'static str> {
+        let begins_task = self.revision.features().tasks == Tasks::Core && result.get("task").is_some();
         match self.by {
+            // The answer comes later, and has a form of its own.
+            _ if begins_task => Some("CreateTaskResult"),
             Side::Client => ServerRequest::parse(asked).map(answer_of),
             Side::Server if result["resultType"] == "input_required" => Some("InputRequiredResult"),
-            // The answer comes later, and has a form of its own.
-            Side::Server if result["resultType"] == "task" || result.get("task").is_some() => None,
+            // The extension's form is no part of the schema.
+            Side::Server if result["resultType"] == "task" => Some("Result"),
             Side::Server => Method::of(self.revision, asked).map(result_of),
         }
     }
@@ -124,6 +131,13 @@ mod tests {
         let called = json!({"jsonrpc": "2.0", "id": 1, "result": {"content": []}});
         let error = json!({"jsonrpc": "2.0", "error": {"code": 1, "message": "m"}});
         let null = json!({"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "m"}});
+        let task = json!({"taskId": "t", "status": "working", "createdAt": "2026-01-01T00:00:00Z",
+            "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": null});
+        let begun = json!({"jsonrpc": "2.0", "id": 1, "result": {"task": task}});
+        let half_begun = json!({"jsonrpc": "2.0", "id": 1, "result": {"task": {"taskId": "t"}}});
+        let status = json!({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": task});
+        let no_status =
+            json!({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": {"taskId": "t"}});
         use Side::{Client, Server};
         for (revision, by, message, asked, is_right) in [
             (V2025_11_25, Client, &call, None, true),
@@ -138,6 +152,14 @@ mod tests {
             (V2025_06_18, Server, &called, Some("tools/call"), true),
             (V2026_07_28, Server, &called, Some("tools/call"), false),
             (V2025_11_25, Client, &empty, Some("roots/list"), false),
+            (V2025_11_25, Server, &begun, Some("tools/call"), true),
+            (V2025_11_25, Server, &half_begun, Some("tools/call"), false),
+            (V2025_11_25, Client, &begun, Some("sampling/createMessage"), true),
+            (V2025_11_25, Client, &half_begun, Some("sampling/createMessage"), false),
+            (V2025_06_18, Server, &begun, Some("tools/call"), false),
+            (V2025_11_25, Server, &status, None, true),
+            (V2025_11_25, Server, &no_status, None, false),
+            (V2025_06_18, Server, &no_status, None, true),
             (V2025_06_18, Server, &error, None, true),
             (V2025_06_18, Server, &null, None, false),
             (V2025_11_25, Server, &null, None, false),

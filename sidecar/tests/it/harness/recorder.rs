@@ -244,12 +244,13 @@ impl Heard {
     pub(crate) fn judge(&self) {
         let mut faults = Vec::new();
         for entry in std::fs::read_dir(self.directory()).expect("the copies") {
-            let entry = entry.expect("a copy");
-            if entry.metadata().expect("a file").len() <= MAX_COPY {
-                faults.extend(schemas::process_heard(
-                    &self.socket,
-                    &std::fs::read(entry.path()).expect("a copy"),
-                ));
+            let path = entry.expect("a copy").path();
+            // Beside what our own servers heard there is what they asked.
+            let is_heard = path.extension().is_none();
+            if is_heard && path.metadata().expect("a file").len() <= MAX_COPY {
+                let heard = std::fs::read(&path).expect("a copy");
+                let asked = std::fs::read(path.with_extension("asked")).unwrap_or_default();
+                faults.extend(schemas::process_heard(&self.socket, &heard, &asked));
             }
         }
         assert!(faults.is_empty(), "a process got what is not right: {faults:#?}");

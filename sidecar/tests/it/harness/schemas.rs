@@ -1,5 +1,6 @@
-//! Whatever the sidecar says, to clients and to servers, follows the schema of their revision. Every test looks, since
-//! what they send and read goes through here, and what servers of others read is heard on its way ([`super::recorder`]).
+//! Whatever the sidecar says, to clients and to servers, follows the schema of their revision. Every test of the sidecar
+//! looks, since what they send and read goes through here, and what servers of others read is heard on its way
+//! ([`super::recorder`]). In a cluster the client of the tests looks at what it is answered (`e2e/src/mcp_client.rs`).
 //!
 //! The sidecar passes nonsense on where it is not asked to look. What a test's client says wrong is therefore not held
 //! against what the server gets, and the other way round: a method that one side used wrongly is from then on judged as
@@ -76,12 +77,14 @@ pub(crate) fn sidecar(at: SocketAddr, port: u16, shim: PathBuf) {
     known.shims.entry(shim).or_default().push(path);
 }
 
-/// What is wrong with the lines that a process behind a shim has read. A last one that broke off is not one.
-pub(crate) fn process_heard(shim: &std::path::Path, text: &[u8]) -> Vec<String> {
+/// What is wrong with the lines that a process behind a shim has read. A last one that broke off is not one. `asked` has
+/// what it asked itself and its answer to the handshake, where it keeps those.
+pub(crate) fn process_heard(shim: &std::path::Path, text: &[u8], asked: &[u8]) -> Vec<String> {
     let known = known();
     let paths = known.shims.get(shim).cloned().unwrap_or_default();
+    let (questions, agreed) = questions(asked);
     let (mut faults, mut offered) = (Vec::new(), None);
-    for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+    for line in lines(text) {
         let Ok(message) = serde_json::from_slice::<Value>(line) else {
             faults.push(format!("no JSON: {}", String::from_utf8_lossy(line)));
             continue;
@@ -91,18 +94,64 @@ pub(crate) fn process_heard(shim: &std::path::Path, text: &[u8]) -> Vec<String> 
         if method == Some("initialize") {
             offered = message["params"]["protocolVersion"].as_str().and_then(Revision::parse);
         }
-        let about = method.unwrap_or_default().to_owned();
-        let is_nonsense = paths.iter().any(|path| {
-            known.nonsense.contains(&(*path, CLIENT, about.clone()))
-                || known.wrong.contains(&(*path, said(&message)))
-        });
-        let Some(revision) = claimed.and_then(Revision::parse).or(offered).filter(|_| !is_nonsense) else {
-            continue;
+        let spoken = if method == Some("initialize") { offered } else { offered.and(agreed).or(offered) };
+        let Some(revision) = claimed.and_then(Revision::parse).or(spoken) else { continue };
+        let answers = |id: String| questions.get(&id).cloned().unwrap_or_default();
+        let mut asked: Vec<_> = match (method, message.get("result")) {
+            (None, Some(result)) => {
+                answers(message["id"].to_string()).into_iter().chain(form(result)).collect()
+            }
+            _ => Vec::new(),
         };
-        let found = Spoken { revision, by: Side::Client, message: &message, asked: None }.faults();
-        faults.extend(found.into_iter().map(|fault| format!("{revision}, {about}: {fault}\n{message}")));
+        asked.dedup();
+        let is_nonsense = |about: &str| {
+            paths.iter().any(|path| {
+                known.nonsense.contains(&(*path, CLIENT, about.to_owned()))
+                    || known.wrong.contains(&(*path, said(&message)))
+            })
+        };
+        if is_nonsense(method.unwrap_or_default()) || asked.iter().any(|asked| is_nonsense(asked)) {
+            continue;
+        }
+        let judged = |asked: Option<&str>| {
+            let found = Spoken { revision, by: Side::Client, message: &message, asked }.faults();
+            let about = method.or(asked).unwrap_or_default().to_owned();
+            let told = |fault| format!("{revision}, {about}: {fault}\n{message}");
+            found.into_iter().map(told).collect::<Vec<_>>()
+        };
+        // Under one id it may have asked several things, one after the other.
+        let mut found: Vec<_> = asked.iter().map(|asked| judged(Some(asked))).collect();
+        if found.is_empty() {
+            found.push(judged(None));
+        }
+        faults.extend(found.into_iter().min_by_key(Vec::len).unwrap_or_default());
     }
     faults
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"))
+}
+
+/// What a process asked, by its ids, and the revision that it has chosen.
+fn questions(asked: &[u8]) -> (HashMap<String, BTreeSet<String>>, Option<Revision>) {
+    let (mut questions, mut agreed) = (HashMap::<_, BTreeSet<_>>::new(), None);
+    for message in lines(asked).filter_map(|line| serde_json::from_slice::<Value>(line).ok()) {
+        let chosen = message["result"]["protocolVersion"].as_str().and_then(Revision::parse);
+        agreed = chosen.or(agreed);
+        if let Some(method) = message["method"].as_str() {
+            questions.entry(message["id"].to_string()).or_default().insert(method.to_owned());
+        }
+    }
+    (questions, agreed)
+}
+
+/// What a client answers so, where nobody has kept what it was asked: each kind of answer has a member that no other has.
+fn form(result: &Value) -> Option<String> {
+    let forms =
+        [("roots", "roots/list"), ("action", "elicitation/create"), ("role", "sampling/createMessage")];
+    let found = forms.into_iter().find(|(member, _)| result.get(member).is_some());
+    found.map(|(_, method)| method.to_owned())
 }
 
 /// Looks at what a server gets: it fails, when the server is gone, if anything was not right.

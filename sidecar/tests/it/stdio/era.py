@@ -18,7 +18,11 @@ LEVEL = "io.modelcontextprotocol/logLevel"
 
 def send(message):
     with lock:
-        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+        line = json.dumps({"jsonrpc": "2.0", **message})
+        greets = isinstance(message.get("result"), dict) and "protocolVersion" in message["result"]
+        if own_words and ({"id", "method"} <= message.keys() or greets):
+            own_words.write(line + "\n")
+        print(line, flush=True)
 
 
 def note(method, **params):
@@ -89,6 +93,8 @@ together = []
 # What is read is looked at when the test is over.
 kept = os.environ.get("LONGSHORE_HEARD")
 copy = open(f"{kept}/{os.getpid()}", "a", buffering=1) if kept else None
+# And what that answers, and which revision was agreed on.
+own_words = open(f"{kept}/{os.getpid()}.asked", "a", buffering=1) if kept else None
 
 for line in sys.stdin:
     if copy:

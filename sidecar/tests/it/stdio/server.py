@@ -19,6 +19,8 @@ stdin = sys.stdin.buffer
 # What is read is looked at when the test is over.
 kept = os.environ.get("LONGSHORE_HEARD")
 copy = open(f"{kept}/{os.getpid()}", "ab", buffering=0) if kept else None
+# And what that answers, and which revision was agreed on.
+own_words = open(f"{kept}/{os.getpid()}.asked", "ab", buffering=0) if kept else None
 
 
 def write(data):
@@ -31,7 +33,11 @@ def send(message):
         message = {**message, "id": str(message["id"])}
     if "ids-as-floats" in flags and "method" not in message:
         message = {**message, "id": float(message["id"])}
-    write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+    greets = isinstance(message.get("result"), dict) and "protocolVersion" in message["result"]
+    if own_words and ({"id", "method"} <= message.keys() or greets):
+        own_words.write(line)
+    write(line)
 
 
 def note(method, **params):

@@ -98,7 +98,7 @@ fn what_a_process_got_is_judged_by_what_was_said_to_it() {
     let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"n","version":"1"}}}"#;
     let faults = |lines: &[&str]| {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        process_heard(&shim, (text + r#"{"half"#).as_bytes()).len()
+        process_heard(&shim, (text + r#"{"half"#).as_bytes(), b"").len()
     };
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
     let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#;
@@ -111,6 +111,21 @@ fn what_a_process_got_is_judged_by_what_was_said_to_it() {
         0,
         "nobody knows of which revision"
     );
+    // What it asked, and what was agreed on, it has kept beside it.
+    let heard = |line: &str, asked: &str| {
+        process_heard(&shim, format!("{initialize}\n{line}\n").as_bytes(), format!("{asked}\n").as_bytes())
+            .len()
+    };
+    let asks = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+    let asks_more = format!("{asks}\n{}", r#"{"jsonrpc":"2.0","id":"q","method":"ping"}"#);
+    let answer = |result: &str| format!(r#"{{"jsonrpc":"2.0","id":"q","result":{result}}}"#);
+    assert_eq!((heard(&answer(r#"{"roots":[]}"#), asks), heard(&answer("{}"), "")), (0, 0));
+    assert!(heard(&answer("{}"), asks) > 0);
+    assert_eq!(heard(&answer("{}"), &asks_more), 0, "it answers the ping");
+    assert!(heard(&answer(r#"{"roots":7}"#), "") > 0, "it is what it looks like");
+    let agrees = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2024-11-05"}}"#;
+    let sound = r#"{"role":"user","model":"m","content":{"type":"audio","data":"","mimeType":"audio/wav"}}"#;
+    assert!(heard(&answer(sound), "") == 0 && heard(&answer(sound), agrees) > 0);
     known().is_nonsense(port, CLIENT, "tools/call");
     assert_eq!(faults(&[initialize, wrong]), 0, "a client has said it so");
 }

@@ -36,11 +36,11 @@ fn what_a_server_asks_is_asked_only_if_it_is_clear_whom() {
         }
     };
     let id = next()["id"].clone();
-    let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": [1]}}).to_string();
+    let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": [{"uri": "file:///1"}]}}).to_string();
     // Nobody answers for another.
-    assert_eq!(plain.request(answer.replace("[1]", "[2]")).send(sidecar.mcp).status, 202);
+    assert_eq!(plain.request(answer.replace("///1", "///2")).send(sidecar.mcp).status, 202);
     assert_eq!(Request::post(answer).key("key-a").session(&session).send(sidecar.mcp).status, 202);
-    assert_eq!(text(&next()), r#"{"roots": [1]}"#);
+    assert_eq!(text(&next()), r#"{"roots": [{"uri": "file:///1"}]}"#);
     // While another call is under way it could be either's.
     let other = listen(&plain);
     under_way(&sidecar, 1.0);
