@@ -1,5 +1,6 @@
 //! A small MCP client, for tests that want to see every status, header and message. It is written from the
-//! specification and shares no code with the sidecar. (Clients that others wrote are in [`peers`](crate::peers).)
+//! specification and shares no code with the sidecar. (Clients that others wrote are in [`peers`](crate::peers).) What
+//! it is answered it holds against the schema of its revision.
 //!
 //! It speaks revision 2025-11-25 of Streamable HTTP, on a connection of its own for each request, so that nothing of
 //! an earlier pod, or of an earlier request, can be in the way of a later one.
@@ -16,6 +17,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
+use longshore_mcp::revision::Revision;
+use longshore_mcp_schemas::{Side, Spoken};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
@@ -63,6 +66,9 @@ pub enum McpError {
         /// What else it says; null if nothing.
         data: Value,
     },
+    /// What came is not what the schema of the revision says.
+    #[error("not by the schema of {REVISION}: {0:?}")]
+    Invalid(Vec<String>),
     /// The answer holds neither a result nor an error for the request.
     #[error("no response to the request in {0:?}")]
     Nonsense(String),
@@ -305,13 +311,25 @@ impl McpClient {
         }
         all.retain(|(name, _)| !headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name)));
         all.extend_from_slice(headers);
-        self.endpoint.post(body, &all, self.deadline).await
+        let body = body.into();
+        let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let answer = self.endpoint.post(body, &all, self.deadline).await?;
+        let faults: Vec<_> = answer.messages.iter().flat_map(|message| faults(&asked, message)).collect();
+        if faults.is_empty() { Ok(answer) } else { Err(McpError::Invalid(faults)) }
     }
 
     fn message(&self, method: &str, parameters: &Value) -> (u64, String) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         (id, json!({"jsonrpc": "2.0", "id": id, "method": method, "params": parameters}).to_string())
     }
+}
+
+/// What is wrong with a message that comes in the answer to this one.
+fn faults(asked: &Value, message: &Value) -> Vec<String> {
+    let is_answer = message["id"] == asked["id"];
+    let asked = asked["method"].as_str().filter(|_| is_answer);
+    let found = Spoken { revision: Revision::V2025_11_25, by: Side::Server, message, asked }.faults();
+    found.into_iter().map(|fault| format!("{fault}\n{message}")).collect()
 }
 
 /// The messages in a body. What is no JSON is none; the body itself is there to be looked at.
@@ -321,5 +339,30 @@ fn messages(headers: &HeaderMap, body: &str) -> Vec<Value> {
         event_stream::data(body).iter().filter_map(|data| serde_json::from_str(data).ok()).collect()
     } else {
         serde_json::from_str(body).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_answer_is_held_against_is_what_was_asked() {
+        let asked = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "t"}});
+        let ping = json!({"jsonrpc": "2.0", "id": 7, "method": "ping"});
+        let answer = |id: u64, result: Value| json!({"jsonrpc": "2.0", "id": id, "result": result});
+        let news =
+            json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 7}});
+        for (asked, message, is_right) in [
+            (&asked, answer(7, json!({"content": []})), true),
+            (&asked, answer(7, json!({})), false),
+            (&ping, answer(7, json!({})), true),
+            // Who asked that is not known here.
+            (&asked, answer(8, json!({})), true),
+            (&asked, news, false),
+            (&Value::Null, json!({"error": "no JSON-RPC"}), false),
+        ] {
+            assert_eq!(faults(asked, &message).is_empty(), is_right, "{message}");
+        }
     }
 }
