@@ -41,6 +41,8 @@ pub struct ServerMemory {
     /// What sessions are sealed with, as the Secret has it or will have it.
     pub session_keys: Option<SessionKeys>,
     /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.
+    /// Whether they were read, and not made here. Such a Secret may be deleted before it was ever applied.
+    pub keys_are_read: bool,
     pub has_keys: bool,
     /// Tries in a row that failed.
     pub failures: u32,

@@ -9,7 +9,7 @@ use longshore_e2e::testing::{Namespace, PATIENCE};
 use serde_json::{Value, json};
 
 use super::node::{Node, configuration};
-use super::stand::{Operator, events, until, wait_for, wait_for_events};
+use super::stand::{Operator, events, give_back, until, wait_for, wait_for_events};
 use super::{LEAST, STAGE, server};
 
 const SECRET: &str = "demo-longshore-keys";
@@ -118,6 +118,31 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         assert!(told.len() == 1 && told[0].contains(&format!("key {}", both[1].0)), "{told:?}");
         let log = operator.log();
         assert!(both.iter().all(|(_, secret)| !log.contains(secret.as_str())), "a key is in the log");
+    });
+}
+
+/// Whoever deletes them because they leaked must not get them back.
+#[test]
+fn keys_that_were_read_and_never_applied_do_not_come_back() {
+    STAGE.with_namespace(async |namespace| {
+        let mut before = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let leaked = wait_for_keys(namespace, 1, &[]).await;
+        assert!(before.stop());
+
+        let _operator = Operator::without(namespace, "patch", "secrets");
+        wait_for(namespace, "Accepted", "False", "Rejected").await;
+        namespace.api::<Secret>().delete(SECRET, &DeleteParams::default()).await.unwrap();
+        let told = wait_for_events(namespace, "SessionKeysReplaced", 1).await;
+        assert!(told.iter().any(|message| message.contains("it was deleted")), "{told:?}");
+        give_back(namespace);
+        wait_for_keys(namespace, 1, &leaked).await;
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
+        assert_eq!(wait_for_events(namespace, "SessionKeysReplaced", 1).await.len(), 1);
     });
 }
 

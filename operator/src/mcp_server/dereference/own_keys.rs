@@ -55,7 +55,7 @@ pub async fn session_keys(
     let is_known = context.mirrors.secrets.get(server, &name).is_some() || lock(memory).has_keys;
     if !had_pods && !is_known {
         let keys = SessionKeys::first(&material()?, now, wish);
-        lock(memory).session_keys = Some(keys.clone());
+        remember(memory, &keys, false);
         return Ok((keys, None));
     }
     let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
@@ -66,6 +66,7 @@ pub async fn session_keys(
         let record = secret.metadata.annotations.as_ref().and_then(|all| all.get(SESSION_KEYS_ANNOTATION));
         SessionKeys::read(&secret.data.unwrap_or_default(), record.map(String::as_str), now, wish)
     });
+    let is_read = matches!(read, Some(Ok(Some(_))));
     let (keys, loss) = match read {
         Some(Ok(Some(keys))) => (keys, None),
         Some(Ok(None)) => (SessionKeys::first(&material()?, now, wish), None),
@@ -78,7 +79,7 @@ pub async fn session_keys(
             (SessionKeys::first(&material()?, now, wish), loss)
         }
     };
-    lock(memory).session_keys = Some(keys.clone());
+    remember(memory, &keys, is_read);
     if let Some((action, loss)) = loss {
         let note = format!(
             "Secret {name} had the session keys, and {loss}: they are made anew, and every session has to begin again"
@@ -105,6 +106,11 @@ pub fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Option<Probl
     Some(unreadable("Secret", &server.namespace, &name, "which holds the server's session keys", words))
 }
 
+fn remember(memory: &Mutex<ServerMemory>, keys: &SessionKeys, are_read: bool) {
+    let mut memory = lock(memory);
+    (memory.session_keys, memory.keys_are_read) = (Some(keys.clone()), are_read);
+}
+
 /// The keys that are remembered, if the Secret is still what was applied, or has yet to be.
 fn known(
     context: &Context,
@@ -119,7 +125,8 @@ fn known(
     let applied = memory.applied.get(&(SECRET, name.to_owned())).map(|record| &record.live);
     let is_in_force = match (applied, live) {
         (Some(applied), live) => live.is_none_or(|live| is_as_applied(live, applied)),
-        (None, live) => live.is_none(),
+        // Whoever deletes a Secret has its keys made anew, be it that it was only read until then.
+        (None, live) => live.is_none() && !memory.keys_are_read,
     };
     let from = live.into_iter().chain(applied).max_by_key(|secret| secret.version);
     is_in_force.then(|| (keys, from.cloned()))
