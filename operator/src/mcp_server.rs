@@ -122,27 +122,23 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
         Ok(server) => {
             let mut pursuit = pursue(server, &context, &key, &uid, &memory).await;
             if pursuit.desired.is_none() {
-                // Nothing could be made of it. Whoever wants fewer pods, or none, gets that all the same.
-                let applier =
-                    Applier { context: &context, server: &key, uid: &uid, memory: &memory, keys_from: None };
-                if let Err(error) = applier.scale(server.spec.replicas).await {
-                    pursuit.error.get_or_insert(Error::Apply(error));
-                }
+                scale(server.spec.replicas, &context, &key, &uid, &memory, &mut pursuit).await;
             }
             pursuit
         }
-        Err(error) => Pursuit {
-            problems: vec![Problem::new(
-                Reason::Malformed,
-                format!(
-                    "this object cannot be read as a McpServer of this version: {}; write it anew",
-                    error.error
-                ),
-            )],
-            held_back: true,
-            pods: probe::probe(&context, &key, &uid),
-            ..Pursuit::default()
-        },
+        Err(unreadable) => {
+            let mut pursuit = Pursuit::default();
+            let message = format!(
+                "this object cannot be read as a McpServer of this version: {}; write it anew",
+                unreadable.error
+            );
+            let problem = Problem::new(Reason::Malformed, message);
+            pursuit.is_stopped_by(vec![problem], probe::probe(&context, &key, &uid));
+            if let Some(replicas) = unreadable.replicas {
+                scale(replicas, &context, &key, &uid, &memory, &mut pursuit).await;
+            }
+            pursuit
+        }
     };
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
@@ -370,6 +366,22 @@ fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstr
     texts.sort_unstable();
     texts.dedup();
     texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
+}
+
+/// Gives a server of which nothing could be made its number of pods: whoever wants fewer of them, or none, gets that all
+/// the same.
+async fn scale(
+    replicas: u32,
+    context: &Context,
+    key: &ServerKey,
+    uid: &str,
+    memory: &Mutex<ServerMemory>,
+    pursuit: &mut Pursuit,
+) {
+    let applier = Applier { context, server: key, uid, memory, keys_from: None };
+    if let Err(error) = applier.scale(replicas).await {
+        pursuit.error.get_or_insert(Error::Apply(error));
+    }
 }
 
 /// Writes down how the server is, or says when that will be worth it.

@@ -31,6 +31,8 @@ pub struct Unreadable {
     pub error: String,
     /// Which object it is.
     pub metadata: ObjectMeta,
+    /// How many pods it is to have, if that much can be read.
+    pub replicas: Option<u32>,
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
@@ -43,18 +45,26 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
 impl<'de> Deserialize<'de> for Guarded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Object {
+        struct Object<'a> {
             metadata: ObjectMeta,
+            #[serde(borrow, default)]
+            spec: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Spec {
+            replicas: u32,
         }
         let text = Box::<RawValue>::deserialize(deserializer)?;
         match serde_json::from_str(text.get()) {
             Ok(server) => Ok(Self(Ok(server))),
             Err(error) => {
-                let Object { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+                let Object { metadata, spec } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+                let spec = spec.and_then(|spec| serde_json::from_str::<Spec>(spec.get()).ok());
                 let error = error.to_string();
                 // Where that is in the API server's own text helps nobody.
                 let error = error.rsplit_once(" at line ").map_or(error.as_str(), |(words, _)| words);
-                Ok(Self(Err(Unreadable { error: error.to_owned(), metadata })))
+                let replicas = spec.map(|spec| spec.replicas);
+                Ok(Self(Err(Unreadable { error: error.to_owned(), metadata, replicas })))
             }
         }
     }
@@ -238,18 +248,30 @@ mod tests {
     #[test]
     fn a_server_that_cannot_be_read_is_known_by_its_metadata() {
         let deep = (0..200).fold(json!({}), |deep, _| json!({"a": deep}));
-        for (spec, expected) in [
-            (spec(&json!({})), None),
-            (spec(&json!({"replicas": "two"})), Some("invalid type: string \"two\", expected u32")),
-            (spec(&json!({"pod": {"overrides": deep}})), Some("recursion limit exceeded")),
-            (json!("x"), Some("invalid type: string \"x\", expected struct McpServerSpec")),
+        for (spec, expected, replicas) in [
+            (spec(&json!({})), None, None),
+            (spec(&json!({"replicas": "two"})), Some("invalid type: string \"two\", expected u32"), None),
+            (spec(&json!({"replicas": null})), Some("invalid type: null, expected u32"), None),
+            (
+                spec(&json!({"pod": {"overrides": deep}, "replicas": 2})),
+                Some("recursion limit exceeded"),
+                Some(2),
+            ),
+            (
+                json!({"replicas": 0, "source": "x"}),
+                Some("invalid type: string \"x\", expected struct Source"),
+                Some(0),
+            ),
+            (json!("x"), Some("invalid type: string \"x\", expected struct McpServerSpec"), None),
         ] {
             for server in read::<Guarded>(&object(&json!({}), &spec)) {
                 assert_eq!(
                     (server.name_any(), server.namespace().as_deref()),
                     ("demo".to_owned(), Some("tools"))
                 );
-                assert_eq!(server.0.err().map(|unreadable| unreadable.error).as_deref(), expected);
+                let unreadable = server.0.err();
+                assert_eq!(unreadable.as_ref().and_then(|it| it.replicas), replicas, "{expected:?}");
+                assert_eq!(unreadable.map(|unreadable| unreadable.error).as_deref(), expected);
             }
         }
     }

@@ -357,7 +357,7 @@ fn a_new_version_that_fails_leaves_the_old_one_ready() {
 
 #[test]
 fn an_object_that_cannot_be_read_stops_nobody_else() {
-    use super::stand::{install, until};
+    use super::stand::{install, kubectl, until};
     use longshore_e2e::cluster::{Cluster, Shape};
     use longshore_e2e::testing::{PATIENCE, eventually};
     // The schema would refuse such an object, so this cluster loses it for a moment: it is nobody else's.
@@ -429,7 +429,7 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
             accepted("once-good", "Malformed").await;
             let said = [status("broken").await, status("once-good").await];
             assert_eq!(said[1]["url"], url);
-            let pods: Api<Pod> = Api::namespaced(client, "default");
+            let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
             for name in ["broken", "once-good"] {
                 let labels = json!({"longshore.dev/server": name});
                 let container = json!({"name": "a", "image": "registry.invalid/a:1"});
@@ -450,3 +450,20 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
         })
         .unwrap();
 }
+
+            // How many pods there are to be can be read all the same.
+            let deployments: Api<Deployment> = Api::namespaced(client, "default");
+            let before = deployments.get("once-good").await.unwrap().spec.unwrap().template;
+            let scale = Patch::Merge(json!({"spec": {"replicas": 3}}));
+            servers.patch("once-good", &PatchParams::default(), &scale).await.unwrap();
+            for replicas in [3, 0] {
+                let wanted = format!("--replicas={replicas}");
+                kubectl(&cluster, &["scale", "lmcp", "once-good", &wanted, "--namespace=default"], None).unwrap();
+                eventually(&format!("there are to be {replicas} pods"), async || {
+                    let spec = deployments.get("once-good").await.unwrap().spec.unwrap();
+                    assert_eq!(spec.template, before);
+                    if spec.replicas == Some(replicas) { Ok(()) } else { Err(format!("{:?}", spec.replicas)) }
+                })
+                .await;
+            }
+            accepted("once-good", "Malformed").await;
