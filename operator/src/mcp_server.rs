@@ -42,7 +42,7 @@ use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
 use memory::{ServerMemory, lock};
-use status::{Observation, PodFacts, Publication};
+use status::{Address, Observation, PodFacts, Publication};
 use upgrades::Turn;
 
 /// Why a reconciliation failed and has to be tried again.
@@ -407,8 +407,11 @@ async fn write_status(
         desired: pursuit.desired.as_ref(),
         pods: &pursuit.pods,
         deployment: deployment.as_deref(),
-        url: pursuit.urls.as_ref().map(|urls| urls.cluster.clone()),
-        public_url: pursuit.urls.as_ref().and_then(|urls| urls.public.clone()),
+        address: match &pursuit.urls {
+            Some(urls) => Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() },
+            None if lock(memory).address_is_taken => Address::Taken,
+            None => Address::Unknown,
+        },
         selector: names::selector_text(&key.name),
         publication: publication(object.0.as_ref().ok(), &context.settings),
         access: object.0.as_ref().ok().map(|server| &server.spec.access),

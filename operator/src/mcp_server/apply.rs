@@ -122,6 +122,13 @@ impl Applier<'_> {
                 }
             },
         );
+        match &service_outcome {
+            Ok(()) => lock(self.memory).address_is_taken = false,
+            Err(Error::Problem(problem)) if problem.reason == Reason::NameTaken => {
+                lock(self.memory).address_is_taken = true;
+            }
+            Err(_) => {}
+        }
         let mut outcome = configuration
             .and(account)
             .and(service_outcome)

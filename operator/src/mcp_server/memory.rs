@@ -55,6 +55,8 @@ pub struct ServerMemory {
     /// Why the API server did not take its objects when they were last applied.
     pub refused: Option<Problem>,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
+    /// Whether the Service of its name turned out to be somebody else's. Clients would show their keys to that one.
+    pub address_is_taken: bool,
     pub let_go: bool,
     /// That of the condition `Ready`.
     pub ready: Option<Standing>,

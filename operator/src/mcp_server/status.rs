@@ -61,10 +61,8 @@ pub struct Observation<'a> {
     pub pods: &'a [PodFacts],
     /// The Deployment.
     pub deployment: Option<&'a DeploymentView>,
-    /// The server's address inside of the cluster, once there is a Service.
-    pub url: Option<String>,
-    /// Its address outside of it.
-    pub public_url: Option<String>,
+    /// Where clients find it.
+    pub address: Address,
     /// The label selector of its pods.
     pub selector: String,
     /// Whether the catalog lists it.
@@ -75,6 +73,22 @@ pub struct Observation<'a> {
     pub principals: Option<&'a [String]>,
     /// The time.
     pub now: Time,
+}
+
+/// Where clients find a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// There, since there is a Service.
+    Known {
+        /// The address inside of the cluster.
+        url: String,
+        /// That outside of it. A manifest that names no host has none.
+        public_url: Option<String>,
+    },
+    /// Where they did, if they did: the manifest cannot be used now.
+    Unknown,
+    /// Nowhere: the Service of its name is somebody else's.
+    Taken,
 }
 
 /// Whether a catalog lists a server. It says nothing about who may call it.
@@ -147,17 +161,18 @@ pub fn status(observed: &Observation<'_>) -> McpServerStatus {
     // What a server said of itself stays when its pods are away for a moment.
     let previous = observed.previous.cloned().unwrap_or_default();
     let said = summary.and_then(|summary| Some((summary, summary.server.as_ref()?)));
+    let (url, public_url) = match &observed.address {
+        Address::Known { url, public_url } => (Some(url.clone()), public_url.clone()),
+        Address::Unknown => (previous.url, previous.public_url),
+        Address::Taken => (None, None),
+    };
     let mut status = McpServerStatus {
         observed_generation: Some(generation),
         replicas: Some(count(living())),
         ready_replicas: Some(count(living().filter(|facts| facts.pod.ready))),
         selector: Some(observed.selector.clone()),
-        url: observed.url.clone().or(previous.url),
-        // A manifest that names no host has none; one that cannot be used says nothing.
-        public_url: match &observed.url {
-            Some(_) => observed.public_url.clone(),
-            None => previous.public_url,
-        },
+        url,
+        public_url,
         server_info: previous.server_info,
         protocol_versions: previous.protocol_versions,
         capabilities: previous.capabilities,

@@ -47,6 +47,40 @@ fn what_belongs_to_others_is_left_alone() {
     });
 }
 
+/// Somebody was faster than an operator that came back.
+#[test]
+fn an_address_is_not_named_any_more_when_its_service_is_somebody_elses() {
+    STAGE.with_namespace(async |namespace| {
+        let mut operator = Operator::start(namespace);
+        namespace.apply(&super::server("{expose: {host: mcp.example.com}}")).await;
+        let servers: Api<McpServer> = namespace.api();
+        let urls = |it: &McpServer| {
+            let status = it.status.clone().unwrap_or_default();
+            [status.url, status.public_url].into_iter().flatten().count()
+        };
+        let is_well = |it: &McpServer| is(it, "Accepted", "True", "Accepted") && urls(it) == 2;
+        namespace.wait(&servers, "demo", "to say where it is", is_well).await;
+        // The other Service is for the pods among themselves.
+        for (name, expected) in [("demo-longshore", 2), ("demo", 0)] {
+            assert!(operator.stop());
+            namespace.kubectl(&["delete", "service", name]).await.unwrap();
+            namespace
+                .apply(&format!(
+                    "{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{ports: [{{port: 1}}]}}}}"
+                ))
+                .await;
+            operator = operator.another();
+            let is_taken = |it: &McpServer| is(it, "Accepted", "False", "NameTaken");
+            let taken = namespace.wait(&servers, "demo", "to find its name taken", is_taken).await;
+            let message = condition(&taken, "Accepted").unwrap().message;
+            assert!(message.starts_with(&format!("Service {}/{name} exists", namespace.name())), "{message}");
+            assert_eq!(urls(&taken), expected, "{:?}", taken.status);
+            namespace.kubectl(&["delete", "service", name]).await.unwrap();
+            namespace.wait(&servers, "demo", "to say where it is again", is_well).await;
+        }
+    });
+}
+
 /// Objects and servers that want their names, applied in one breath: whoever looks first and writes then comes too late.
 /// None of them has anything that contradicts what Longshore would write.
 #[test]

@@ -126,8 +126,7 @@ struct Scene {
     problems: Vec<Problem>,
     /// Whether the problems cost nothing but what they name.
     flawed: bool,
-    /// Inside of the cluster, and outside of it.
-    urls: [Option<&'static str>; 2],
+    address: Address,
     desired: Option<Desired>,
     pods: Vec<PodFacts>,
     deployment: Option<DeploymentView>,
@@ -143,7 +142,7 @@ impl Scene {
             previous: None,
             problems: vec![],
             flawed: false,
-            urls: [Some("http://github.tools.svc/mcp"), None],
+            address: address(None),
             desired: Some(desired()),
             pods,
             deployment: None,
@@ -167,8 +166,7 @@ impl Scene {
             desired: self.desired.as_ref(),
             pods: &self.pods,
             deployment: self.deployment.as_ref(),
-            url: self.urls[0].map(str::to_owned),
-            public_url: self.urls[1].map(str::to_owned),
+            address: self.address.clone(),
             selector: "longshore.dev/server=github".to_owned(),
             publication: self.publication,
             access: Some(&self.access),
@@ -182,6 +180,14 @@ impl Scene {
         let mut status = self.status();
         status.conditions.truncate(6);
         status.conditions.iter().map(|it| format!("{}={}/{}", it.type_, it.status, it.reason)).collect()
+    }
+}
+
+/// Where clients find it, and where from outside of the cluster.
+fn address(public_url: Option<&str>) -> Address {
+    Address::Known {
+        url: "http://github.tools.svc/mcp".to_owned(),
+        public_url: public_url.map(str::to_owned),
     }
 }
 

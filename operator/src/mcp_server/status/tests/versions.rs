@@ -223,18 +223,19 @@ fn what_costs_only_what_it_names_keeps_no_server_from_being_ready() {
 }
 
 #[test]
-fn a_manifest_that_cannot_be_used_takes_no_address_away() {
+fn a_manifest_that_cannot_be_used_takes_no_address_away_and_whoever_has_its_name_does() {
+    let (inside, outside) = (Some("http://github.tools.svc/mcp"), Some("https://github.example/mcp"));
     let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
-    scene.urls[1] = Some("https://github.example/mcp");
+    scene.address = address(outside);
     let before = scene.status();
-    for (urls, expected) in [
-        ([Some("http://github.tools.svc/mcp"), None], None),
-        ([None, None], Some("https://github.example/mcp")),
+    for (address, expected) in [
+        (address(None), [inside, None]),
+        (Address::Unknown, [inside, outside]),
+        (Address::Taken, [None, None]),
     ] {
         let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]).after(&before);
-        scene.urls = urls;
+        scene.address = address.clone();
         let status = scene.status();
-        assert_eq!(status.url, before.url);
-        assert_eq!(status.public_url.as_deref(), expected, "{urls:?}");
+        assert_eq!([status.url.as_deref(), status.public_url.as_deref()], expected, "{address:?}");
     }
 }
