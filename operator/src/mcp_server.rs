@@ -10,6 +10,7 @@ pub mod build;
 pub mod condition;
 pub mod context;
 pub mod dereference;
+pub mod failures;
 pub mod memory;
 pub mod probe;
 pub mod references;
@@ -41,6 +42,7 @@ use build::Desired;
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
+use failures::{FIRST_DELAY, Passing};
 use memory::{ServerMemory, lock};
 use status::{Address, Observation, PodFacts, Publication};
 use upgrades::Turn;
@@ -65,13 +67,6 @@ pub enum Error {
     Status(#[source] ApiError),
 }
 
-/// The first delay after a failure.
-const FIRST_DELAY: Duration = Duration::from_millis(200);
-/// The longest.
-const LAST_DELAY: Duration = Duration::from_secs(60);
-/// After so many failures in a row, a dozen seconds, one of the API server's is no passing one.
-const LASTING: u32 = 6;
-
 /// What came of the steps before the status.
 #[derive(Default)]
 struct Pursuit {
@@ -88,6 +83,8 @@ struct Pursuit {
     /// Whether it is not its turn yet to get new pods.
     waits: bool,
     error: Option<Error>,
+    /// What it met that may pass by itself, the worst of it.
+    passing: Passing,
     /// Whether it ended so early, for now, that there is nothing to write down.
     blind: bool,
 }
@@ -105,6 +102,11 @@ impl Pursuit {
         self.problems = problems;
         self.held_back = true;
         self.pods = pods;
+    }
+
+    /// Something of what the manifest names, or of what is made of it, failed so.
+    fn met(&mut self, error: &ApiError) {
+        self.passing = self.passing.max(Passing::of(error));
     }
 }
 
@@ -140,6 +142,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
             pursuit
         }
     };
+    lock(&memory).failures.met(pursuit.passing, tokio::time::Instant::now());
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
@@ -162,7 +165,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
             // What else is to be done, such as to touch a pod once more, does not wait for that.
-            let delay = delay(&memory, Duration::from_secs(1));
+            let delay = lock(&memory).failures.delay(Duration::from_secs(1));
             Ok(Action::requeue(again.map_or(delay, |again| again.min(delay))))
         }
         Some(Error::Apply(apply::Error::NamespaceEnds)) => {
@@ -175,7 +178,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
             Err(error)
         }
         None => {
-            lock(&memory).failures = 0;
+            lock(&memory).failures.end();
             let refused = !pursuit.problems.is_empty();
             context.metrics.reconciled(if refused { Outcome::Refused } else { Outcome::Done }, took);
             Ok(again.map_or_else(Action::await_change, Action::requeue))
@@ -209,7 +212,7 @@ pub fn error_policy(object: Arc<Guarded>, error: &Error, context: Arc<Context>) 
         // It was deleted meanwhile.
         return Action::await_change();
     }
-    let delay = delay(&context.memory.of(&key, &uid), FIRST_DELAY);
+    let delay = lock(&context.memory.of(&key, &uid)).failures.delay(FIRST_DELAY);
     tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
     Action::requeue(delay)
 }
@@ -227,7 +230,7 @@ async fn pursue(
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
     let wish = rotate::wish(server);
-    let patient = lock(memory).failures < LASTING;
+    let patient = !lock(memory).failures.last(tokio::time::Instant::now());
     let configured = lock(memory).configured(&context.mirrors.config_maps.of_server(key), uid);
     let (keys, keys_from) = match own_keys::session_keys(context, key, uid, memory, wish).await {
         Ok(found) => found,
@@ -237,14 +240,21 @@ async fn pursue(
                 Some(problem) => pursuit.is_stopped_by(vec![problem], probe::probe(context, key, uid)),
                 None => pursuit.blind = true,
             }
+            if let own_keys::Error::Api(error) = &error {
+                pursuit.met(error);
+            }
             pursuit.error = Some(Error::SessionKeys(error));
             return pursuit;
         }
     };
     let found = dereference::dereference(server, context, patient, upstreams, configured, keys).await;
     let (found, unread) = match found {
-        Ok((found, unread)) => (found, unread.map(Error::Dereference)),
+        Ok((found, unread)) => {
+            unread.iter().for_each(|error| pursuit.met(error));
+            (found, unread.map(Error::Dereference))
+        }
         Err(error) => {
+            pursuit.met(&error);
             pursuit.blind = true;
             pursuit.error = Some(Error::Dereference(error));
             return pursuit;
@@ -316,13 +326,13 @@ async fn pursue(
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
         }
         Err(error) => {
-            if let apply::Error::Api { what, source } = &error
-                && let Some(words) = source.failure()
-                && lock(memory).failures >= LASTING
-            {
-                let message = format!("the API server does not take {what}, and is asked again: {words}");
-                pursuit.problems.insert(0, Problem::new(Reason::Rejected, message));
-                pursuit.held_back = true;
+            if let apply::Error::Api { what, source } = &error {
+                pursuit.met(source);
+                if let Some(words) = source.failure().filter(|_| !patient) {
+                    let message = format!("the API server does not take {what}, and is asked again: {words}");
+                    pursuit.problems.insert(0, Problem::new(Reason::Rejected, message));
+                    pursuit.held_back = true;
+                }
             }
             pursuit.error = Some(Error::Apply(error));
         }
@@ -358,16 +368,6 @@ async fn pursue(
     pursuit
 }
 
-/// How the sidecars of the pods that are there reach their servers.
-fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstream> {
-    let pods = probe::pods_of(context, key, uid);
-    let running = pods.iter().filter(|pod| pod.failed.is_none());
-    let mut texts: Vec<&str> = running.filter_map(|pod| pod.upstream.as_deref()).collect();
-    texts.sort_unstable();
-    texts.dedup();
-    texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
-}
-
 /// Gives a server of which nothing could be made its number of pods: whoever wants fewer of them, or none, gets that all
 /// the same.
 async fn scale(
@@ -382,6 +382,16 @@ async fn scale(
     if let Err(error) = applier.scale(replicas).await {
         pursuit.error.get_or_insert(Error::Apply(error));
     }
+}
+
+/// How the sidecars of the pods that are there reach their servers.
+fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstream> {
+    let pods = probe::pods_of(context, key, uid);
+    let running = pods.iter().filter(|pod| pod.failed.is_none());
+    let mut texts: Vec<&str> = running.filter_map(|pod| pod.upstream.as_deref()).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
 /// Writes down how the server is, or says when that will be worth it.
@@ -453,34 +463,4 @@ fn is_in_force(status: &McpServerStatus) -> bool {
 fn now() -> Time {
     let now = Timestamp::now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
-}
-
-/// Doubles with each failure in a row, with some chance, so that many that failed together do not come back together.
-fn delay(memory: &Mutex<ServerMemory>, first: Duration) -> Duration {
-    let mut memory = lock(memory);
-    let delay = first.saturating_mul(1_u32 << memory.failures.min(10)).min(LAST_DELAY);
-    memory.failures = memory.failures.saturating_add(1);
-    longshore_sidecar_client::jittered(delay)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_failure_in_a_row_is_waited_for_longer_and_none_for_ever() {
-        let memory = Mutex::default();
-        let waits = |expected: u64| {
-            let (shortest, longest) = (expected * 3 / 4, expected * 5 / 4);
-            let delay = delay(&memory, FIRST_DELAY).as_millis();
-            assert!((shortest.into()..=longest.into()).contains(&delay), "{delay} for {expected}");
-        };
-        for expected in [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000] {
-            waits(expected);
-        }
-        lock(&memory).failures = u32::MAX;
-        waits(60_000);
-        lock(&memory).failures = 0;
-        waits(200);
-    }
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::mcp_server::apply::HasLive as _;
 use crate::mcp_server::condition::{Problem, Standing};
+use crate::mcp_server::failures::Failures;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
 use crate::scope::{self, Scope};
@@ -40,12 +41,12 @@ pub struct ServerMemory {
     pub status_pace: Option<Instant>,
     /// What sessions are sealed with, as the Secret has it or will have it.
     pub session_keys: Option<SessionKeys>,
-    /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.
     /// Whether they were read, and not made here. Such a Secret may be deleted before it was ever applied.
     pub keys_are_read: bool,
+    /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.
     pub has_keys: bool,
-    /// Tries in a row that failed.
-    pub failures: u32,
+    /// What has failed lately.
+    pub failures: Failures,
     /// The pods that were touched, by UID.
     pub touches: HashMap<String, Touch>,
     /// The digest of the configuration that each pod was last heard to run, by UID.
@@ -54,9 +55,9 @@ pub struct ServerMemory {
     pub upgrades_to: Option<String>,
     /// Why the API server did not take its objects when they were last applied.
     pub refused: Option<Problem>,
-    /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
     /// Whether the Service of its name turned out to be somebody else's. Clients would show their keys to that one.
     pub address_is_taken: bool,
+    /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
     pub let_go: bool,
     /// That of the condition `Ready`.
     pub ready: Option<Standing>,

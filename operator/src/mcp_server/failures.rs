@@ -1,0 +1,130 @@
+//! How often, and for how long, looking after a server has failed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::ApiError;
+
+/// The first delay after a failure.
+pub const FIRST_DELAY: Duration = Duration::from_millis(200);
+/// The longest.
+const LAST_DELAY: Duration = Duration::from_secs(60);
+/// A failure of the API server's that has gone on for so long is no passing one. Tries do not count: each change makes
+/// another one at once.
+const LASTING: Duration = Duration::from_secs(12);
+
+/// What has failed lately.
+#[derive(Debug, Default)]
+pub struct Failures {
+    /// Tries in a row.
+    in_a_row: u32,
+    /// Since when the API server has answered that it cannot do what it is asked.
+    since: Option<Instant>,
+}
+
+/// What one try met of what may pass by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Passing {
+    /// Nothing: it was done, or refused.
+    #[default]
+    Nothing,
+    /// No answer, or somebody else was faster. That tells nothing of what the API server would have said.
+    Silence,
+    /// The API server has read the request, and could not do it.
+    Failure,
+}
+
+// === impl Passing ===
+
+impl Passing {
+    /// What an error is.
+    pub fn of(error: &ApiError) -> Self {
+        match error {
+            ApiError::Refused(_) => Self::Nothing,
+            error if error.failure().is_some() => Self::Failure,
+            ApiError::Conflict(_) | ApiError::Unavailable(_) | ApiError::TimedOut => Self::Silence,
+        }
+    }
+}
+
+// === impl Failures ===
+
+impl Failures {
+    /// Takes note of what a try met at the worst.
+    pub fn met(&mut self, passing: Passing, now: Instant) {
+        match passing {
+            Passing::Nothing => self.since = None,
+            Passing::Silence => {}
+            Passing::Failure => {
+                self.since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Whether what the API server cannot do now is no passing failure: it could not do it for long.
+    pub fn last(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
+    }
+
+    /// Counts a failure, and says how long to wait after it. That doubles with each in a row, with some chance, so that
+    /// many that failed together do not come back together.
+    pub fn delay(&mut self, first: Duration) -> Duration {
+        let delay = first.saturating_mul(1_u32 << self.in_a_row.min(10)).min(LAST_DELAY);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        longshore_sidecar_client::jittered(delay)
+    }
+
+    /// Nothing fails any more.
+    pub fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_in_a_row_is_waited_for_longer_and_none_for_ever() {
+        let mut failures = Failures::default();
+        let waits = |failures: &mut Failures, expected: u64| {
+            let (shortest, longest) = (expected * 3 / 4, expected * 5 / 4);
+            let delay = failures.delay(FIRST_DELAY).as_millis();
+            assert!((shortest.into()..=longest.into()).contains(&delay), "{delay} for {expected}");
+        };
+        for expected in [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000] {
+            waits(&mut failures, expected);
+        }
+        failures.in_a_row = u32::MAX;
+        waits(&mut failures, 60_000);
+        failures.end();
+        waits(&mut failures, 200);
+    }
+
+    #[test]
+    fn what_fails_is_no_passing_failure_when_it_has_failed_for_long() {
+        use Passing::{Failure, Nothing, Silence};
+        let begun = Instant::now();
+        for (what, tries, expected) in [
+            ("nothing fails", &[][..], false),
+            ("it fails for the first time", &[(0, Failure)], false),
+            ("for a dozen seconds", &[(0, Failure)], true),
+            ("each change makes another try", &[(8_000, Failure); 50], false),
+            ("nothing was heard in between", &[(0, Failure), (6_000, Silence)], true),
+            ("nothing was heard before", &[(0, Silence), (11_000, Failure)], false),
+            ("it was well in between", &[(0, Failure), (6_000, Nothing), (7_000, Failure)], false),
+            // As while somebody else has a name that the server needs.
+            ("something was refused for long", &[(0, Nothing), (6_000, Nothing), (11_900, Failure)], false),
+        ] {
+            let mut failures = Failures::default();
+            for (millis, passing) in tries {
+                // The delay is another matter.
+                failures.delay(FIRST_DELAY);
+                failures.met(*passing, begun + Duration::from_millis(*millis));
+            }
+            let now = if what.contains("first") { begun } else { begun + LASTING };
+            assert_eq!(failures.last(now), expected, "{what}");
+        }
+    }
+}
