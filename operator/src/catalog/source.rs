@@ -247,7 +247,14 @@ impl Look<'_> {
         if let Some(error) = &unreachable
             && before.as_ref().and_then(|before| before.unreachable.as_ref()) != Some(error)
         {
-            tracing::warn!(namespace = %server.namespace, server = %server.name, error, "a sidecar does not answer");
+            let pod = face.as_ref().map(|(pod, _)| &*pod.name);
+            tracing::warn!(
+                namespace = %server.namespace,
+                server = %server.name,
+                pod,
+                error,
+                "a sidecar does not answer"
+            );
         }
         let speaks = face.as_ref().map(|(pod, _)| pod.uid.clone());
         let said = face.as_ref().and_then(|(_, said)| said.summary.clone());

@@ -21,7 +21,8 @@ use crate::scope::{self, Scope};
 
 /// The time between two tries while the cluster is not ready for the operator.
 const RETRY: Duration = Duration::from_secs(2);
-/// Sidecars that refuse the operator's token make it ask for the keys, at most so often.
+/// Sidecars that refuse the operator's token make it ask for the keys, at most so often. While those are what they were,
+/// the time between two doubles: it is the sidecar that is not as it should be.
 const SHORTEST_RENEWAL: Duration = Duration::from_secs(10);
 /// It asks for them so often in any case. The kubelet renews each token at a time of its own, so the first that is signed
 /// with a new key may be the catalog's, and nobody tells the operator that sidecars refuse that one.
@@ -75,9 +76,18 @@ pub(super) async fn inventory_access(client: &Client, subjects: &[String]) -> In
 /// Reads the keys again now and then, and whenever a sidecar refuses the operator's token, and hands new ones to every
 /// sidecar.
 pub(super) async fn renew_inventory_access(context: &Context, triggers: &Triggers) -> Infallible {
-    let Context { client, settings, inventory_access, inventories, memory, .. } = context;
+    let Context { client, settings, inventory_access, inventories, memory, mirrors, .. } = context;
     let hand_out = || memory.servers().iter().for_each(|server| triggers.reconcile(server));
-    let is_refused = async || inventories.unauthorized().await;
+    let is_refused = async || {
+        let uid = inventories.unauthorized().await;
+        let servers = memory.servers();
+        let found = servers.iter().find_map(|server| {
+            let pods = mirrors.pods.of_server(server);
+            let pod = pods.into_values().find(|pod| pod.uid == uid)?;
+            Some(format!("{}/{}", server.namespace, pod.name))
+        });
+        found.unwrap_or(uid)
+    };
     renew(client, &settings.inventory_subjects, inventory_access, is_refused, hand_out).await
 }
 
@@ -85,24 +95,32 @@ async fn renew(
     client: &Client,
     subjects: &[String],
     known: &ArcSwap<InventoryAccess>,
-    is_refused: impl AsyncFn(),
+    is_refused: impl AsyncFn() -> String,
     hand_out: impl Fn(),
 ) -> Infallible {
+    let mut pause = SHORTEST_RENEWAL;
     loop {
-        let refused = timeout(LONGEST_RENEWAL, is_refused()).await.is_ok();
+        let refusal = timeout(LONGEST_RENEWAL + SHORTEST_RENEWAL - pause, is_refused()).await;
         match read_inventory_access(client, subjects).await {
             Ok(access) if access != **known.load() => {
                 tracing::info!("the cluster's tokens have new keys");
                 known.store(access.into());
                 hand_out();
+                pause = SHORTEST_RENEWAL;
             }
-            Ok(_) if refused => {
-                tracing::warn!("a sidecar refuses the operator's token, although it should know the key")
-            }
-            Ok(_) => {}
+            Ok(_) => match refusal {
+                Ok(pod) => {
+                    tracing::warn!(
+                        pod,
+                        "a sidecar refuses the operator's token, although it should know the key"
+                    );
+                    pause = (pause * 2).min(LONGEST_RENEWAL);
+                }
+                Err(_) => pause = SHORTEST_RENEWAL,
+            },
             Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens"),
         }
-        sleep(SHORTEST_RENEWAL).await;
+        sleep(pause).await;
     }
 }
 
@@ -144,14 +162,16 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn new_keys_are_found_though_no_sidecar_refuses_anything() {
-        let keys = Arc::new(AtomicUsize::new(3));
-        let (count, asked) = (keys.clone(), Arc::new(AtomicUsize::new(0)));
+    const PERIOD: Duration = LONGEST_RENEWAL.saturating_add(SHORTEST_RENEWAL);
+
+    /// A cluster, how many keys its tokens have, and how often it was asked for them.
+    fn cluster() -> (Client, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+        let (keys, asked) = (Arc::new(AtomicUsize::new(3)), Arc::new(AtomicUsize::new(0)));
+        let (count, asking) = (keys.clone(), asked.clone());
         let jwks = async move || {
             let mut keys: Vec<_> = (0..count.load(Ordering::Relaxed)).map(|id| json!({"kid": id})).collect();
             // Each API server has its own order.
-            let first = asked.fetch_add(1, Ordering::Relaxed) % keys.len();
+            let first = asking.fetch_add(1, Ordering::Relaxed) % keys.len();
             keys.rotate_left(first);
             axum::Json(json!({ "keys": keys }))
         };
@@ -159,17 +179,46 @@ mod tests {
         let router = Router::new()
             .route("/.well-known/openid-configuration", get(discovery))
             .route("/openid/v1/jwks", get(jwks));
-        let client = ClientBuilder::new(router, "tools").build();
+        (ClientBuilder::new(router, "tools").build(), keys, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sidecar_that_refuses_for_ever_costs_little_and_hides_no_new_keys() {
+        let (client, keys, asked) = cluster();
+        let known = ArcSwap::from_pointee(inventory_access(&client, &[]).await);
+        let handed_out = Cell::new(0);
+        let hand_out = || handed_out.set(handed_out.get() + 1);
+        let refuses = async || "tools/demo-1".to_owned();
+        let mut renewing = Box::pin(renew(&client, &[], &known, refuses, hand_out));
+        let mut asks = async |time: Duration| {
+            let before = asked.load(Ordering::Relaxed);
+            assert!(timeout(time, &mut renewing).await.is_err());
+            asked.load(Ordering::Relaxed) - before
+        };
+        // After 0, 20, 60, 140, 300 seconds, and then every 300.
+        assert_eq!(asks(Duration::from_secs(130)).await, 3);
+        assert_eq!(asks(Duration::from_secs(3600)).await, 13);
+        keys.store(4, Ordering::Relaxed);
+        asks(PERIOD).await;
+        assert_eq!(handed_out.get(), 1);
+        // They were not what they had been: it begins anew.
+        keys.store(5, Ordering::Relaxed);
+        asks(Duration::from_secs(30)).await;
+        assert_eq!(handed_out.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_keys_are_found_though_no_sidecar_refuses_anything() {
+        let (client, keys, _) = cluster();
         let known = ArcSwap::from_pointee(inventory_access(&client, &[]).await);
         let handed_out = Cell::new(0);
         let hand_out = || handed_out.set(handed_out.get() + 1);
         let mut renewing = Box::pin(renew(&client, &[], &known, pending, hand_out));
 
-        let period = LONGEST_RENEWAL + SHORTEST_RENEWAL;
-        assert!(timeout(period * 3, &mut renewing).await.is_err());
+        assert!(timeout(PERIOD * 3, &mut renewing).await.is_err());
         assert_eq!(handed_out.get(), 0, "they are what they were");
         keys.store(4, Ordering::Relaxed);
-        assert!(timeout(period * 3, &mut renewing).await.is_err());
+        assert!(timeout(PERIOD * 3, &mut renewing).await.is_err());
         assert_eq!(handed_out.get(), 1);
         assert_eq!(known.load().jwks, json!({"keys": [{"kid": 0}, {"kid": 1}, {"kid": 2}, {"kid": 3}]}));
     }

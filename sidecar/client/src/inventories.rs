@@ -82,6 +82,7 @@ pub fn inventories_with<K, S>(
         unauthorized: Notify::new(),
         answers: Semaphore::new(bounds.concurrent_answers.clamp(1, Semaphore::MAX_PERMITS)),
         bounds,
+        refuses: Mutex::new(None),
     });
     let (track, tracked) = mpsc::unbounded_channel();
     let (change, changes) = mpsc::unbounded_channel();
@@ -92,7 +93,9 @@ pub fn inventories_with<K, S>(
 /// What the handle, the poller and its polls share.
 pub(crate) struct Shared<S> {
     known: Mutex<HashMap<PodUid, Known<S>>>,
-    pub(crate) unauthorized: Notify,
+    unauthorized: Notify,
+    /// Which pod's sidecar refused the token last.
+    refuses: Mutex<Option<PodUid>>,
     pub(crate) answers: Semaphore,
     pub(crate) bounds: Bounds,
 }
@@ -153,9 +156,16 @@ impl<K, S> Inventories<K, S> {
         self.shared.lock().get(pod).and_then(|known| known.last_answer)
     }
 
-    /// Completes when a sidecar refused the token: the keys that it was given may be out of date.
-    pub async fn unauthorized(&self) {
-        self.shared.unauthorized.notified().await;
+    /// Completes when a sidecar refused the token: the keys that it was given may be out of date. Gives the pod of the
+    /// last one that did.
+    pub async fn unauthorized(&self) -> PodUid {
+        loop {
+            self.shared.unauthorized.notified().await;
+            let refuses = self.shared.refuses.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(pod) = refuses {
+                return pod;
+            }
+        }
     }
 }
 
@@ -191,6 +201,12 @@ impl<S: PartialEq> Shared<S> {
     /// Keeps what a sidecar said now. Whether that is news.
     pub(crate) fn answered(&self, pod: &PodUid, kept: Option<S>) -> bool {
         let mut known = self.lock();
+    /// The sidecar of this pod refused the token.
+    pub(crate) fn refused(&self, pod: &PodUid) {
+        *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = Some(pod.clone());
+        self.unauthorized.notify_one();
+    }
+
         let known = known
             .entry(pod.clone())
             .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });

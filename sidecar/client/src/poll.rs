@@ -60,7 +60,7 @@ impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
                 }
                 Err(error) => {
                     if error.is_unauthorized() {
-                        shared.unauthorized.notify_one();
+                        shared.refused(pod);
                     }
                     let since = *failing.get_or_insert_with(Instant::now);
                     if since.elapsed() >= UNREACHABLE_AFTER && shared.failed(pod, error.to_string()) {

@@ -200,7 +200,7 @@ async fn what_is_too_long_or_no_inventory_is_a_failure_with_a_reason() {
         client.until("pod", |_, unreachable| unreachable.is_some_and(|it| it.contains(because))).await;
         assert!(client.inventories.last_answer("pod").is_none());
         if says.is_empty() {
-            timeout(SOON, client.inventories.unauthorized()).await.unwrap();
+            assert_eq!(timeout(SOON, client.inventories.unauthorized()).await.unwrap(), "pod");
         }
     }
 }

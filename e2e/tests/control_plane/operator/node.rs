@@ -85,7 +85,7 @@ impl Node {
         self.inventory.send_replace(serde_json::to_value(inventory).unwrap());
     }
 
-    /// From now on the sidecars say something else.
+    /// From now on the sidecars say something else. A number is the status of a refusal.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Value)) {
         self.inventory.send_modify(change);
     }
@@ -198,6 +198,9 @@ async fn answer(mut connection: TcpStream, mut news: watch::Receiver<Value>) -> 
     .await
     .map(|inventory| inventory.ok().map(|inventory| inventory.clone()));
     let answer = match current {
+        Ok(Some(Value::Number(refusal))) => {
+            format!("HTTP/1.1 {refusal} Refused\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        }
         Ok(inventory) => {
             let inventory = inventory?;
             let body = inventory.to_string();

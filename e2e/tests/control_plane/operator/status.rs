@@ -109,6 +109,24 @@ fn a_pod_that_is_kept_out_of_the_service_is_no_server_that_fails() {
 }
 
 #[test]
+fn a_sidecar_that_refuses_the_operators_token_is_named_where_the_operator_says_so() {
+    STAGE.with_namespace(async |namespace| {
+        let operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        node.change(|inventory| *inventory = json!(401));
+        let pod = node.run_pod(namespace, "").await;
+        let pod = format!("{}/{pod}", namespace.name());
+        let says_so = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap_or_default();
+            let words = line["message"].as_str().unwrap_or_default();
+            words.starts_with("a sidecar refuses the operator's token") && line["pod"] == pod.as_str()
+        };
+        until("the pod is named", || operator.log().lines().any(says_so)).await;
+    });
+}
+
+#[test]
 fn a_server_that_comes_and_goes_all_the_time_is_not_written_down_each_time() {
     const TIMES: usize = 80;
     STAGE.with_namespace(async |namespace| {
