@@ -9,6 +9,10 @@ pub const MANAGER: &str = "longshore";
 pub const SERVER_LABEL: &str = "longshore.dev/server";
 /// The recommended label that says who looks after an object.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// The recommended label that says what an object is.
+pub const NAME_LABEL: &str = "app.kubernetes.io/name";
+/// What it says of the pods of the control plane: the chart gives it to all of them.
+pub const CONTROL_PLANE: &str = "longshore";
 /// The recommended label that says which part of a whole an object is.
 pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 /// The component of every object that serves an MCP server.
@@ -53,7 +57,7 @@ pub fn labels(server: &str) -> BTreeMap<String, String> {
         (SERVER_LABEL, server),
         (COMPONENT_LABEL, COMPONENT),
         (MANAGED_BY_LABEL, MANAGER),
-        ("app.kubernetes.io/name", COMPONENT),
+        (NAME_LABEL, COMPONENT),
         ("app.kubernetes.io/instance", server),
     ])
 }

@@ -12,7 +12,7 @@ pub struct Settings {
     pub sidecar: Sidecar,
     /// The DNS domain of the cluster, such as `cluster.local`.
     pub cluster_domain: String,
-    /// The namespace that the control plane runs in. Its pods may reach the sidecars' admin port.
+    /// The namespace that the control plane runs in. Its pods there may reach the sidecars' admin port.
     pub control_plane_namespace: String,
     /// Labels of further namespaces whose pods may reach the admin port, to scrape metrics.
     pub metrics_from: Vec<BTreeMap<String, String>>,

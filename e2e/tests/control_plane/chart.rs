@@ -7,6 +7,7 @@ mod values;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use longshore::names::{CONTROL_PLANE, NAME_LABEL};
 use longshore_e2e::cluster::{Cluster, Shape, run};
 use longshore_e2e::longshore::helm;
 use longshore_e2e::testing::{Kind, Room};
@@ -124,7 +125,7 @@ fn values_make_what_they_say(cluster: &Cluster) {
     }
     let labelled = "commonLabels: {team: tools}";
     // What is rendered twice is no object that can be read.
-    let doubled = "podLabels: {team: pods}, metrics: {podMonitor: {enabled: true, labels: {team: monitors}}}";
+    let doubled = "podLabels: {team: pods, app.kubernetes.io/name: x}, metrics: {podMonitor: {enabled: true, labels: {team: monitors}}}";
     for object in objects(&format!("{{{labelled}, {doubled}}}")) {
         let label = &object["metadata"]["labels"]["team"];
         match object["kind"].as_str() {
@@ -138,6 +139,7 @@ fn values_make_what_they_say(cluster: &Cluster) {
             let selected = &object["spec"]["selector"]["matchLabels"];
             assert!(of_pods["team"] == "pods" && of_pods["helm.sh/chart"].is_string(), "{object}");
             assert_eq!(of_pods["app.kubernetes.io/component"], selected["app.kubernetes.io/component"]);
+            assert_eq!(of_pods[NAME_LABEL], CONTROL_PLANE, "servers' sidecars would not let it in");
         }
     }
     for object in objects(&format!("{{{labelled}, metrics: {{podMonitor: {{enabled: true}}}}}}")) {

@@ -19,10 +19,8 @@ use crate::settings::Settings;
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> NetworkPolicy {
-    let control_plane =
-        BTreeMap::from([(NAMESPACE_NAME_LABEL.to_owned(), settings.control_plane_namespace.clone())]);
     let admin_peers =
-        std::iter::once(control_plane).chain(settings.metrics_from.iter().cloned()).map(namespace);
+        std::iter::once(control_plane(settings)).chain(settings.metrics_from.iter().cloned().map(namespace));
     NetworkPolicy {
         metadata: metadata(server, server.names.network_policy()),
         spec: Some(NetworkPolicySpec {
@@ -54,10 +52,7 @@ fn port(port: u16) -> NetworkPolicyPort {
 }
 
 fn pods(server: &ValidatedServer) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(names::pod_selector(&server.identity.name)),
-        ..LabelSelector::default()
-    }
+    selector(names::pod_selector(&server.identity.name))
 }
 
 /// The pods of this server: a selector without a namespace is of its own.
@@ -65,9 +60,20 @@ fn same_server(server: &ValidatedServer) -> NetworkPolicyPeer {
     NetworkPolicyPeer { pod_selector: Some(pods(server)), ..NetworkPolicyPeer::default() }
 }
 
-fn namespace(labels: BTreeMap<String, String>) -> NetworkPolicyPeer {
+/// The operator and the catalog, and no other pods of their namespace.
+fn control_plane(settings: &Settings) -> NetworkPolicyPeer {
+    let namespace_labels = [(NAMESPACE_NAME_LABEL.to_owned(), settings.control_plane_namespace.clone())];
+    let pod_labels = [(names::NAME_LABEL.to_owned(), names::CONTROL_PLANE.to_owned())];
     NetworkPolicyPeer {
-        namespace_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
-        ..NetworkPolicyPeer::default()
+        pod_selector: Some(selector(pod_labels.into())),
+        ..namespace(namespace_labels.into())
     }
+}
+
+fn namespace(labels: BTreeMap<String, String>) -> NetworkPolicyPeer {
+    NetworkPolicyPeer { namespace_selector: Some(selector(labels)), ..NetworkPolicyPeer::default() }
+}
+
+fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }
 }

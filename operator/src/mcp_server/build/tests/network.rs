@@ -53,8 +53,13 @@ fn services_and_the_network_policy_are_about_the_pods_that_there_are_and_their_p
                 assert!(one.pod_selector.as_ref().is_some_and(select), "{one:?}");
                 "the other pods"
             }
-            all if all.iter().all(|one| one.namespace_selector.is_some() && one.pod_selector.is_none()) => {
-                "namespaces"
+            [of_ours, others @ ..] if others.iter().all(|one| one.pod_selector.is_none()) => {
+                assert!(
+                    of_ours.namespace_selector.is_some() && of_ours.pod_selector.is_some(),
+                    "{of_ours:?}"
+                );
+                assert!(others.iter().all(|one| one.namespace_selector.is_some()), "{others:?}");
+                "the control plane and namespaces"
             }
             other => panic!("{other:?}"),
         };
@@ -63,7 +68,8 @@ fn services_and_the_network_policy_are_about_the_pods_that_there_are_and_their_p
             opened.insert(&*ports[&number(&port.port)], who);
         }
     }
-    let expected = [("admin", "namespaces"), ("mcp", "everybody"), ("peers", "the other pods")];
+    let expected =
+        [("admin", "the control plane and namespaces"), ("mcp", "everybody"), ("peers", "the other pods")];
     assert_eq!(opened, BTreeMap::from(expected));
 }
 

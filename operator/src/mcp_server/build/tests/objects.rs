@@ -71,7 +71,10 @@ fn the_smallest_manifest_makes_these_objects() {
                     {"ports": [{"port": 15380, "protocol": "TCP"}]},
                     {
                         "from": [
-                            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "longshore-system"}}},
+                            {
+                                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "longshore-system"}},
+                                "podSelector": {"matchLabels": {"app.kubernetes.io/name": "longshore"}},
+                            },
                             {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}},
                         ],
                         "ports": [{"port": 15381, "protocol": "TCP"}],
