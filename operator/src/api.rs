@@ -69,6 +69,16 @@ impl ApiError {
         }
     }
 
+    /// Whether the object has a field that the API server does not know: the kind is of an older release than whoever
+    /// wrote it.
+    pub fn is_of_older_kind(&self) -> bool {
+        let words = match self {
+            Self::Refused(status) => Some(&*status.message),
+            Self::Conflict(_) | Self::Unavailable(_) | Self::TimedOut => self.failure(),
+        };
+        words.is_some_and(|words| words.contains("field not declared in schema"))
+    }
+
     /// Whether nothing can be made any more because the namespace is being deleted.
     pub fn is_namespace_ending(&self) -> bool {
         let Self::Refused(status) = self else { return false };

@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use longshore_crds::McpServer;
+use longshore_e2e::cluster::{Cluster, Shape};
+use longshore_e2e::testing::{Kind, Room, eventually};
 use serde_json::{Value, json};
 
 use super::node::Node;
-use super::stand::{Operator, audit_lines, condition, is, requests, until, wait_for};
+use super::stand::{Operator, audit_lines, condition, install, is, kubectl, requests, until, wait_for};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -124,6 +127,46 @@ fn a_sidecar_that_refuses_the_operators_token_is_named_where_the_operator_says_s
         };
         until("the pod is named", || operator.log().lines().any(says_so)).await;
     });
+}
+
+/// Who installs them beside the operator may have forgotten them.
+#[test]
+fn that_the_custom_resources_are_older_than_the_operator_is_said_once() {
+    const CRD: &str = "mcpservers.longshore.dev";
+    const FIELD: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/readyReplicas";
+    let _room = Room::take(Kind::Cluster);
+    let cluster = Cluster::start(Shape::ControlPlane).unwrap();
+    install(&cluster).unwrap();
+    cluster
+        .block_on(async || {
+            let patch = |patch: &Value| {
+                kubectl(&cluster, &["patch", "crd", CRD, "--type=json", "-p", &patch.to_string()], None)
+                    .unwrap()
+            };
+            patch(&json!([{"op": "remove", "path": FIELD}]));
+            let servers: Api<McpServer> = Api::namespaced(cluster.client().await.unwrap(), "default");
+            servers.create(&PostParams::default(), &serde_json::from_str(&LEAST).unwrap()).await.unwrap();
+            let status = json!({
+                "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "status": {"readyReplicas": 0},
+            });
+            eventually("the field is not there", async || {
+                let parameters = PatchParams::apply("test").dry_run();
+                let answer = servers.patch_status("demo", &parameters, &Patch::Apply(&status)).await;
+                answer.err().map(|error| error.to_string()).ok_or("it is")
+            })
+            .await;
+            let operator = Operator::start_in(&cluster, "default");
+            let times = |words: &str| operator.log().lines().filter(|line| line.contains(words)).count();
+            until("it has tried in vain", || times("cannot write the status") >= 3).await;
+            let words = "the custom resources are older than this operator";
+            assert_eq!(times(words), 1, "{}", operator.log());
+            patch(&json!([{"op": "add", "path": FIELD, "value": {"type": "integer", "format": "int32"}}]));
+            eventually("the status is written", async || {
+                servers.get("demo").await.unwrap().status.map(drop).ok_or("there is none")
+            })
+            .await;
+        })
+        .unwrap();
 }
 
 #[test]

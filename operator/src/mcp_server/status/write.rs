@@ -1,6 +1,6 @@
 //! Writes a status and says what changed. The only place that does.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -21,6 +21,9 @@ use crate::mirror::ServerKey;
 use crate::names::MANAGER;
 use crate::reading::Lean;
 use crate::view::Live;
+
+/// Whether it was said that the custom resources are older than the operator.
+static OLDER_KIND: Once = Once::new();
 
 /// The status before: what was written last, as long as the watch has not shown what came of it.
 pub fn previous(
@@ -112,15 +115,32 @@ pub async fn write(
     let servers =
         Api::<Lean<PartialObjectMeta<McpServer>>>::namespaced(context.client.clone(), &server.namespace);
     let parameters = PatchParams::apply(MANAGER).force();
-    let written =
-        match api::call(servers.patch_subresource("status", &server.name, &parameters, &Patch::Apply(body)))
-            .await
-        {
-            Ok(Lean(written)) => written,
-            // It was deleted meanwhile.
-            Err(error) if error.is_not_found() => return Ok(()),
-            Err(error) => return Err(error),
-        };
+    let written = match api::call(servers.patch_subresource(
+        "status",
+        &server.name,
+        &parameters,
+        &Patch::Apply(body),
+    ))
+    .await
+    {
+        Ok(Lean(written)) => written,
+        // It was deleted meanwhile.
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => {
+            if error.is_of_older_kind() {
+                // It is the same with every server.
+                OLDER_KIND.call_once(|| {
+                        tracing::error!(
+                            %error,
+                            "the custom resources are older than this operator, so no status can be written: upgrade \
+                             the chart longshore-crds to {0}, or apply the output of `longshore crds` of {0}",
+                            env!("CARGO_PKG_VERSION")
+                        );
+                    });
+            }
+            return Err(error);
+        }
+    };
     context.metrics.wrote(Write::Status);
     {
         let mut memory = lock(memory);
