@@ -1,12 +1,13 @@
 //! What reading sidecars may cost.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use longshore_sidecar_config::inventory;
 use tokio::time::Instant;
 
-/// What reading sidecars may cost, whatever they do. Beside these, at most a tenth of one CPU's time goes into one
-/// sidecar's answers: who sends long ones is read less often.
+/// What reading sidecars may cost, whatever they do. Beside these, at most a tenth of one CPU's time goes into the answers
+/// of one server's sidecars, however many they are: who sends long ones is read less often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The longest answer that is read, in bytes. A longer one counts as a failure.
@@ -47,10 +48,34 @@ impl Pace {
         Self { interval: bounds.interval, allowance, paid: now }
     }
 
-    /// Takes note of an answer and what it cost. Says how long to wait before the next is asked for.
-    pub(crate) fn answered(&mut self, now: Instant, cost: Duration) -> Duration {
+    /// Takes note of an answer. Says how long to wait before the next is asked for.
+    pub(crate) fn answered(&mut self, now: Instant) -> Duration {
         self.paid = self.paid.max(now) + self.interval;
-        self.paid.saturating_duration_since(now).saturating_sub(self.allowance).max(cost * 9)
+        self.paid.saturating_duration_since(now).saturating_sub(self.allowance)
+    }
+}
+
+/// Holds the sidecars of one server to their part of a CPU.
+pub(crate) struct Share {
+    /// When everything that their answers have cost is paid for.
+    paid: Mutex<Instant>,
+}
+
+impl Share {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { paid: Mutex::new(now) }
+    }
+
+    /// Takes note of what an answer cost. Says how long to wait before that sidecar is asked again: those that said
+    /// something new at the same time wait for each other's cost too, and one that had nothing to say for nobody's.
+    pub(crate) fn took(&self, now: Instant, cost: Duration) -> Duration {
+        if cost.is_zero() {
+            return Duration::ZERO;
+        }
+        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = now.checked_sub(cost).unwrap_or(now);
+        *paid = (*paid).max(began) + cost * 10;
+        paid.saturating_duration_since(now)
     }
 }
 
@@ -64,15 +89,35 @@ mod tests {
         let bounds = Bounds { burst: 3, interval, ..Bounds::default() };
         let start = Instant::now();
         let mut pace = Pace::new(&bounds, start);
-        let free = Duration::ZERO;
-        let waits: Vec<_> = (0..5).map(|_| pace.answered(start, free)).collect();
+        let waits: Vec<_> = (0..5).map(|_| pace.answered(start)).collect();
         let expected: Vec<_> = [0, 0, 100, 200, 300].map(Duration::from_millis).into();
         assert_eq!(waits, expected);
         // Whoever waits as told gets one an interval, and a pause earns the burst back.
-        assert_eq!(pace.answered(start + Duration::from_millis(300), free), Duration::from_millis(100));
+        assert_eq!(pace.answered(start + Duration::from_millis(300)), Duration::from_millis(100));
         let later = start + Duration::from_secs(10);
-        assert_eq!(pace.answered(later, free), Duration::ZERO);
-        assert_eq!(pace.answered(later, interval), interval * 9);
-        assert_eq!(pace.answered(later, free), interval);
+        assert_eq!(pace.answered(later), Duration::ZERO);
+        assert_eq!(pace.answered(later), Duration::ZERO);
+        assert_eq!(pace.answered(later), interval);
+    }
+
+    #[test]
+    fn the_sidecars_of_a_server_have_a_tenth_of_a_cpu_however_many_they_are() {
+        let (start, cost) = (Instant::now(), Duration::from_millis(200));
+        for sidecars in [1, 3, 100] {
+            let share = Share::new(start);
+            let mut next = vec![start; sidecars];
+            let (mut spent, end) = (Duration::ZERO, start + Duration::from_secs(3600));
+            // Each has always something new to say. One is read after the other, at the earliest when it may be asked.
+            let mut now = start;
+            while now < end {
+                let (index, at) = next.iter().copied().enumerate().min_by_key(|(_, at)| *at).unwrap();
+                now = now.max(at) + cost;
+                spent += cost;
+                next[index] = now + share.took(now, cost);
+                assert_eq!(share.took(now, Duration::ZERO), Duration::ZERO, "it had nothing to say");
+            }
+            let all_at_once = cost * u32::try_from(sidecars).unwrap();
+            assert!(spent <= end.duration_since(start) / 10 + all_at_once, "{spent:?} for {sidecars}");
+        }
     }
 }

@@ -12,7 +12,9 @@ use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::time::Instant;
 
+use crate::bounds::Share;
 use crate::poll::Poll;
 use crate::{AdminAddress, Bounds, TokenFile};
 
@@ -80,9 +82,9 @@ pub fn inventories_with<K, S>(
     let shared = Arc::new(Shared {
         known: Mutex::new(HashMap::new()),
         unauthorized: Notify::new(),
+        refuses: Mutex::new(None),
         answers: Semaphore::new(bounds.concurrent_answers.clamp(1, Semaphore::MAX_PERMITS)),
         bounds,
-        refuses: Mutex::new(None),
     });
     let (track, tracked) = mpsc::unbounded_channel();
     let (change, changes) = mpsc::unbounded_channel();
@@ -115,6 +117,7 @@ struct OfServer {
     sidecars: HashMap<PodUid, Running>,
     /// One of them at a time reads a long answer: a server that has them read slowly leaves the others theirs.
     turn: Arc<Semaphore>,
+    share: Arc<Share>,
 }
 
 struct Running {
@@ -198,15 +201,15 @@ impl<S> Shared<S> {
 }
 
 impl<S: PartialEq> Shared<S> {
-    /// Keeps what a sidecar said now. Whether that is news.
-    pub(crate) fn answered(&self, pod: &PodUid, kept: Option<S>) -> bool {
-        let mut known = self.lock();
     /// The sidecar of this pod refused the token.
     pub(crate) fn refused(&self, pod: &PodUid) {
         *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = Some(pod.clone());
         self.unauthorized.notify_one();
     }
 
+    /// Keeps what a sidecar said now. Whether that is news.
+    pub(crate) fn answered(&self, pod: &PodUid, kept: Option<S>) -> bool {
+        let mut known = self.lock();
         let known = known
             .entry(pod.clone())
             .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });
@@ -237,7 +240,8 @@ impl<S: PartialEq> Shared<S> {
 
 impl Default for OfServer {
     fn default() -> Self {
-        Self { sidecars: HashMap::new(), turn: Arc::new(Semaphore::new(1)) }
+        let share = Arc::new(Share::new(Instant::now()));
+        Self { sidecars: HashMap::new(), turn: Arc::new(Semaphore::new(1)), share }
     }
 }
 
@@ -273,6 +277,7 @@ where
                                 changes: self.changes.clone(),
                                 token: self.token.clone(),
                                 turn: of_server.turn.clone(),
+                                share: of_server.share.clone(),
                                 server: tracked.server.clone(),
                                 pod: vacant.key().clone(),
                                 address,

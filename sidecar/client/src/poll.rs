@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep};
 
-use crate::bounds::Pace;
+use crate::bounds::{Pace, Share};
 use crate::inventories::{PodUid, Read, Shared};
 use crate::request::{self, Answer, Limits};
 use crate::{AdminAddress, TokenFile};
@@ -26,6 +26,8 @@ pub(crate) struct Poll<K, S> {
     pub(crate) token: TokenFile,
     /// Who of the server's sidecars may have a place for a long answer.
     pub(crate) turn: Arc<Semaphore>,
+    /// What all of them may cost.
+    pub(crate) share: Arc<Share>,
     pub(crate) server: K,
     pub(crate) pod: PodUid,
     pub(crate) address: AdminAddress,
@@ -33,7 +35,7 @@ pub(crate) struct Poll<K, S> {
 
 impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
     pub(crate) async fn run(self) -> Infallible {
-        let Self { shared, read, token, turn, server, pod, address, .. } = &self;
+        let Self { shared, read, token, turn, share, server, pod, address, .. } = &self;
         let keep = |json: &[u8]| (read.keep)(server, json);
         let mut pace = Pace::new(&shared.bounds, Instant::now());
         let mut tag: Option<String> = None;
@@ -81,7 +83,8 @@ impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
             retry = FIRST_RETRY;
             // A sidecar that gives no tag cannot hold the request either.
             let pause = if tag.is_none() { LAST_RETRY } else { Duration::ZERO };
-            sleep(pause.max(pace.answered(Instant::now(), cost))).await;
+            let now = Instant::now();
+            sleep(pause.max(pace.answered(now)).max(share.took(now, cost))).await;
         }
     }
 
