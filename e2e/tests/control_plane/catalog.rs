@@ -3,18 +3,20 @@
 
 mod stand;
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use longshore::rbac;
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
-use longshore_e2e::testing::{Kind, Namespace, Room};
+use longshore_e2e::testing::{Kind, Namespace, Room, eventually};
 use serde_json::{Value, json};
 
 use crate::operator::node::Node;
-use crate::operator::stand::{Operator, install, is};
+use crate::operator::stand::{Operator, audit_lines, install, is, kinds, requests};
 use crate::operator::{LEAST, STAGE, server};
 use stand::{Catalog, names};
 
@@ -184,6 +186,33 @@ fn a_key_works_as_long_as_its_file_is_there() {
         let log = catalog.log();
         assert!(log.contains("there are no API keys"), "{log}");
         assert!(!log.contains("the-key-of") && !log.contains("a token for sidecars"), "{log}");
+    });
+}
+
+#[test]
+fn every_right_is_used_and_none_is_missing() {
+    STAGE.with_namespace(async |namespace| {
+        let before = audit_lines(namespace.cluster());
+        namespace.apply(&LEAST).await;
+        let mut catalog = Catalog::start(namespace, &["--auth", "none"]);
+        let needed = rbac::CATALOG.iter().flat_map(|rule| {
+            let kind = |verb: &&str| (rule.group.to_owned(), rule.resource.to_owned(), (*verb).to_owned());
+            rule.verbs.iter().map(kind)
+        });
+        let needed: BTreeSet<_> = needed.collect();
+        // A watch is written down when it ends. It goes on in another request every 20 seconds.
+        let asked = || requests(namespace.cluster(), namespace.name(), before);
+        eventually("every right is used", async || {
+            let used = kinds(&asked());
+            let unused: Vec<_> = needed.difference(&used).collect();
+            if unused.is_empty() { Ok(()) } else { Err(format!("{unused:?}")) }
+        })
+        .await;
+        catalog.until("/v1/servers", "has one", |list| list["total"] == 1).await;
+        assert!(catalog.stop());
+        let refused: Vec<_> = asked().into_iter().filter(|request| request.code == 403).collect();
+        assert_eq!(refused, [], "rights are missing");
+        assert_eq!(kinds(&asked()), needed, "requests without a right of their own");
     });
 }
 

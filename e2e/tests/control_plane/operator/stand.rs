@@ -406,17 +406,17 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// A request of an operator, from the API server's audit log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Request {
-    pub(super) verb: String,
-    pub(super) group: String,
-    pub(super) resource: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) code: i64,
+pub(crate) struct Request {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) code: i64,
 }
 
 /// What operators asked of the API server about a namespace since the audit log had `from` lines.
-pub(super) fn requests(cluster: &Cluster, namespace: &str, from: usize) -> Vec<Request> {
+pub(crate) fn requests(cluster: &Cluster, namespace: &str, from: usize) -> Vec<Request> {
     let text = std::fs::read_to_string(cluster.spec().unwrap().audit_log()).unwrap_or_default();
     let events = text.lines().skip(from).filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let requests = events.filter_map(|event| {
@@ -436,12 +436,12 @@ pub(super) fn requests(cluster: &Cluster, namespace: &str, from: usize) -> Vec<R
 }
 
 /// How many lines the audit log has.
-pub(super) fn audit_lines(cluster: &Cluster) -> usize {
+pub(crate) fn audit_lines(cluster: &Cluster) -> usize {
     std::fs::read_to_string(cluster.spec().unwrap().audit_log()).map_or(0, |text| text.lines().count())
 }
 
 /// The verbs and resources of some requests.
-pub(super) fn kinds(requests: &[Request]) -> BTreeSet<(String, String, String)> {
+pub(crate) fn kinds(requests: &[Request]) -> BTreeSet<(String, String, String)> {
     let kind = |request: &Request| (request.group.clone(), request.resource.clone(), request.verb.clone());
     requests.iter().map(kind).collect()
 }
