@@ -20,7 +20,9 @@ use crate::bounds::MAX_ID;
 use crate::identity::{Peer, PodId, SessionKey};
 use crate::keys::{Key, Keyring};
 
-/// The version of the format.
+/// The version of the format, of session ids and of all else that is sealed. What was sealed before an upgrade, or by a
+/// replica that has yet to be replaced, has to open after it: so a release that reads another format comes before the one
+/// that writes it, and what one has ever written is read for as long as sessions may live.
 const VERSION: u8 = 1;
 /// Version and key number, in front of the nonce.
 const PREFIX: usize = 2;
@@ -387,6 +389,43 @@ mod tests {
         assert_ne!(id, ring.seal(&sample(), [1; 12]).unwrap());
         assert!(sample().is_of("team-a") && !sample().is_of("team-b"));
         assert!(!format!("{:?}", sample()).contains("team-a"));
+    }
+
+    /// What is written here was sealed by a release: if it does not open, all sessions end with an upgrade.
+    #[test]
+    fn ids_of_earlier_releases_open() {
+        let alone = Capsule {
+            owner: Peer { pod: PodId::new("pod-1").unwrap(), address: "fd00::1:17".parse().unwrap() },
+            server_revision: Revision::V2026_07_28,
+            server: ServerSession::KeptHere,
+            capabilities: None,
+            ..sample()
+        };
+        let unfit = Capsule { server: ServerSession::Unfit, ..alone.clone() };
+        let none = Capsule { server: ServerSession::None, revision: Revision::V2025_03_26, ..alone.clone() };
+        let ring = ring("7a3b5c1e-0000-4000-8000-000000000001", &[1, 2], 2);
+        let table = [
+            (
+                sample(),
+                "AQIDAwMDAwMDAwMDAwMiz0kKIDl8vtIecHz-ZhlzupPowMR7sEuuyM5IpYZT15Wf4aoKn3HYarTafpAxx4aH0feeHd8dRvMauzdsCtY1a6ECC7DgUodAN3nG7u7TPZBjQAfwqKmIAEnsly8UUMps-OUejvggHqD4EiVPkA3em19_Z9jfaChI44v22gVjwOczdVSBFm0V0nRlzBat5qieusPs3Si28MOuUkAMxqwGj_ALHga4szUx0F5jomuSoIEV-nwUWXHgQnc1MinOkULHrguTXMEp-d1_EgmHLxZ_TQ",
+            ),
+            (
+                alone,
+                "AQIDAwMDAwMDAwMDAwP4cPCduYyRWhunj-RCEzkKSKbIl91hFMSc5uu4aFREJFoB1f450l9GAAcMFBygYPyr6RUyrnA1zkZ3StgG4GVSyTud8ru8R-wuzHNniIWmHDVQArUa1k79_3emjQtjfqEKQ-b2L1jsfVl6",
+            ),
+            (
+                unfit,
+                "AQIDAwMDAwMDAwMDAwPAKX-Be3G5EuL-poH1loZHmbGtMZ8Y_ly9voalQDolu6MjcccResSnWjVe9c8_9iRJ8Rp2_55wNYPMd8jqXzlaKIT2H8pySFHL5vPpvYwdK0NIczKkBzq4EMdmsDFUpc5Kryhwct9D8-B7",
+            ),
+            (
+                none,
+                "AQIDAwMDAwMDAwMDAwNH_lPDehqx4qYdADiIymls_ln5DaRwja7OmtkvIsZex6eiSWH-oS9wJmhtC0il8zM_JimrxV1T1XnWo20pG9LcsAcpbjkLqzXJZLTS12_S6sUCUWBRpd_ChCe9tCT2-e7l3ob1W1onJT1A",
+            ),
+        ];
+        for (capsule, id) in table {
+            assert_eq!(ring.open(id).as_ref(), Ok(&capsule), "now it is {:?}", ring.seal(&capsule, [3; 12]));
+            assert_eq!(ring.seal(&capsule, [3; 12]).as_deref(), Ok(id));
+        }
     }
 
     #[test]

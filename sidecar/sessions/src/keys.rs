@@ -171,6 +171,14 @@ mod tests {
         assert_ne!(expand(&root, SESSION_IDS), expand(&root, PEERS));
     }
 
+    /// Replicas of two releases know each other by it during a rollout.
+    #[test]
+    fn peers_of_earlier_releases_are_known() {
+        let ring = ring("7a3b5c1e-0000-4000-8000-000000000001", &[1], 1);
+        let seed: String = ring.peer_seed().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(seed, "7a2205f5dc819fc5401cd90933d40ab476e98c57a5ddabc50427b7fca8c04368");
+    }
+
     #[test]
     fn keyrings_share_keys_by_their_secrets_and_not_by_their_numbers() {
         let ring =

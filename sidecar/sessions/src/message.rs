@@ -308,6 +308,25 @@ mod tests {
         }
     }
 
+    /// What is written here is said by a release: during a rollout its replicas hear others, and are heard.
+    #[test]
+    fn messages_of_earlier_releases_are_understood() {
+        let texts: Vec<String> = questions()
+            .iter()
+            .map(serde_json::to_string)
+            .chain(answers().iter().map(serde_json::to_string))
+            .chain([serde_json::to_string(&introduction())])
+            .map(Result::unwrap)
+            .collect();
+        let said: Vec<&str> = include_str!("message/said.jsonl").lines().collect();
+        assert_eq!(texts, said);
+        // The first of them said no more of themselves than this.
+        let least =
+            r#"{"pod":"pod-1","address":"10.0.0.1","state":"serving","tombstones":{"count":0,"sum":0}}"#;
+        let from: Introduction = serde_json::from_str(least).unwrap();
+        assert_eq!((from.pod, from.state), (introduction().pod, State::Serving));
+    }
+
     /// As a later release may write it: with a field more in everything that has fields.
     fn with_later_fields(message: &impl Serialize) -> Value {
         fn add(value: &mut Value) {

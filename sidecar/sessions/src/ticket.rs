@@ -129,6 +129,28 @@ mod tests {
         )
     }
 
+    /// What is written here was sealed by a release: if it does not open, no client goes on with a call
+    /// by way of a replica of the next one.
+    #[test]
+    fn states_of_earlier_releases_open() {
+        let ticket = Ticket {
+            owner: Peer { pod: PodId::new("pod-1").unwrap(), address: IpAddr::from([10, 244, 1, 17]) },
+            call: CallNumber([7; 16]),
+            principal: PrincipalDigest::of("team-a"),
+            request: [5; 32],
+            expires: 1_800_000_000,
+        };
+        let state = "AQEDAwMDAwMDAwMDAwPbhVy6OmKsahS-igYNqlC6zp_g930RU-ZbUlHP31rXFBOQkZWRkP5fGc_0DpmvkffYka5KkQyBK1sea7Uda0hhf2uXdvNPd4YAMPR0A04UUKSQ2z8qI_Ts9RdlP7beF7sTzgsECABkIs382SQOAjOBdk3vRg";
+        let ring = ring("7a3b5c1e-0000-4000-8000-000000000001", &[1], 1);
+        assert_eq!(
+            ring.open_ticket(state).as_ref(),
+            Ok(&ticket),
+            "now it is {:?}",
+            ring.seal_ticket(&ticket, [3; 12])
+        );
+        assert_eq!(ring.seal_ticket(&ticket, [3; 12]).as_deref(), Ok(state));
+    }
+
     proptest! {
         #[test]
         fn what_is_sealed_opens_the_same(ticket in tickets(), nonce: NonceBytes) {
