@@ -63,7 +63,7 @@ impl World {
         let Some(Process { replica, passed_on, .. }) = &self.pods[pod].process else { return };
         let mut all = Vec::new();
         let mut belongs = |key: &SessionKey, copy: &Copy, is_at: Option<&(PodId, u64)>| {
-            let Some(next) = replica.successor(key, now) else { return };
+            let Some(next) = replica.heir(key, now) else { return };
             let life = replica.view.serving_lives(now).find(|(pod, _)| *pod == next.pod);
             if life.as_ref() != is_at {
                 all.push((*key, copy.clone(), next.address, life));

@@ -1,8 +1,14 @@
 //! What goes wrong, and gets well again.
 
 use longshore_sessions::membership::State;
+use longshore_sessions::{SessionKey, rendezvous};
 
 use super::world::{FAULTS_END, Happening, Process, World};
+
+/// The number of the fault by which another pod takes the place of one.
+const REPLACES: u64 = 6;
+/// That of the one by which a server does not stay.
+const SHAKES: u64 = 11;
 
 /// Something that ends later.
 pub(super) enum Fault {
@@ -12,6 +18,11 @@ pub(super) enum Fault {
     Dns,
     /// DNS still lists a pod that is gone.
     Listed(usize),
+    /// The server beside a sidecar was lost soon after its handshake.
+    Shaken {
+        pod: usize,
+        life: u32,
+    },
 }
 
 impl World {
@@ -28,14 +39,17 @@ impl World {
         let oldest = there.iter().find(|pod| self.serves(**pod)).copied();
         let pod = oldest.filter(|_| self.orderly).unwrap_or(pod);
         self.upset = self.now;
-        // A rollout is the only thing that is in order.
-        let what = if self.orderly { 6 } else { self.random.between(0, 11) };
+        // A rollout is the only thing that is in order, and one that hangs: the servers of new pods die soon.
+        let what = match self.orderly {
+            true => self.random.pick(&[REPLACES, REPLACES, SHAKES]).copied().unwrap_or(REPLACES),
+            false => self.random.between(0, 13),
+        };
         match what {
             0..3 => self.restart(pod, false),
             3 => self.restart(pod, true),
             4 => self.new_sandbox(pod),
             5 => self.vanish(pod),
-            6..8 => {
+            REPLACES..8 => {
                 self.replace(pod);
                 // A rollout may be in a hurry.
                 if self.random.chance(500) {
@@ -52,6 +66,10 @@ impl World {
                     self.after(time, Happening::Heal(Fault::Cut(pair.0, pair.1)));
                 }
             }
+            SHAKES.. => {
+                let newest = there.last().copied().filter(|_| self.orderly);
+                self.shake(newest.unwrap_or(pod));
+            }
             _ => {
                 self.say(|| "DNS is down".to_owned());
                 self.dns_is_down = true;
@@ -59,6 +77,43 @@ impl World {
                 self.after(time, Happening::Heal(Fault::Dns));
             }
         }
+    }
+
+    /// A pod's server was lost soon after its handshake, and does not stay. Who is told of it at once, and who with the
+    /// next heartbeat, is as it comes.
+    fn shake(&mut self, pod: usize) {
+        let life = self.pods[pod].life;
+        if self.is_shaken(pod, true) {
+            self.say(|| format!("pod {pod}: its server does not stay"));
+            self.tally.shaken += 1;
+            let time = self.random.between(1_000, 15_000);
+            self.after(time, Happening::Heal(Fault::Shaken { pod, life }));
+        }
+    }
+
+    /// Whether that is another word than before.
+    fn is_shaken(&mut self, pod: usize, shaken: bool) -> bool {
+        let serves = self.serves(pod);
+        let Some(replica) = self.replica(pod) else { return false };
+        if replica.is_shaken() == shaken || shaken && !serves {
+            return false;
+        }
+        replica.set_shaken(shaken);
+        if self.random.chance(500) {
+            self.send_heartbeats(pod);
+        }
+        true
+    }
+
+    /// Whether a session is taken by a pod that would have to leave it to another one if all servers stayed.
+    pub(super) fn is_spared(&mut self, pod: usize, key: &SessionKey) -> bool {
+        let now = self.moment();
+        let Some(replica) = self.replica(pod) else { return false };
+        let me = (replica.me().clone(), replica.is_shaken());
+        let all: Vec<_> = replica.view.that_serve(now).chain([me]).collect();
+        let winner = rendezvous::winner(key, all.iter().map(|(peer, _)| peer.clone()));
+        all.iter().any(|(peer, shaken)| *shaken && winner.as_ref() == Some(peer))
+            && winner.as_ref() != Some(replica.me())
     }
 
     /// Another pod comes, unless there were many.
@@ -163,6 +218,11 @@ impl World {
             Fault::Listed(pod) => {
                 self.pods[pod].listed = false;
                 self.list();
+            }
+            Fault::Shaken { pod, life } => {
+                if self.is_life(pod, life) && self.is_shaken(pod, false) {
+                    self.say(|| format!("pod {pod}: its server stays"));
+                }
             }
         }
     }

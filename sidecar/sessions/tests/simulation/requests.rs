@@ -271,7 +271,11 @@ impl World {
         self.tally.set_again += u64::from(sets_again);
         match take {
             Take::Up => self.tally.taken_up += 1,
-            Take::Adopt => self.tally.adopted += 1,
+            Take::Adopt => {
+                self.tally.adopted += 1;
+                let key = self.sessions[session].capsule.key;
+                self.tally.spared += u64::from(self.is_spared(pod, &key));
+            }
         }
         self.check_holders(session);
         self.check_lives(session);

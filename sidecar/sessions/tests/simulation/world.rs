@@ -149,6 +149,10 @@ pub(super) struct Tally {
     pub(super) unavailable: u64,
     pub(super) set: u64,
     pub(super) set_again: u64,
+    /// Servers that did not stay.
+    pub(super) shaken: u64,
+    /// Sessions that one of theirs would have taken otherwise.
+    pub(super) spared: u64,
 }
 
 impl World {
@@ -449,6 +453,8 @@ impl AddAssign for Tally {
             unavailable,
             set,
             set_again,
+            shaken,
+            spared,
         } = other;
         self.failed_to_take += failed_to_take;
         self.broken_off += broken_off;
@@ -462,5 +468,7 @@ impl AddAssign for Tally {
         self.unavailable += unavailable;
         self.set += set;
         self.set_again += set_again;
+        self.shaken += shaken;
+        self.spared += spared;
     }
 }
