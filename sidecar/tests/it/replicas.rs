@@ -1,5 +1,6 @@
 //! Several replicas of one server.
 
+mod alone;
 mod drains;
 mod endings;
 mod forwarding;

@@ -451,23 +451,6 @@ fn a_pod_whose_server_is_gone_hands_its_sessions_over_too() {
     assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
 }
 
-#[test]
-fn a_sidecar_that_ends_alone_moves_nothing() {
-    let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
-    let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
-    let client = Client::open(&replicas[0], ALICE);
-    replicas[0].signal(Signal::TERM);
-    replicas[0].log(|line| line["message"] == "draining");
-    assert_eq!(client.through(&replicas[1]).send("ping", json!({})).status, 200);
-    assert_eq!(replicas[1].metric("longshore_sessions"), 0.0);
-    assert!(replicas[0].wait(Duration::from_secs(20)).success());
-    assert!(!replicas[0].written().contains("sessions were handed"));
-    eventually("it goes on elsewhere in the end", || {
-        (client.through(&replicas[1]).send("ping", json!({})).status == 200).then_some(())
-    });
-}
-
 /// Nobody brings new keys to a pod that ends, so its word for who calls is worth less than that of one that serves.
 #[test]
 fn a_key_that_was_revoked_opens_nothing_by_way_of_a_replica_that_ends() {
