@@ -6,6 +6,7 @@ mod ends;
 mod eras;
 mod inventory;
 mod limits;
+mod memory;
 mod noise;
 mod peers;
 mod pods;

@@ -14,6 +14,7 @@ subscriptions = []
 cancelled = set()
 waiting = []
 tardy = []
+grown = []
 heard = []
 stdin = sys.stdin.buffer
 # What is read is looked at when the test is over.
@@ -95,6 +96,9 @@ def call(message):
         text(message, calls)
     elif name == "echo":
         text(message, arguments["text"] * arguments.get("times", 1))
+    elif name == "grow":
+        grown.append(b"x" * arguments["bytes"])
+        text(message, len(grown[-1]))
     elif name == "exit":
         os.write(2, b"first words\nlast words\n")
         os._exit(arguments["status"])
