@@ -40,6 +40,11 @@ const GROUP_READABLE: i32 = 0o440;
 /// whatever else, get the rest.
 const DRAIN_SECONDS: u64 = 35;
 
+/// How long a sidecar may take to end that its liveness probe has given up, in seconds, instead of what its pod may take.
+/// One that lives and was slow ends in order in that time, but for calls that take long; one that hangs does nothing in it,
+/// and its sessions wait for the next.
+const GIVEN_UP_SECONDS: i64 = 20;
+
 /// Lists that others read, with what separates their entries and the one that is Longshore's: the sidecar, which faces the
 /// network, is to be given no credentials of a cloud, and its program, which is lost with the pod, is no reason to keep a
 /// node.
@@ -191,6 +196,7 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
             period_seconds: Some(10),
             timeout_seconds: Some(10),
             failure_threshold: Some(3),
+            termination_grace_period_seconds: Some(GIVEN_UP_SECONDS),
             ..get("/healthz")
         }),
         security_context: Some(security::sidecar()),

@@ -204,6 +204,7 @@ fn the_smallest_manifest_makes_these_objects() {
                             "httpGet": {"path": "/healthz", "port": 15381},
                             "initialDelaySeconds": 10,
                             "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 3,
+                            "terminationGracePeriodSeconds": 20,
                         },
                         "securityContext": {
                             "runAsUser": 15380, "runAsGroup": 15380, "runAsNonRoot": true,

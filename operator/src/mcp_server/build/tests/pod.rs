@@ -135,6 +135,7 @@ fn the_manifest_shapes_the_pod() {
         ("/spec/automountServiceAccountToken", json!(false)),
         ("/spec/imagePullSecrets", json!([{"name": "registry"}])),
         ("/spec/terminationGracePeriodSeconds", json!(335)),
+        ("/spec/containers/0/livenessProbe/terminationGracePeriodSeconds", json!(20)),
         ("/spec/nodeSelector", json!({"disk": "ssd", "kubernetes.io/os": "linux"})),
         ("/spec/tolerations", json!([{"key": "tools", "operator": "Exists"}])),
         ("/spec/affinity", json!({"podAntiAffinity": {}})),
