@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use longshore_e2e::load::{Load, Report};
 
 use super::row::{form, row};
-use super::served::{Echo, Served, Transport};
+use super::served::{Echo, SHARED, Served, Transport};
 
 struct Form {
     /// In each mode, of which there are four.
@@ -41,20 +41,20 @@ fn no_answer_goes_to_another_session() {
             row.saw_nothing_lost(&what, &report);
             // And the first of each session, by which it is known who serves it.
             assert!(report.answered >= form.calls, "{}", report.answered);
+            let principal = |session| session % principals;
             match transport {
                 Transport::Stdio { isolation: "Session" } => are_apart(&report, |session| session),
-                Transport::Stdio { isolation: "Principal" } => {
-                    are_apart(&report, |session| session % principals);
-                }
-                Transport::Stdio { .. } | Transport::Http { .. } => {}
+                Transport::Stdio { isolation: "Principal" } => are_apart(&report, principal),
+                Transport::Stdio { .. } => are_together(&report, principal, served.echo.replicas),
+                Transport::Http { .. } => {}
             }
             served.down().await;
         }
     });
 }
 
-/// No process has answered two sessions that are not of the same one.
-fn are_apart(report: &Report, of: impl Fn(usize) -> usize) {
+/// Whose sessions each process has answered.
+fn served(report: &Report, of: impl Fn(usize) -> usize) -> BTreeMap<&str, BTreeSet<usize>> {
     let mut served = BTreeMap::<&str, BTreeSet<usize>>::new();
     for session in &report.sessions {
         for instance in &session.instances {
@@ -62,6 +62,19 @@ fn are_apart(report: &Report, of: impl Fn(usize) -> usize) {
         }
     }
     assert!(served.len() > 1, "{served:?}");
+    served
+}
+
+/// A few processes have answered all sessions, each of them many of whomever's.
+fn are_together(report: &Report, of: impl Fn(usize) -> usize, pods: u32) {
+    let served = served(report, of);
+    assert!(served.len() <= SHARED * pods as usize, "{served:?}");
+    assert!(served.values().all(|of| of.len() > 1), "{served:?}");
+}
+
+/// No process has answered two sessions that are not of the same one.
+fn are_apart(report: &Report, of: impl Fn(usize) -> usize) {
+    let served = served(report, of);
     let shared: Vec<_> = served.iter().filter(|(_, of)| of.len() > 1).collect();
     assert!(shared.is_empty(), "{shared:?}");
 }

@@ -21,6 +21,8 @@ use crate::server::{becomes, url, url_that_leads_there};
 const MCP_PORT: u16 = 15380;
 /// The figure of how many sessions clients have opened at a sidecar.
 pub(super) const OPENED: &str = "longshore_sessions_opened_total";
+/// How many processes a pod has for sessions that share them.
+pub(super) const SHARED: usize = 4;
 /// The tool's answer's part that is read.
 const CONTENT: &str = "structuredContent";
 
@@ -94,7 +96,8 @@ impl Echo {
             Transport::Stdio { isolation } => (
                 json!({"image": image, "command": ["/echo-server", "stdio"]}),
                 match isolation {
-                    "Shared" => json!({"stdio": {"isolation": isolation, "maxProcesses": 200}}),
+                    // Far fewer than sessions, so that they do share.
+                    "Shared" => json!({"stdio": {"isolation": isolation, "maxProcesses": SHARED}}),
                     _ => json!({"stdio": {
                         "isolation": isolation, "maxProcesses": 200, "maxProcessesPerPrincipal": 200,
                     }}),
