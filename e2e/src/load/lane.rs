@@ -14,7 +14,7 @@ use super::answer::{self, Label, Trouble};
 use super::connection::{Answer, Connection};
 use super::report::{Failure, Kind, Tally};
 use super::session::{Id, Session};
-use super::{OpenError, Shared};
+use super::{OpenError, Shared, Slow};
 use crate::mcp_client::REVISION;
 
 /// How long a lane waits after a failure, so that a server that refuses at once is not asked in a loop.
@@ -106,7 +106,10 @@ impl Lane {
         self.sequence += 1;
         let label = Label { session: session.number, lane: self.number, sequence: self.sequence };
         let number = session.next_id();
-        let slow = self.shared.plan.slow.filter(|slow| self.sequence.is_multiple_of(slow.every));
+        // Not those by which sessions are opened, and not those of all lanes at once.
+        let turn = self.sequence + self.number as u64;
+        let is_slow = |slow: &Slow| self.sequence > slow.every && turn.is_multiple_of(slow.every);
+        let slow = self.shared.plan.slow.filter(is_slow);
         let began = Instant::now();
         let message = message(number, &label, slow.map(|slow| slow.milliseconds));
         let mut answer = self.post(session, Some(&id), message).await;

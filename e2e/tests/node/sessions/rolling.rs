@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_e2e::load::Load;
+use longshore_e2e::load::{Load, Slow};
 
 use super::row::{form, row};
 use super::sdk::Callers;
@@ -28,6 +28,8 @@ fn a_rolling_update_loses_no_call_and_no_session() {
             let mut served = Served::up(namespace, echo).await;
             let mut plan = served.plan(form.lanes, form.lanes);
             plan.pause = form.pause;
+            // Longer than it takes at least until a pod is gone that nobody calls.
+            plan.slow = Some(Slow { every: 30, milliseconds: 7_000 });
             let others = Callers::start(namespace, &served.url);
             let load = Load::start(plan).await.expect("the sessions are opened");
             load.more(AROUND).await;

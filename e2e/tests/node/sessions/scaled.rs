@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longshore_e2e::load::Load;
+use longshore_e2e::load::{Load, Slow};
 
 use super::row::{form, row};
 use super::sdk::Callers;
@@ -11,11 +11,21 @@ use super::served::{Echo, Served};
 
 #[test]
 fn scaling_loses_no_call() {
+    scales("scale 3, 1, 5 under load, HTTP", Echo::http("http"));
+}
+
+#[test]
+fn scaling_loses_no_call_over_stdio() {
+    scales("scale 3, 1, 5 under load, stdio", Echo::stdio("stdio", "Session"));
+}
+
+fn scales(title: &'static str, echo: Echo) {
     let (rounds, pause) = form((1, Duration::from_millis(50)), (5, Duration::ZERO));
-    row("scale 3, 1, 5 under load", async |namespace, row| {
-        let mut served = Served::up(namespace, Echo::http("http")).await;
+    row(title, async |namespace, row| {
+        let mut served = Served::up(namespace, echo).await;
         let mut plan = served.plan(100, 32);
         plan.pause = pause;
+        plan.slow = Some(Slow { every: 40, milliseconds: 7_000 });
         let others = Callers::start(namespace, &served.url);
         let load = Load::start(plan).await.expect("the sessions are opened");
         load.more(200).await;
@@ -42,9 +52,12 @@ fn scaling_loses_no_call() {
     });
 }
 
-/// All sessions have been answered by the same process since that was last forgotten.
+/// All sessions have been answered in the same pod since that was last forgotten, each by one process.
 fn are_served_by_one(load: &Load) {
     let sessions = load.sessions();
-    let instances: BTreeSet<_> = sessions.iter().flat_map(|session| &session.instances).collect();
-    assert_eq!(instances.len(), 1, "{instances:?}");
+    let moved: Vec<_> = sessions.iter().filter(|session| session.instances.len() > 1).collect();
+    assert!(moved.is_empty(), "{moved:?}");
+    let instances = sessions.iter().flat_map(|session| &session.instances);
+    let pods: BTreeSet<_> = instances.filter_map(|instance| instance.split('/').next()).collect();
+    assert_eq!(pods.len(), 1, "{pods:?}");
 }
