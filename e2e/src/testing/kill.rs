@@ -22,7 +22,13 @@ pub fn kill_container(pod: &Pod, container: &str) -> usize {
     kill_all(&container_processes(pod, container))
 }
 
-/// The same for all containers of a pod, all at once.
+/// Tells every process of a pod's container to end, as the kubelet does that restarts it, and returns how many there were.
+#[must_use]
+pub fn end_container(pod: &Pod, container: &str) -> usize {
+    signal_all(&container_processes(pod, container), Signal::SIGTERM).len()
+}
+
+/// The same as [`kill_container`] for all containers of a pod, all at once.
 #[must_use]
 pub fn kill_pod(pod: &Pod) -> usize {
     kill_all(&processes(&container_ids(pod, |_| true)))
@@ -125,13 +131,17 @@ fn processes(containers: &[&str]) -> Vec<i32> {
 }
 
 fn kill_all(pids: &[i32]) -> usize {
-    let killed: Vec<_> =
-        pids.iter().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).collect();
+    let killed = signal_all(pids, Signal::SIGKILL);
     let deadline = Instant::now() + GONE;
-    while killed.iter().any(|pid| is_there(**pid)) && Instant::now() < deadline {
+    while killed.iter().any(|pid| is_there(*pid)) && Instant::now() < deadline {
         sleep(Duration::from_millis(1));
     }
     killed.len()
+}
+
+/// Those that were there to hear it.
+fn signal_all(pids: &[i32], signal: Signal) -> Vec<i32> {
+    pids.iter().copied().filter(|pid| kill(Pid::from_raw(*pid), signal).is_ok()).collect()
 }
 
 /// Whether a process has anything open still. One that nobody has buried yet has not, once its threads are gone.

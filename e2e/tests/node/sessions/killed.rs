@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use longshore_e2e::load::{Failure, Kind, Load, Plan, Report, Slow};
-use longshore_e2e::testing::{kill_container, kill_pod};
+use longshore_e2e::testing::{end_container, kill_container, kill_pod};
 
 use super::row::{Row, form, row};
 use super::sdk::Callers;
-use super::served::{Echo, Served, Transport, sessions_in, sessions_of};
+use super::served::{Echo, Served, Transport, sessions_in};
 use crate::faults::{SERVER, SIDECAR};
 
 const LANES: usize = 32;
@@ -155,45 +155,89 @@ fn a_kill_costs_only_the_calls_in_flight_over_stdio() {
     });
 }
 
+/// The server beside it remembers its sessions: they are found again, and nowhere begun anew.
+#[test]
+fn with_not_found_a_sidecar_alone_finds_its_sessions_again() {
+    row("a sidecar killed, another told to end, under load, NotFound", async |namespace, row| {
+        let echo = Echo { on_owner_loss: "NotFound", ..Echo::http("http") };
+        let served = Served::up(namespace, echo).await;
+        let pods = served.settles().await;
+        for (pod, is_killed) in pods.iter().zip([true, false]) {
+            served.is_balanced().await;
+            let load = Load::start(plan(&served)).await.expect("the sessions are opened");
+            load.more(300).await;
+            let theirs = sessions_in(&load, pod);
+            let death = if is_killed {
+                Some(Death::of(Victim::Sidecar, pod, &load))
+            } else {
+                assert!(end_container(pod, SIDECAR) > 0, "it ran");
+                None
+            };
+            served.recovers(pod, &[SIDECAR]).await;
+            let back = load.elapsed();
+            load.more(300).await;
+            let report = load.stop().await;
+            match death {
+                Some(death) => {
+                    row.saw("kill -9", &report);
+                    assert_eq!(report.lost, 0, "sessions are lost");
+                    only_the_victims_calls_failed(Victim::Sidecar, &death, back, &report, &theirs);
+                }
+                None => row.saw_nothing_lost("SIGTERM", &report),
+            }
+            for session in &report.sessions {
+                assert_eq!(session.instances.len(), 1, "{session:?}");
+            }
+        }
+    });
+}
+
 /// What the dead pod's server remembered is gone, so its sessions are, and no others; clients begin anew.
 #[test]
 fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
     row("kill -9 of a pod's processes under load, NotFound", async |namespace, row| {
-        let echo = Echo { on_owner_loss: "NotFound", ..Echo::http("http") };
-        let served = Served::up(namespace, echo).await;
-        served.is_balanced().await;
-        let others = Callers::start(namespace, &served.url);
-        let mut plan = plan(&served);
-        plan.renew = true;
-        let load = Load::start(plan).await.expect("the sessions are opened");
-        load.more(1_000).await;
-        let mut deaths = Vec::new();
-        for pod in served.settles().await {
-            let (_client, instance) = served.session_at(&pod).await;
-            let theirs = sessions_of(&load, &instance);
-            let before = load.sessions();
-            deaths.push(Death::of(Victim::Pod, &pod, &load));
-            served.recovers(&pod, Victim::Pod.containers()).await;
-            load.more(1_000).await;
-            let lost: BTreeSet<_> = load
-                .sessions()
-                .iter()
-                .zip(&before)
-                .filter(|(now, then)| now.lost > then.lost)
-                .map(|(now, _)| now.number)
-                .collect();
-            row.says(format!("{} sessions were the dead pod's, {} got 404", theirs.len(), lost.len()));
-            assert_eq!(lost, theirs);
-        }
-        let report = load.stop().await;
-        row.saw("all three pods in turn", &report);
-        for failure in &report.failures {
-            assert!(matches!(failure.kind, Kind::Broken | Kind::Rpc(_)), "{failure:?}");
-            assert!(deaths.iter().any(|death| death.took(failure)), "it was not in flight: {failure:?}");
-        }
-        // Whichever pod had theirs was killed.
-        for seen in others.stop(row, "all three pods in turn") {
-            assert!(seen.renewed > 0, "{seen}");
+        for (echo, pods) in [(Echo::http("http"), 3), (Echo::stdio("stdio", "Session"), form(1, 3))] {
+            let served = Served::up(namespace, Echo { on_owner_loss: "NotFound", ..echo }).await;
+            only_theirs_are_gone(&served, row, pods).await;
+            served.down().await;
         }
     });
+}
+
+/// So many of the three pods die in turn.
+async fn only_theirs_are_gone(served: &Served<'_>, row: &Row, pods: usize) {
+    served.is_balanced().await;
+    let others = (pods == 3).then(|| Callers::start(served.namespace, &served.url));
+    let mut plan = plan(served);
+    plan.renew = true;
+    let load = Load::start(plan).await.expect("the sessions are opened");
+    load.more(1_000).await;
+    let mut deaths = Vec::new();
+    for pod in served.settles().await.into_iter().take(pods) {
+        let theirs = sessions_in(&load, &pod);
+        let before = load.sessions();
+        deaths.push(Death::of(Victim::Pod, &pod, &load));
+        served.recovers(&pod, Victim::Pod.containers()).await;
+        load.more(1_000).await;
+        let lost: BTreeSet<_> = load
+            .sessions()
+            .iter()
+            .zip(&before)
+            .filter(|(now, then)| now.lost > then.lost)
+            .map(|(now, _)| now.number)
+            .collect();
+        row.says(format!("{} sessions were the dead pod's, {} got 404", theirs.len(), lost.len()));
+        assert_eq!(lost, theirs);
+    }
+    let report = load.stop().await;
+    let what = format!("{}: {pods} of three pods in turn", served.echo.name);
+    row.saw(&what, &report);
+    for failure in &report.failures {
+        assert!(matches!(failure.kind, Kind::Broken | Kind::Rpc(_)), "{failure:?}");
+        assert!(deaths.iter().any(|death| death.took(failure)), "it was not in flight: {failure:?}");
+    }
+    // Whichever pod had theirs was killed.
+    for seen in others.into_iter().flat_map(|others| others.stop(row, &what)) {
+        assert!(seen.renewed > 0, "{seen}");
+    }
 }
