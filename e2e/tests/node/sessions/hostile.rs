@@ -45,7 +45,9 @@ fn hostile_clients_and_a_server_that_floods_are_nobody_elses_trouble() {
             Form { rounds: 1, clients: 10, calls: 1_000, slower: 10.0, noise: Duration::from_millis(100) },
             Form { rounds: 3, clients: 50, calls: 20_000, slower: 2.0, noise: Duration::ZERO },
         );
-        for echo in [Echo::http("http"), Echo::stdio("stdio", "Session"), Echo::stdio("shared", "Shared")] {
+        let with_streams = json!({"source": {"args": ["http", "--streams"]}});
+        let http = Echo { more: with_streams, ..Echo::http("http") };
+        for echo in [http, Echo::stdio("stdio", "Session"), Echo::stdio("shared", "Shared")] {
             let (name, mut ratios) = (echo.name, Vec::new());
             for _ in 0..form.rounds {
                 let echo = Echo { replicas: 1, ..echo.clone() };
@@ -81,6 +83,9 @@ async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo, mut form: Fo
     let before = container_memory(&pod, SIDECAR);
     let mut hostile = JoinSet::new();
     for _ in 0..form.clients {
+        if matches!(served.echo.transport, Transport::Http { .. }) {
+            hostile.spawn(never_listens(open(&served, &pod).await));
+        }
         hostile.spawn(never_reads(open(&served, &pod).await));
         hostile.spawn(reads_slowly(open(&served, &pod).await));
         hostile.spawn(sends_slowly(open(&served, &pod).await));
@@ -126,9 +131,9 @@ async fn open(served: &Served<'_>, pod: &Pod) -> Hostile {
 }
 
 impl Hostile {
-    async fn call(&mut self, arguments: Value) {
+    async fn call(&mut self, tool: &str, arguments: Value) {
         let call = json!({"jsonrpc": "2.0", "id": "hostile", "method": "tools/call", "params": {
-            "name": "notify", "arguments": arguments, "_meta": {"progressToken": "hostile"},
+            "name": tool, "arguments": arguments, "_meta": {"progressToken": "hostile"},
         }})
         .to_string();
         let request = format!("{}content-length: {}\r\n\r\n{call}", self.head, call.len());
@@ -137,8 +142,22 @@ impl Hostile {
 
     /// Has the server send a gigabyte.
     async fn flood(&mut self) {
-        self.call(json!({"count": 1_000_000, "padding": 1_000})).await;
+        self.call("notify", json!({"count": 1_000_000, "padding": 1_000})).await;
     }
+}
+
+/// Opens the session's own stream, has the server say a gigabyte there, and reads nothing of it.
+async fn never_listens(mut hostile: Hostile) {
+    let address = hostile.stream.peer_addr().expect("it is connected");
+    let mut listens = TcpStream::connect(address).await.expect("a connection");
+    let request = format!("{}\r\n", hostile.head.replacen("POST", "GET", 1));
+    listens.write_all(request.as_bytes()).await.expect("it is sent");
+    // The head of the answer, by which the server has the stream too.
+    let mut head = [0; 1024];
+    let length = listens.read(&mut head).await.expect("an answer");
+    assert!(head[..length].starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head[..length]));
+    hostile.call("announce", json!({"count": 1_000_000, "padding": 1_000})).await;
+    std::future::pending::<()>().await;
 }
 
 /// Reads nothing of a flood.
@@ -157,7 +176,7 @@ async fn reads_slowly(mut hostile: Hostile) {
 
 /// Is asked fifty times a second, and reads it all.
 async fn never_answers(mut hostile: Hostile) {
-    hostile.call(json!({"count": 1_000_000, "milliseconds": 20, "ask": true})).await;
+    hostile.call("notify", json!({"count": 1_000_000, "milliseconds": 20, "ask": true})).await;
     let mut questions = [0; 4096];
     while hostile.stream.read(&mut questions).await.is_ok_and(|length| length > 0) {}
 }
