@@ -11,7 +11,7 @@ pub const FRESH: Duration = Duration::from_millis(3_500);
 /// How long a question to a peer may take. It is answered from memory; what takes longer is a network that is broken.
 pub const QUESTION: Duration = Duration::from_secs(2);
 /// For how long a peer whose port refuses connections is waited for: the kubelet restarts a container within a second
-/// or two the first time.
+/// or two the first time. Then for so long again until it serves.
 pub const RESTART: Duration = Duration::from_secs(5);
 /// For how long DNS must not have listed a peer until it counts as gone: name servers may answer from a cache that
 /// is behind, some of them more than others.

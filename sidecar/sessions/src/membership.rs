@@ -50,6 +50,8 @@ pub struct Member {
     word: Option<Word>,
     /// What it was doing then.
     pub state: State,
+    /// Since when this process has said that it starts.
+    starting: Option<Moment>,
     /// How many processes have spoken from there, as far as was heard.
     pub lives: u64,
     /// What it knew to be ended then.
@@ -94,7 +96,7 @@ enum Dns {
 pub enum Standing {
     /// It was heard just now.
     Alive(Peer, State),
-    /// Its port refuses connections, not for long yet: it restarts.
+    /// Its port refuses connections, or it is there again and starts, neither for long yet.
     Restarting,
     /// Nothing is known; it has to be asked at its address.
     Unknown,
@@ -169,6 +171,10 @@ impl View {
             if is_new || member.pod.as_ref() != Some(&from.pod) {
                 member.lives += 1;
             }
+            let is_it = member.pod.as_ref() == Some(&from.pod)
+                && member.word.map(|word| word.process) == from.word.map(|word| word.process);
+            let since = member.starting.filter(|_| is_it).unwrap_or(now);
+            member.starting = (from.state == State::Starting).then_some(since);
             member.pod = Some(from.pod.clone());
             member.word = from.word;
             let leaves = from.state == State::Leaving;
@@ -234,6 +240,7 @@ impl View {
         if let Some(member) = self.members.get_mut(&address) {
             member.heard = None;
             member.silent = None;
+            member.starting = None;
             member.refused.get_or_insert(now);
         }
     }
@@ -381,8 +388,10 @@ impl View {
 
     /// How the pod stands that a session of that age names as its owner.
     pub fn standing(&self, owner: &Peer, age: Duration, now: Moment) -> Standing {
+        let lately = |since| now.since(since) < RESTART;
         if let Some((peer, state)) = self.find(&owner.pod, now) {
-            return Standing::Alive(peer, state);
+            let back = self.members.get(&peer.address).and_then(|member| member.starting).is_some_and(lately);
+            return if back { Standing::Restarting } else { Standing::Alive(peer, state) };
         }
         if self.dns == Dns::Alone {
             return Standing::Gone;
@@ -390,9 +399,7 @@ impl View {
         match self.members.get(&owner.address) {
             Some(member) if member.pod.as_ref().is_some_and(|pod| *pod != owner.pod) => Standing::Gone,
             Some(member) if member.superseded || member.state == State::Leaving => Standing::Gone,
-            Some(member) if member.refused.is_some_and(|since| now.since(since) < RESTART) => {
-                Standing::Restarting
-            }
+            Some(member) if member.refused.is_some_and(lately) => Standing::Restarting,
             Some(member) if member.may_live(now) || !self.dns_is_fresh(now) => Standing::Unknown,
             Some(_) => Standing::Gone,
             // It was never known here: either it has been gone for long, or it is so new that DNS is behind.
@@ -435,6 +442,7 @@ impl Member {
             pod: None,
             word: None,
             state: State::Starting,
+            starting: None,
             lives: 0,
             tombstones: Digest::default(),
             heard: None,

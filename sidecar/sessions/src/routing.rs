@@ -23,7 +23,7 @@ mod said;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::bounds::{DECIDE, MAX_FORWARDS, RESTART, RETRY};
+use crate::bounds::{DECIDE, MAX_FORWARDS, RETRY};
 use crate::capsule::Capsule;
 use crate::identity::{Moment, Peer, PodId, SessionKey};
 use crate::membership::{Standing, State};
@@ -269,9 +269,7 @@ impl Route {
             }
         }
         match winner {
-            Some(_) if !is_me && self.owner_may_come_back(&standing, now) => {
-                self.wait(now, Failure::Undecided)
-            }
+            Some(_) if !is_me && standing == Standing::Restarting => self.wait(now, Failure::Undecided),
             Some(peer) => self.go_to(peer, replica, now),
             None => self.wait(now, Failure::Undecided),
         }
@@ -385,13 +383,6 @@ impl Route {
 
     fn age_at(&self, now: Moment) -> Duration {
         self.age + now.since(self.began)
-    }
-
-    fn owner_may_come_back(&self, standing: &Standing, now: Moment) -> bool {
-        match standing {
-            Standing::Restarting | Standing::Alive(_, State::Starting) => now.since(self.began) < RESTART,
-            Standing::Alive(..) | Standing::Unknown | Standing::Gone => false,
-        }
     }
 
     /// Who is to take the session. Those whose servers die soon after their handshakes are asked where nobody else is.

@@ -59,7 +59,7 @@ fn who_leaves_is_gone_although_dns_lists_it_until_it_starts_again() {
         assert!(view.to_ask(at(second)).is_empty(), "{second}");
     }
     view.heard(&says(2, 0, State::Starting), at(40));
-    assert!(matches!(stands(&view, 40), Standing::Alive(_, State::Starting)));
+    assert_eq!(stands(&view, 40), Standing::Restarting);
     assert_eq!(view.to_ask(at(40)), [them]);
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::said::{note, refusing};
 use super::{Entry, Failure, Outcome, Phase, Route, Step, Take};
-use crate::bounds::{RESTART, RETRY};
+use crate::bounds::RETRY;
 use crate::identity::Moment;
 use crate::membership::{Standing, State};
 use crate::message::Holding;
@@ -97,7 +97,8 @@ impl Route {
                 replica.release(&self.key, claim);
                 return self.go_to(peer, replica, now);
             }
-            Some((_, State::Starting)) if now.since(self.began) < RESTART => {
+            // It is back, and takes the session up in a moment, however long it was away.
+            Some((_, State::Starting)) if self.owner_restarts(replica, now) => {
                 replica.release(&self.key, claim);
                 return self.wait(now, Failure::Undecided);
             }
@@ -124,6 +125,10 @@ impl Route {
             return self.wait(now, Failure::Unsettled);
         }
         self.claimed_with(claim, replica)
+    }
+
+    fn owner_restarts<T>(&self, replica: &Replica<T>, now: Moment) -> bool {
+        replica.view.standing(&self.owner, self.age_at(now), now) == Standing::Restarting
     }
 
     /// Whoever held it gives it to this replica: nobody else has it, whoever there may be. Whom that one knows are asked,

@@ -2,7 +2,7 @@ use super::*;
 use crate::bounds::INTRODUCED;
 use crate::capsule::{PrincipalDigest, ServerSession};
 use crate::membership::View;
-use crate::message::Introduction;
+use crate::message::{Introduction, Word};
 use crate::replica::Effect;
 use crate::tombstones::{Digest, Tombstones};
 use longshore_mcp::revision::Revision;
@@ -96,6 +96,49 @@ fn whoever_opened_a_session_and_is_not_known_yet_is_asked_where_its_id_says() {
     // From then on it is known.
     let mut next = Route::new(&capsule, Entry::Client, now, 0);
     assert_eq!(next.step(Event::Begin, &mut replica, now), Step::Forward(opener));
+}
+
+/// A sidecar that ends alone says so while it does, then its port refuses, and then it is there again and starts: together
+/// that may take longer than each of them.
+#[test]
+fn a_sidecar_that_is_back_takes_its_sessions_up_itself() {
+    let (mut replica, owner, mut capsule) = two(State::Serving);
+    capsule.owner = owner.clone();
+    let at = |milliseconds| Moment::default().after(INTRODUCED + Duration::from_millis(milliseconds));
+    let mut route = Route::new(&capsule, Entry::Client, at(0), 0);
+    // What comes of a request that waits, where the owner's process of that number says this, or nobody is there.
+    let mut after = |milliseconds, owner_is: Option<(u64, State)>| {
+        let now = at(milliseconds);
+        let (me, at_owner) = (replica.me().address, owner.address);
+        replica.view.listed(&[me, at_owner], now);
+        let outcome = || match owner_is {
+            None => Outcome::Refused,
+            Some((process, state)) => {
+                let word = Some(Word { process, number: milliseconds });
+                let from = Introduction { word, state, ..serving(&owner) };
+                Outcome::Said(Box::new(Message { from, body: Answer::Holding(Holding::No, None) }))
+            }
+        };
+        match outcome() {
+            Outcome::Said(message) => replica.view.heard(&message.from, now),
+            _ => replica.view.refused(at_owner, now),
+        }
+        let mut step = route.step(Event::Waited, &mut replica, now);
+        while let Step::Ask(_) = step {
+            step = route.step(Event::Asked(vec![(at_owner, outcome())]), &mut replica, now);
+        }
+        step
+    };
+    let (before, back) = (Some((1, State::Starting)), Some((2, State::Starting)));
+    for (milliseconds, owner_is) in
+        [(0, before), (3_000, before), (3_500, None), (5_500, None), (6_000, back), (9_000, back)]
+    {
+        let step = after(milliseconds, owner_is);
+        assert!(matches!(step, Step::Wait(_)), "after {milliseconds} ms: {step:?}");
+    }
+    // One that never serves has nothing to be waited for.
+    let step = after(11_000, back);
+    assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
 }
 
 /// A call at the pod that had a session may take longer than its pod is there, and set something when another one has
