@@ -47,9 +47,10 @@ fn a_sidecar_that_ends_alone_comes_back_to_its_sessions() {
         let go_on = |replica: &Sidecar| echo(&Client::in_session(replica, &session).with_key("key-a"));
         std::thread::scope(|scope| {
             // Whoever asks the other one waits until it is back.
-            scope.spawn(|| go_on(&stays));
+            let waits = scope.spawn(|| go_on(&stays));
             let back = network.start_again(1, "pod-1", files).ready();
             [&back, &stays].into_iter().for_each(go_on);
+            waits.join().unwrap();
             assert_eq!(back.metric("longshore_sessions_taken_total{how=\"restarted\"}"), 1.0, "{what:?}");
             let held = [&back, &stays].map(|replica| replica.metric("longshore_sessions"));
             assert_eq!(held, [1.0, 0.0], "{what:?}");
