@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::row::{Row, form, row};
+use super::row::{Row, form, long_row};
 use super::served::{Echo, Served, Transport};
 use crate::faults::{SIDECAR, restarts};
 
@@ -40,7 +40,7 @@ const GROWTH: u64 = 64 << 20;
 fn hostile_clients_and_a_server_that_floods_are_nobody_elses_trouble() {
     const TITLE: &str =
         "clients that never read, never answer, read or send a byte a second, a server that floods";
-    row(TITLE, async |namespace, row| {
+    long_row(TITLE, async |namespace, row| {
         let form = form(
             Form { rounds: 1, clients: 10, calls: 1_000, slower: 10.0, noise: Duration::from_millis(100) },
             Form { rounds: 3, clients: 50, calls: 20_000, slower: 2.0, noise: Duration::ZERO },

@@ -29,6 +29,13 @@ pub(super) fn row(title: &'static str, test: impl AsyncFnOnce(&Namespace<'_>, &R
     row_of(Kind::Load, title, test);
 }
 
+/// The same for one that takes far longer than the others.
+pub(super) fn long_row(title: &'static str, test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send) {
+    if may_kill() {
+        row_in(&Room::take_first(Kind::Load), &STAGE, title, test);
+    }
+}
+
 /// The same for one that does something else to the machine than to keep it busy.
 pub(super) fn row_of(kind: Kind, title: &'static str, test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send) {
     if may_kill() {
@@ -43,9 +50,17 @@ pub(super) fn row_on(
     title: &'static str,
     test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send,
 ) {
-    let room = Room::take(kind);
+    row_in(&Room::take(kind), stage, title, test);
+}
+
+fn row_in(
+    room: &Room,
+    stage: &Stage,
+    title: &'static str,
+    test: impl AsyncFnOnce(&Namespace<'_>, &Row) + Send,
+) {
     let row = Row { title, began: Instant::now(), said: Mutex::default() };
-    stage.with_namespace_and_room(&room, async |namespace| {
+    stage.with_namespace_and_room(room, async |namespace| {
         let limit = form(SHORT, FULL);
         let outcome = tokio::time::timeout(limit, test(namespace, &row)).await;
         assert!(outcome.is_ok(), "it is not done after {limit:?}");
