@@ -3,7 +3,6 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// What a client can be asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +19,8 @@ pub struct ClientCapabilities {
     pub elicitation_form: bool,
     /// `elicitation/create` with a URL.
     pub elicitation_url: bool,
-    /// Extensions, by id.
-    pub extensions: Vec<String>,
+    /// The extension for tasks.
+    pub tasks: bool,
 }
 
 /// One thing that a client has to be able to do.
@@ -49,7 +48,13 @@ struct Wire {
     roots: Option<IgnoredAny>,
     sampling: Option<Sampling>,
     elicitation: Option<Elicitation>,
-    extensions: Option<BTreeMap<String, IgnoredAny>>,
+    extensions: Option<Extensions>,
+}
+
+#[derive(Deserialize)]
+struct Extensions {
+    #[serde(rename = "io.modelcontextprotocol/tasks")]
+    tasks: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -77,7 +82,7 @@ impl ClientCapabilities {
             // Before there were two modes, the capability was empty and meant forms.
             elicitation_form: elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none()),
             elicitation_url: elicitation.is_some_and(|modes| modes.url.is_some()),
-            extensions: wire.extensions.map(|all| all.into_keys().collect()).unwrap_or_default(),
+            tasks: wire.extensions.is_some_and(|all| all.tasks.is_some()),
         })
     }
 
@@ -89,7 +94,7 @@ impl ClientCapabilities {
             Need::SamplingTools => self.sampling_tools,
             Need::ElicitationForm => self.elicitation_form,
             Need::ElicitationUrl => self.elicitation_url,
-            Need::Tasks => self.extensions.iter().any(|id| id == TASKS_EXTENSION),
+            Need::Tasks => self.tasks,
         }
     }
 }
