@@ -5,6 +5,7 @@
 
 mod asking;
 mod cell;
+mod failing;
 mod features;
 
 use std::cell::RefCell;

@@ -5,10 +5,9 @@ use std::borrow::Cow;
 use longshore_mcp::batch;
 use longshore_mcp::detect;
 use longshore_mcp::envelope::Malformed;
-use longshore_mcp::error::code_of;
 use longshore_mcp::headers::Fields;
 use longshore_mcp::listen::{Filter, Offers, Streams, Wishes};
-use longshore_mcp::matrix::{Problem, answer, status_of_error};
+use longshore_mcp::matrix::{Problem, answer};
 use longshore_mcp::method::{Method, NotificationMethod, ServerNotification, ServerRequest};
 use longshore_mcp::revision::{Elicitation, Era, Revision, Structured, Tasks};
 use longshore_mcp::tasks;
@@ -16,7 +15,7 @@ use longshore_mcp::translate::destination::{self, Destination};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::requests::{self, Client};
 use longshore_mcp::translate::results::{self, Hints};
-use longshore_mcp::translate::{Pair, capabilities, content, errors, tools};
+use longshore_mcp::translate::{Pair, capabilities, content, tools};
 use serde_json::{Value, json};
 
 use super::Feature;
@@ -26,6 +25,7 @@ use super::asking::{
     cancels_question, form, ping_of_server, question, sampling_answer, sampling_audio, sampling_blocks,
     sampling_context, urls, visit, visited,
 };
+use super::failing::{error, no_method, not_found, reserved};
 use super::probed;
 
 pub(super) const ABLE: &str =
@@ -480,56 +480,6 @@ fn capability_of_client(pair: Pair, tasks: Tasks, name: &str) -> Verdict {
         "{made}"
     );
     Becomes("not offered to the other side")
-}
-
-fn error(pair: Pair, method: Method, json: &str, modern: Verdict, legacy: Verdict) -> Verdict {
-    match errors::error(pair, Some(method), Some("a://b"), json) {
-        Cow::Borrowed(_) => Passes,
-        Cow::Owned(_) if pair.client.era() == Era::Modern => modern,
-        Cow::Owned(_) => legacy,
-    }
-}
-
-fn not_found(pair: Pair) -> Verdict {
-    let own = if pair.server.era() == Era::Modern { -32602 } else { -32002 };
-    let json = json!({"code": own, "message": "m", "data": {"uri": "a://b"}}).to_string();
-    let made = errors::error(pair, Some(Method::ResourcesRead), Some("a://b"), &json);
-    assert_eq!(serde_json::from_str::<Value>(&made).unwrap()["data"]["uri"], "a://b");
-    match (code_of(&json), code_of(&made)) {
-        (before, after) if before == after => Passes,
-        (_, Some(-32602)) => Becomes("-32602 with `data.uri`"),
-        (_, Some(-32002)) => Becomes("-32002"),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn no_method(pair: Pair) -> Verdict {
-    let json = r#"{"code":-32601,"message":"Method not found"}"#;
-    assert_eq!(errors::error(pair, None, None, json), json);
-    match (status_of_error(-32601, pair.server), status_of_error(-32601, pair.client)) {
-        (before, after) if before == after => Passes,
-        (_, 404) => Becomes("-32601 with HTTP 404"),
-        (_, 200) => Becomes("-32601 with HTTP 200"),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn reserved(pair: Pair) -> Verdict {
-    let made = [-32020, -32021, -32022].map(|code| {
-        let json = json!({"code": code, "message": "m"}).to_string();
-        let made = errors::error(pair, Some(Method::ToolsCall), None, &json).into_owned();
-        (i64::from(code), code_of(&made).unwrap())
-    });
-    if made.iter().all(|(before, after)| before == after) {
-        return Passes;
-    }
-    match made.map(|(_, after)| after) {
-        [-32603, -32603, -32603] => Becomes("-32603: in that revision they are nobody's"),
-        [-32603, -32021, -32603] => {
-            Becomes("-32021 passes; the others, which are between Longshore and the server, become -32603")
-        }
-        other => panic!("{other:?}"),
-    }
 }
 
 fn strangers(pair: Pair) -> Verdict {
