@@ -121,13 +121,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
         return Ok(Action::await_change());
     }
     let mut pursuit = match &object.0 {
-        Ok(server) => {
-            let mut pursuit = pursue(server, &context, &key, &uid, &memory).await;
-            if pursuit.desired.is_none() {
-                scale(server.spec.replicas, &context, &key, &uid, &memory, &mut pursuit).await;
-            }
-            pursuit
-        }
+        Ok(server) => pursue(server, &context, &key, &uid, &memory).await,
         Err(unreadable) => {
             let mut pursuit = Pursuit::default();
             let message = format!(
@@ -136,12 +130,18 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
             );
             let problem = Problem::new(Reason::Malformed, message);
             pursuit.is_stopped_by(vec![problem], probe::probe(&context, &key, &uid));
-            if let Some(replicas) = unreadable.replicas {
-                scale(replicas, &context, &key, &uid, &memory, &mut pursuit).await;
-            }
             pursuit
         }
     };
+    let replicas = object.0.as_ref().map_or_else(|it| it.replicas, |server| Some(server.spec.replicas));
+    if let (None, Some(replicas)) = (&pursuit.desired, replicas) {
+        // Nothing could be made of it. Whoever wants fewer pods, or none, gets that all the same.
+        let applier =
+            Applier { context: &context, server: &key, uid: &uid, memory: &memory, keys_from: None };
+        if let Err(error) = applier.scale(replicas).await {
+            pursuit.error.get_or_insert(Error::Apply(error));
+        }
+    }
     lock(&memory).failures.met(pursuit.passing, tokio::time::Instant::now());
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
@@ -366,22 +366,6 @@ async fn pursue(
     pursuit.desired = Some(desired);
     pursuit.error = pursuit.error.or(unread);
     pursuit
-}
-
-/// Gives a server of which nothing could be made its number of pods: whoever wants fewer of them, or none, gets that all
-/// the same.
-async fn scale(
-    replicas: u32,
-    context: &Context,
-    key: &ServerKey,
-    uid: &str,
-    memory: &Mutex<ServerMemory>,
-    pursuit: &mut Pursuit,
-) {
-    let applier = Applier { context, server: key, uid, memory, keys_from: None };
-    if let Err(error) = applier.scale(replicas).await {
-        pursuit.error.get_or_insert(Error::Apply(error));
-    }
 }
 
 /// How the sidecars of the pods that are there reach their servers.

@@ -122,7 +122,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 let took = began.elapsed();
                 server.started_within(took);
                 let older = shared.options.bounds.older;
-                let question = Question::to(&server, &shared.speaks, is_unasked, (took, older));
+                let question = Question::to(&server, &shared.speaks, is_unasked, took, older);
                 shared.metrics.handshake(true);
                 link.succeeded(Instant::now(), now());
                 tracing::info!(

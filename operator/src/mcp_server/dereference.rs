@@ -107,7 +107,10 @@ pub async fn dereference(
     let mut unread = None;
     let mut words = |error: ApiError| match error.lasting(!patient).map(str::to_owned) {
         Some(words) => {
-            unread.get_or_insert(error);
+            // What the API server cannot do is waited for, whatever else it refuses.
+            if unread.is_none() || error.failure().is_some() {
+                unread = Some(error);
+            }
             Ok(words)
         }
         None => Err(error),

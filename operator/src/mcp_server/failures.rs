@@ -21,6 +21,8 @@ pub struct Failures {
     in_a_row: u32,
     /// Since when the API server has answered that it cannot do what it is asked.
     since: Option<Instant>,
+    /// Since when it has not been heard at all.
+    silent: Option<Instant>,
 }
 
 /// What one try met of what may pass by itself.
@@ -54,9 +56,15 @@ impl Failures {
     /// Takes note of what a try met at the worst.
     pub fn met(&mut self, passing: Passing, now: Instant) {
         match passing {
-            Passing::Nothing => self.since = None,
-            Passing::Silence => {}
+            Passing::Nothing => (self.since, self.silent) = (None, None),
+            Passing::Silence => {
+                self.silent.get_or_insert(now);
+            }
             Passing::Failure => {
+                // What it could not do before a long silence may be another matter.
+                if self.silent.take().is_some_and(|silent| now.saturating_duration_since(silent) >= LASTING) {
+                    self.since = None;
+                }
                 self.since.get_or_insert(now);
             }
         }
@@ -113,9 +121,14 @@ mod tests {
             ("each change makes another try", &[(8_000, Failure); 50], false),
             ("nothing was heard in between", &[(0, Failure), (6_000, Silence)], true),
             ("nothing was heard before", &[(0, Silence), (11_000, Failure)], false),
+            ("nothing was heard for long", &[(0, Failure), (100, Silence), (12_200, Failure)], false),
             ("it was well in between", &[(0, Failure), (6_000, Nothing), (7_000, Failure)], false),
             // As while somebody else has a name that the server needs.
-            ("something was refused for long", &[(0, Nothing), (6_000, Nothing), (11_900, Failure)], false),
+            (
+                "something was refused all the time",
+                &[(0, Nothing), (6_000, Nothing), (11_900, Failure)],
+                false,
+            ),
         ] {
             let mut failures = Failures::default();
             for (millis, passing) in tries {
@@ -123,7 +136,11 @@ mod tests {
                 failures.delay(FIRST_DELAY);
                 failures.met(*passing, begun + Duration::from_millis(*millis));
             }
-            let now = if what.contains("first") { begun } else { begun + LASTING };
+            let now = match what {
+                _ if what.contains("first") => begun,
+                _ if what.contains("for long") => begun + LASTING + Duration::from_secs(1),
+                _ => begun + LASTING,
+            };
             assert_eq!(failures.last(now), expected, "{what}");
         }
     }

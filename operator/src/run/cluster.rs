@@ -1,5 +1,6 @@
 //! What the operator needs from the cluster before it can do anything, and the keys of the cluster's tokens.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -99,28 +100,50 @@ async fn renew(
     hand_out: impl Fn(),
 ) -> Infallible {
     let mut pause = SHORTEST_RENEWAL;
+    // Whose refusals turned out to say nothing of the keys.
+    let mut refusers = BTreeSet::new();
+    let mut early = None;
     loop {
-        let refusal = timeout(LONGEST_RENEWAL + SHORTEST_RENEWAL - pause, is_refused()).await;
+        let refusal = match early.take() {
+            Some(pod) => Ok(pod),
+            None => timeout(LONGEST_RENEWAL + SHORTEST_RENEWAL - pause, is_refused()).await,
+        };
         match read_inventory_access(client, subjects).await {
             Ok(access) if access != **known.load() => {
                 tracing::info!("the cluster's tokens have new keys");
                 known.store(access.into());
                 hand_out();
                 pause = SHORTEST_RENEWAL;
+                refusers.clear();
             }
             Ok(_) => match refusal {
                 Ok(pod) => {
                     tracing::warn!(
-                        pod,
+                        pod = pod.as_str(),
                         "a sidecar refuses the operator's token, although it should know the key"
                     );
                     pause = (pause * 2).min(LONGEST_RENEWAL);
+                    refusers.insert(pod);
                 }
-                Err(_) => pause = SHORTEST_RENEWAL,
+                Err(_) => {
+                    pause = SHORTEST_RENEWAL;
+                    refusers.clear();
+                }
             },
             Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens"),
         }
-        sleep(pause).await;
+        sleep(SHORTEST_RENEWAL).await;
+        // When the keys are others, all refuse.
+        let another = async {
+            loop {
+                let pod = is_refused().await;
+                if !refusers.contains(&pod) {
+                    return pod;
+                }
+                sleep(SHORTEST_RENEWAL).await;
+            }
+        };
+        early = timeout(pause - SHORTEST_RENEWAL, another).await.ok();
     }
 }
 
@@ -205,6 +228,25 @@ mod tests {
         keys.store(5, Ordering::Relaxed);
         asks(Duration::from_secs(30)).await;
         assert_eq!(handed_out.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_keys_are_found_at_once_beside_a_sidecar_that_refuses_for_ever() {
+        let (client, keys, _) = cluster();
+        let known = ArcSwap::from_pointee(inventory_access(&client, &[]).await);
+        let handed_out = Cell::new(0);
+        let hand_out = || handed_out.set(handed_out.get() + 1);
+        let all_refuse = Cell::new(false);
+        let refuses = async || {
+            sleep(Duration::from_secs(5)).await;
+            if all_refuse.get() { "tools/other-1" } else { "tools/demo-1" }.to_owned()
+        };
+        let mut renewing = Box::pin(renew(&client, &[], &known, refuses, hand_out));
+        assert!(timeout(Duration::from_secs(1000), &mut renewing).await.is_err());
+        keys.store(4, Ordering::Relaxed);
+        all_refuse.set(true);
+        assert!(timeout(SHORTEST_RENEWAL * 3, &mut renewing).await.is_err());
+        assert_eq!(handed_out.get(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -68,7 +68,7 @@ impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
                     if since.elapsed() >= UNREACHABLE_AFTER && shared.failed(pod, error.to_string()) {
                         self.tell();
                     }
-                    sleep(jittered(retry)).await;
+                    sleep(jittered(retry).max(share.took(Instant::now(), error.cost()))).await;
                     // A pod takes a second or two to start; after that there is no hurry.
                     let longest =
                         if since.elapsed() < UNREACHABLE_AFTER { FIRST_RETRY * 5 } else { LAST_RETRY };

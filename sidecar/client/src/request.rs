@@ -64,14 +64,24 @@ pub(crate) enum Error {
     #[error("the sidecar's answer is too long or broke off: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Not the error itself, which may quote the whole answer.
-    #[error("the sidecar's answer is not an inventory: {0}")]
-    Parse(String),
+    #[error("the sidecar's answer is not an inventory: {words}")]
+    Parse {
+        /// Why it is none.
+        words: String,
+        /// How long it took to find out.
+        took: Duration,
+    },
 }
 
 impl Error {
     /// Whether the sidecar did not believe the token.
     pub(crate) fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+    }
+
+    /// How long it took to read what is no inventory.
+    pub(crate) fn cost(&self) -> Duration {
+        if let Self::Parse { took, .. } = self { *took } else { Duration::ZERO }
     }
 }
 
@@ -153,7 +163,7 @@ async fn read<S>(
         Some(places)
     };
     let began = Instant::now();
-    let kept = keep(&bytes).map_err(|error| Error::Parse(words(&error)))?;
+    let kept = keep(&bytes).map_err(|error| Error::Parse { words: words(&error), took: began.elapsed() })?;
     drop(bytes);
     drop(places);
     Ok(Answer::Changed { kept, tag, took: began.elapsed() })

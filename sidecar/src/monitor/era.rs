@@ -60,7 +60,8 @@ impl Question {
         server: &Server,
         speaks: &Speaks,
         is_unasked: bool,
-        (handshake, older): (Duration, Duration),
+        handshake: Duration,
+        older: Duration,
     ) -> Option<Self> {
         // Over stdio a process stays what it is.
         let is_http = matches!(server.upstream(), Upstream::StreamableHttp { .. });

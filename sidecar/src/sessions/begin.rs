@@ -44,7 +44,7 @@ pub(super) async fn begin(
 ) -> Result<Begun, Refusal> {
     let go_on = |place: Place, upstream: Option<HeaderValue>, copy: Copy| {
         let session = Session::new(capsule.clone(), place, upstream, sessions.now().0);
-        Box::new(session.with(copy, &sessions.subscriptions))
+        session.with(copy, &sessions.subscriptions)
     };
     let may_begin_again = async || sessions.can_move(capsule) && is_as_it_was(pool, snapshot, capsule).await;
     let may_be_there =
@@ -60,14 +60,14 @@ pub(super) async fn begin(
     };
     let opener = Opener::client(principal, &snapshot.config);
     match (take, &capsule.server) {
-        (_, ServerSession::None) => return Ok(Begun::Session(go_on(place, None, copy), how)),
+        (_, ServerSession::None) => return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how)),
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
             let former = former(opener.clone(), capsule, copy.clone());
             if pool.recall(&snapshot.config.upstream, snapshot.protocol, &id, former).await?
                 == Recalled::GoesOn
             {
-                return Ok(Begun::Session(go_on(place, Some(id), copy), how));
+                return Ok(Begun::Session(Box::new(go_on(place, Some(id), copy).of_before()), how));
             }
             if !may_begin_again().await {
                 return Ok(Begun::Lost);
@@ -79,7 +79,7 @@ pub(super) async fn begin(
         Some((upstream, hold)) => {
             // From here on whoever ends the session tells the server.
             hold.keep();
-            Ok(Begun::Session(go_on(place, upstream, copy), how))
+            Ok(Begun::Session(Box::new(go_on(place, upstream, copy)), how))
         }
         None => Ok(Begun::Lost),
     }

@@ -58,6 +58,8 @@ pub(crate) struct Session {
     pub(super) questions: Questions,
     /// What its client may not want to hear the end of any more.
     pub(super) cancellable: Cancellable,
+    /// A sidecar before this one has had it: its server may still answer calls that nobody here knows.
+    was_before: bool,
     /// Which of its requests have other ids at the server.
     pub(super) aliases: Aliases,
 }
@@ -127,6 +129,7 @@ impl Session {
             streams: Streams::default(),
             questions: Questions::default(),
             cancellable: Cancellable::default(),
+            was_before: false,
             aliases: Aliases::default(),
         }
     }
@@ -219,9 +222,14 @@ impl Session {
         super::is_too_old(&self.capsule, snapshot)
     }
 
-    /// Its client cancels the call with this id. False: none is under way.
+    /// The same session at the same server, of a sidecar before this one.
+    pub(super) fn of_before(self) -> Self {
+        Self { was_before: true, ..self }
+    }
+
+    /// Its client cancels the call with this id. False: none is under way, neither here nor at the server.
     pub(crate) fn cancels(&self, id: &Id<'_>) -> bool {
-        self.cancellable.cancel(id)
+        self.cancellable.cancel(id) || self.was_before
     }
 
     /// What the server calls the request that its client calls so, if that is something else.

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::harness::client::echo;
 use crate::harness::config::{keys, session_key};
+use crate::harness::http::connect;
 use crate::harness::replicas::{Network, knows};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Files, Gate, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
@@ -59,6 +60,34 @@ fn a_sidecar_that_restarts_finds_its_sessions_again_but_not_those_that_ended() {
     let sidecar = restart(sidecar);
     assert_eq!(Client::in_session(&sidecar, &kept).send("ping", json!({})).status, 404);
     assert_eq!(taken(&sidecar, "restarted"), 0.0);
+}
+
+/// A server that has sessions goes on with a call whose sidecar has died, and its client may take it back.
+#[test]
+fn r059_a_call_of_before_a_restart_can_be_cancelled() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let server = Scripted::naming("a-name".to_owned(), move |request, stream| {
+        waits.pass();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let client = Client::open(&sidecar, None);
+    let session = client.session.clone();
+    let mut call = connect(sidecar.mcp);
+    client
+        .request(r#"{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"t"}}"#)
+        .write(&mut call);
+    eventually("it is under way", || server.seen("tools/call").pop());
+    let sidecar = restart(sidecar);
+    let client = Client::in_session(&sidecar, &session);
+    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#;
+    assert_eq!(client.request(cancelled).send(sidecar.mcp).status, 202);
+    let heard = eventually("the server hears of it", || server.seen("notifications/cancelled").pop());
+    assert_eq!(scripted::message(&heard)["params"]["requestId"], 77);
+    gate.open();
 }
 
 /// What the server calls a session is in the session's id, if there is room, and is said to the server as it stands.
