@@ -173,7 +173,7 @@ async fn get<T: serde::de::DeserializeOwned>(client: &Client, path: &'static str
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::future::pending;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -181,7 +181,7 @@ mod tests {
     use axum::Router;
     use axum::routing::get;
     use kube::client::ClientBuilder;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -205,63 +205,69 @@ mod tests {
         (ClientBuilder::new(router, "tools").build(), keys, asked)
     }
 
+    /// What is handed out meanwhile.
+    async fn renewed(
+        client: &Client,
+        is_refused: impl AsyncFn() -> String,
+        handed_out: &RefCell<Vec<Value>>,
+    ) -> Infallible {
+        let known = ArcSwap::from_pointee(inventory_access(client, &[]).await);
+        let hand_out = || handed_out.borrow_mut().push(known.load().jwks.clone());
+        renew(client, &[], &known, is_refused, hand_out).await
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_sidecar_that_refuses_for_ever_costs_little_and_hides_no_new_keys() {
         let (client, keys, asked) = cluster();
-        let known = ArcSwap::from_pointee(inventory_access(&client, &[]).await);
-        let handed_out = Cell::new(0);
-        let hand_out = || handed_out.set(handed_out.get() + 1);
+        let handed_out = RefCell::default();
         let refuses = async || "tools/demo-1".to_owned();
-        let mut renewing = Box::pin(renew(&client, &[], &known, refuses, hand_out));
+        let mut renewing = Box::pin(renewed(&client, refuses, &handed_out));
         let mut asks = async |time: Duration| {
             let before = asked.load(Ordering::Relaxed);
             assert!(timeout(time, &mut renewing).await.is_err());
             asked.load(Ordering::Relaxed) - before
         };
-        // After 0, 20, 60, 140, 300 seconds, and then every 300.
-        assert_eq!(asks(Duration::from_secs(130)).await, 3);
+        // At the start, then after 0, 20, 60, 140, 300 seconds, and then every 300.
+        assert_eq!(asks(Duration::from_secs(130)).await, 1 + 3);
         assert_eq!(asks(Duration::from_secs(3600)).await, 13);
         keys.store(4, Ordering::Relaxed);
         asks(PERIOD).await;
-        assert_eq!(handed_out.get(), 1);
+        assert_eq!(handed_out.borrow().len(), 1);
         // They were not what they had been: it begins anew.
         keys.store(5, Ordering::Relaxed);
         asks(Duration::from_secs(30)).await;
-        assert_eq!(handed_out.get(), 2);
+        assert_eq!(handed_out.borrow().len(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn new_keys_are_found_at_once_beside_a_sidecar_that_refuses_for_ever() {
         let (client, keys, _) = cluster();
-        let known = ArcSwap::from_pointee(inventory_access(&client, &[]).await);
-        let handed_out = Cell::new(0);
-        let hand_out = || handed_out.set(handed_out.get() + 1);
+        let handed_out = RefCell::default();
         let all_refuse = Cell::new(false);
         let refuses = async || {
             sleep(Duration::from_secs(5)).await;
             if all_refuse.get() { "tools/other-1" } else { "tools/demo-1" }.to_owned()
         };
-        let mut renewing = Box::pin(renew(&client, &[], &known, refuses, hand_out));
+        let mut renewing = Box::pin(renewed(&client, refuses, &handed_out));
         assert!(timeout(Duration::from_secs(1000), &mut renewing).await.is_err());
         keys.store(4, Ordering::Relaxed);
         all_refuse.set(true);
         assert!(timeout(SHORTEST_RENEWAL * 3, &mut renewing).await.is_err());
-        assert_eq!(handed_out.get(), 1);
+        assert_eq!(handed_out.borrow().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn new_keys_are_found_though_no_sidecar_refuses_anything() {
         let (client, keys, _) = cluster();
-        let known = ArcSwap::from_pointee(inventory_access(&client, &[]).await);
-        let handed_out = Cell::new(0);
-        let hand_out = || handed_out.set(handed_out.get() + 1);
-        let mut renewing = Box::pin(renew(&client, &[], &known, pending, hand_out));
+        let handed_out = RefCell::default();
+        let mut renewing = Box::pin(renewed(&client, pending, &handed_out));
 
         assert!(timeout(PERIOD * 3, &mut renewing).await.is_err());
-        assert_eq!(handed_out.get(), 0, "they are what they were");
+        assert_eq!(handed_out.borrow().len(), 0, "they are what they were");
         keys.store(4, Ordering::Relaxed);
         assert!(timeout(PERIOD * 3, &mut renewing).await.is_err());
-        assert_eq!(handed_out.get(), 1);
-        assert_eq!(known.load().jwks, json!({"keys": [{"kid": 0}, {"kid": 1}, {"kid": 2}, {"kid": 3}]}));
+        assert_eq!(handed_out.borrow().len(), 1);
+        let keys = json!({"keys": [{"kid": 0}, {"kid": 1}, {"kid": 2}, {"kid": 3}]});
+        assert_eq!(handed_out.borrow()[0], keys);
     }
 }

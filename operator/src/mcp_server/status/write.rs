@@ -22,9 +22,6 @@ use crate::names::MANAGER;
 use crate::reading::Lean;
 use crate::view::Live;
 
-/// Whether it was said that the custom resources are older than the operator.
-static OLDER_KIND: Once = Once::new();
-
 /// The status before: what was written last, as long as the watch has not shown what came of it.
 pub fn previous(
     memory: &Mutex<ServerMemory>,
@@ -91,6 +88,19 @@ fn is_starting(status: &McpServerStatus) -> bool {
             .any(|condition| condition.type_ == ConditionType::Ready.name() && is_passing(&condition.reason))
 }
 
+/// Says that no status can be written, once: it is the same with every server.
+fn tell_of_older_kind(error: &ApiError) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        tracing::error!(
+            %error,
+            "the custom resources are older than this operator, so no status can be written: upgrade the chart \
+             longshore-crds to {0}, or apply the output of `longshore crds` of {0}",
+            env!("CARGO_PKG_VERSION")
+        );
+    });
+}
+
 /// Writes the status if it is not what it was.
 pub async fn write(
     context: &Context,
@@ -115,28 +125,15 @@ pub async fn write(
     let servers =
         Api::<Lean<PartialObjectMeta<McpServer>>>::namespaced(context.client.clone(), &server.namespace);
     let parameters = PatchParams::apply(MANAGER).force();
-    let written = match api::call(servers.patch_subresource(
-        "status",
-        &server.name,
-        &parameters,
-        &Patch::Apply(body),
-    ))
-    .await
-    {
+    let body = Patch::Apply(body);
+    let written = servers.patch_subresource("status", &server.name, &parameters, &body);
+    let written = match api::call(written).await {
         Ok(Lean(written)) => written,
         // It was deleted meanwhile.
         Err(error) if error.is_not_found() => return Ok(()),
         Err(error) => {
             if error.is_of_older_kind() {
-                // It is the same with every server.
-                OLDER_KIND.call_once(|| {
-                        tracing::error!(
-                            %error,
-                            "the custom resources are older than this operator, so no status can be written: upgrade \
-                             the chart longshore-crds to {0}, or apply the output of `longshore crds` of {0}",
-                            env!("CARGO_PKG_VERSION")
-                        );
-                    });
+                tell_of_older_kind(&error);
             }
             return Err(error);
         }
