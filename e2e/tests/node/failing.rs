@@ -9,7 +9,7 @@ use longshore_crds::McpServer;
 use longshore_e2e::testing::form;
 
 use crate::STAGE;
-use crate::server::{GO_IMAGE, RESTARTS, becomes, condition, go_server, stays};
+use crate::server::{GO_IMAGE, RESTARTS, becomes, condition, go_server, keyed, stays};
 
 /// Every way in which a server fails at its start, side by side in one namespace.
 #[test]
@@ -101,12 +101,11 @@ fn a_server_on_all_addresses_is_ready_with_a_warning() {
 /// What a manifest names and nobody made: named exactly, no pod before it is there, and healed by its creation.
 #[test]
 fn what_is_missing_is_named_and_heals_the_server_when_it_comes() {
-    const KEYED: &str = "auth: {apiKeys: {secretRef: {name: the-keys}}}";
     // It is there, without the entry that the manifest names.
     const OTHER: &str = "{apiVersion: v1, kind: Secret, metadata: {name: other}, stringData: {user: abc}}";
     let table = [
         (
-            go_server("keys", &[]).replace("auth: {none: {}}", KEYED),
+            keyed(&go_server("keys", &[]), "the-keys"),
             "SecretNotFound",
             "the-keys",
             "{apiVersion: v1, kind: Secret, metadata: {name: the-keys}, stringData: {alice: a-key-of-twenty-letters}}",

@@ -14,7 +14,7 @@ use longshore_e2e::mcp_client::{Endpoint, McpClient, McpError};
 use longshore_e2e::testing::{Namespace, eventually, form, kill_container};
 use serde_json::json;
 
-use crate::server::{becomes, go_server, url};
+use crate::server::{becomes, go_server, keyed, url};
 use crate::{STAGE, may_kill};
 
 /// The sidecar's container, and the server's.
@@ -75,8 +75,7 @@ fn a_key_that_is_taken_out_of_the_secret_is_refused_and_the_others_are_not() {
                         alice: a-key-for-alice-alone, bob: a-key-for-bob-alone}}";
     STAGE.with_namespace(async |namespace| {
         namespace.apply(KEYS).await;
-        let auth = "auth: {apiKeys: {secretRef: {name: keys}}}";
-        namespace.apply(&go_server("go", &[]).replace("auth: {none: {}}", auth)).await;
+        namespace.apply(&keyed(&go_server("go", &[]), "keys")).await;
         let server = becomes(namespace, "go", ("Ready", "True", "Ready")).await;
         let alice = connect(namespace, &server, Some("a-key-for-alice-alone")).await;
         let bob = connect(namespace, &server, Some("a-key-for-bob-alone")).await;

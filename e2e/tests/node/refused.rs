@@ -12,12 +12,11 @@ use tokio::net::TcpStream;
 
 use crate::STAGE;
 use crate::faults::connect;
-use crate::server::{becomes, go_server};
+use crate::server::{becomes, go_server, keyed};
 
 const KEY: &str = "a-key-for-alice-alone";
 const NOBODYS_KEY: &str = "a-key-of-nobody";
-const SECRET: &str =
-    "{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {alice: a-key-for-alice-alone}}\n";
+const SECRET: &str = "{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {alice: a-key-for-alice-alone}}\n---\n";
 const MORE: &str = "  expose: {host: mcp.example.com, allowedOrigins: ['https://app.example.com']}
   limits: {requestBytes: 64Ki, requestTimeout: 1s}
 ";
@@ -74,14 +73,8 @@ fn what_is_refused_has_its_status_through_a_service_and_a_line_in_the_log() {
         Case { body: UNKNOWN, ..refused(200, -32602, "no rule permits it") },
     ];
     STAGE.with_namespace(async |namespace| {
-        let keyed =
-            go_server("go", &[]).replace("auth: {none: {}}", "auth: {apiKeys: {secretRef: {name: keys}}}");
-        namespace
-            .apply(
-                &[SECRET.to_owned(), keyed.replace("tools: ['*']", "tools: [echo, slow]") + MORE]
-                    .join("---\n"),
-            )
-            .await;
+        let server = keyed(&go_server("go", &[]), "keys").replace("tools: ['*']", "tools: [echo, slow]");
+        namespace.apply(&[SECRET, &server, MORE].concat()).await;
         let server = becomes(namespace, "go", ("Ready", "True", "Ready")).await;
         let client = connect(namespace, &server, Some(KEY)).await;
         let session = client.session().expect("a session has an id");

@@ -25,6 +25,11 @@ spec:
     )
 }
 
+/// The same for callers whose keys are in this Secret.
+pub(crate) fn keyed(manifest: &str, secret: &str) -> String {
+    manifest.replace("auth: {none: {}}", &format!("auth: {{apiKeys: {{secretRef: {{name: {secret}}}}}}}"))
+}
+
 /// The image of the Go SDK server, as `examples/` has it.
 pub(crate) const GO_IMAGE: &str = "localhost/go-server:1.8.0";
 

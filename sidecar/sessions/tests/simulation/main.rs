@@ -1,6 +1,6 @@
 //! Many short histories of replicas that crash, drain, restart, are cut off from each other, have servers that do not stay
-//! and see old name server entries, with messages that are lost, doubled or late. All of it follows from one number, so that a history that
-//! breaks a rule can be run again:
+//! and see old name server entries, with messages that are lost, doubled or late. All of it follows from one number, so
+//! that a history that breaks a rule can be run again:
 //!
 //! ```text
 //! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test simulation -- --nocapture
