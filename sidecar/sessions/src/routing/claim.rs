@@ -91,14 +91,17 @@ impl Route {
             replica.release(&self.key, claim);
             return self.go_to(peer, replica, now);
         }
-        match owner {
+        // What it said may be older than what was heard of it since.
+        let standing = replica.view.standing(&self.owner, self.age_at(now), now);
+        match (owner, standing) {
             // It takes the session up itself.
-            Some((peer, State::Serving)) => {
+            (Some((peer, State::Serving)), _)
+            | (Some((peer, State::Starting)), Standing::Alive(_, State::Serving)) => {
                 replica.release(&self.key, claim);
                 return self.go_to(peer, replica, now);
             }
             // It is back, and takes the session up in a moment, however long it was away.
-            Some((_, State::Starting)) if self.owner_restarts(replica, now) => {
+            (Some((_, State::Starting)), Standing::Restarting) => {
                 replica.release(&self.key, claim);
                 return self.wait(now, Failure::Undecided);
             }
@@ -125,10 +128,6 @@ impl Route {
             return self.wait(now, Failure::Unsettled);
         }
         self.claimed_with(claim, replica)
-    }
-
-    fn owner_restarts<T>(&self, replica: &Replica<T>, now: Moment) -> bool {
-        replica.view.standing(&self.owner, self.age_at(now), now) == Standing::Restarting
     }
 
     /// Whoever held it gives it to this replica: nobody else has it, whoever there may be. Whom that one knows are asked,

@@ -141,6 +141,28 @@ fn a_sidecar_that_is_back_takes_its_sessions_up_itself() {
     assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
 }
 
+/// What it answered while it still started may arrive after it was heard to serve.
+#[test]
+fn an_owner_that_was_heard_to_serve_takes_its_sessions_up_whatever_it_said_before() {
+    let (mut replica, owner, mut capsule) = two(State::Serving);
+    capsule.owner = owner.clone();
+    let at = |milliseconds| Moment::default().after(INTRODUCED + Duration::from_millis(milliseconds));
+    let from = |process, number, state| {
+        let word = Some(Word { process, number });
+        Introduction { word, state, ..serving(&owner) }
+    };
+    let said = |from| Outcome::Said(Box::new(Message { from, body: Answer::Holding(Holding::No, None) }));
+    replica.view.heard(&from(1, 1, State::Serving), at(0));
+    replica.view.refused(owner.address, at(10));
+    replica.view.heard(&from(2, 1, State::Starting), at(1_000));
+    let mut route = Route::new(&capsule, Entry::Client, at(1_010), 0);
+    let step = route.step(Event::Begin, &mut replica, at(1_010));
+    assert!(matches!(step, Step::Ask(_)), "{step:?}");
+    replica.view.heard(&from(2, 3, State::Serving), at(1_020));
+    let asked = Event::Asked(vec![(owner.address, said(from(2, 2, State::Starting)))]);
+    assert_eq!(route.step(asked, &mut replica, at(1_021)), Step::Forward(owner));
+}
+
 /// A call at the pod that had a session may take longer than its pod is there, and set something when another one has
 /// the session already.
 #[test]
