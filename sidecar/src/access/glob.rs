@@ -22,6 +22,11 @@ pub enum NoGlob {
     Deep,
 }
 
+/// Whether a glob matches itself and nothing else, since none of its characters stands for others.
+pub fn is_plain(glob: &str) -> bool {
+    !glob.contains(['*', '?', '[', ']', '{', '}', '\\', '!'])
+}
+
 /// Reads a glob. In `{a,b}` one side may be empty: `delete{,_all}` stands for `delete`, too.
 pub fn read(glob: &str) -> Result<Glob, NoGlob> {
     if has_wide_class(glob) {

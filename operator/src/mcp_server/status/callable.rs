@@ -1,5 +1,7 @@
 //! Whether the access rules let anybody do anything with a server. Pure.
 
+use std::collections::HashSet;
+
 use longshore_crds::api_keys::ANONYMOUS;
 use longshore_crds::mcp_server::access::{Access, AccessRule};
 use longshore_sidecar::glob;
@@ -8,6 +10,12 @@ use crate::inventory::Summary;
 
 /// So many tools, or principals, are named to whoever wrote a rule that matches none.
 const EXAMPLES: usize = 3;
+
+/// How many bytes of globs are read for that, and how many of globs times those of names. Both are other people's, who could
+/// have the operator do nothing else for minutes; so it takes a twentieth of a second at most, and says nothing where that
+/// is too little.
+const MOST_OF_GLOBS: usize = 16 * 1024;
+const MOST: usize = 4 * 1024 * 1024;
 
 /// Why nobody may call anything, if that is certain: everything is denied by default, and whoever has just written a first
 /// manifest may not know. Callers are these principals, where that is known.
@@ -78,14 +86,56 @@ fn examples(names: &[String]) -> String {
     examples
 }
 
-/// Whether one of the globs matches one of the names, as the sidecar decides. A glob that cannot be read is said to be
-/// none elsewhere, and permits nothing.
-fn any<'a>(mut globs: impl Iterator<Item = &'a String>, names: &[String]) -> bool {
-    globs.any(|glob| {
-        names.contains(glob)
-            || glob::read(glob).is_ok_and(|glob| {
-                let glob = glob.compile_matcher();
-                names.iter().any(|name| glob.is_match(name))
-            })
+/// Whether one of the globs matches one of the names, as the sidecar decides, or that would take too long to find out. A
+/// glob that cannot be read is said to be none elsewhere, and permits nothing.
+fn any<'a>(globs: impl Iterator<Item = &'a String>, names: &[String]) -> bool {
+    let exact: HashSet<&str> = names.iter().map(String::as_str).collect();
+    let globs: Vec<&str> = globs.map(String::as_str).collect();
+    if globs.iter().any(|glob| exact.contains(glob)) {
+        return true;
+    }
+    let globs: Vec<&str> = globs.into_iter().filter(|glob| !glob::is_plain(glob)).collect();
+    let letters = |texts: &mut dyn Iterator<Item = &str>| texts.map(str::len).sum::<usize>();
+    let of_globs = letters(&mut globs.iter().copied());
+    let of_names = letters(&mut names.iter().map(String::as_str));
+    if of_globs > MOST_OF_GLOBS || of_globs.saturating_mul(of_names) > MOST {
+        return true;
+    }
+    globs.into_iter().filter_map(|glob| glob::read(glob).ok()).any(|glob| {
+        let glob = glob.compile_matcher();
+        names.iter().any(|name| glob.is_match(name))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A matcher of one of these globs is in a state that it has never been in after each letter of these names.
+    #[test]
+    fn nobody_waits_for_globs_that_take_long() {
+        let name = |number: usize| -> String {
+            (0..250).map(|at| if (number * 7919 + at * at * 31) % 13 < 6 { 'a' } else { 'b' }).collect()
+        };
+        let names: Vec<_> = (0..3000).map(name).collect();
+        let globs: Vec<_> = (0..64).map(|number| format!("*a{}[cd]", "?".repeat(100 + number))).collect();
+        let rules: Vec<_> =
+            (0..64).map(|number| json!({"name": format!("r{number}"), "principals": globs})).collect();
+        let access: Access = serde_json::from_value(json!({"rules": rules})).unwrap();
+        let began = Instant::now();
+        assert_eq!(nobody(&access, Some(&names), None), None, "it is not certain");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        // What can be found out is said.
+        let access: Access =
+            serde_json::from_value(json!({"rules": [{"name": "r", "principals": ["c*"]}]})).unwrap();
+        assert!(nobody(&access, Some(&names), None).unwrap().contains("no rule"));
+        let access: Access =
+            serde_json::from_value(json!({"rules": [{"name": "r", "principals": [names[2999], "c"]}]}))
+                .unwrap();
+        assert_eq!(nobody(&access, Some(&names), None), None);
+    }
 }
