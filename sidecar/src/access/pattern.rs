@@ -50,13 +50,21 @@ impl Patterns {
 }
 
 /// Whether those who parse URIs would make something else of this one: they strip white space and control characters,
-/// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode dots and slashes before that. Then no
-/// glob over the URI as it is written says anything about it.
+/// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode dots and slashes before that, more than
+/// once, or drop what follows a semicolon. Then no glob over the URI as it is written says anything about it.
 pub(super) fn is_ambiguous(uri: &str) -> bool {
     let rewritten = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '\\';
-    let decoded = uri.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "/");
+    let mut decoded = uri.to_ascii_lowercase();
+    // However often: `%25` is a percent sign.
+    while decoded.contains("%25") {
+        decoded = decoded.replace("%25", "%");
+    }
+    let decoded = decoded.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
     uri.contains(rewritten)
-        || decoded.split(['/', '?', '#', ':']).any(|segment| matches!(segment, "." | ".."))
+        || decoded.split(['/', '?', '#', ':']).any(|segment| {
+            let name = segment.split(';').next().unwrap_or(segment);
+            matches!(name, "." | "..")
+        })
 }
 
 impl Pattern {
@@ -64,7 +72,7 @@ impl Pattern {
         if glob == "*" {
             return Ok(Self::Any);
         }
-        if !glob.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
+        if glob::is_plain(glob) {
             return Ok(Self::Exact(glob.into()));
         }
         match glob::read(glob) {
@@ -115,6 +123,16 @@ mod tests {
             ("file:///public/..%2Fprivate", false),
             ("file:///public/a%5c..%5cprivate", false),
             ("file:///public/a%2fb", true),
+            ("file:///public/..;/private/x", false),
+            ("file:///public/..;a=b/private/x", false),
+            ("file:///public/..%3b/private/x", false),
+            ("file:///public/a;b..", true),
+            ("file:///public/;..", true),
+            ("file:///public/%252e%252e/private/x", false),
+            ("file:///public/..%252Fprivate", false),
+            ("file:///public/%25252e./private/x", false),
+            ("file:///public/100%25", true),
+            ("file:///public/%2525a", true),
             ("file:///public/.\t./private/x", false),
             ("file:///public/.\r\n./private/x", false),
             ("file:///public/a\u{0}", false),
