@@ -152,6 +152,12 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
                 format_args!("{SERVER_CONTAINER:?} is the server's container; choose another name"),
             ));
         }
+        if container.restart_policy.is_some() {
+            problems.push(Problem::invalid(
+                &format!("{path}.restartPolicy"),
+                "a container that goes on would start before the sidecar and could take its ports; put it under containers",
+            ));
+        }
         self::container(&path, container, problems);
     }
 }

@@ -63,6 +63,10 @@ fn refuses_each_way_to_more_than_a_pod() {
         ),
         (json!({"spec": {"initContainers": [{"name": "longshore-sidecar"}]}}), "o.spec.initContainers[0]"),
         (json!({"spec": {"initContainers": [{"name": "server"}]}}), "o.spec.initContainers[0]"),
+        (
+            json!({"spec": {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}]}}),
+            "o.spec.initContainers[0].restartPolicy",
+        ),
         (server(json!({"ports": [{"containerPort": 15381}]})), "o.spec.containers[0].ports[0]"),
         (server(json!({"ports": [{"containerPort": 80, "hostPort": 80}]})), "o.spec.containers[0].ports[0]"),
         (
