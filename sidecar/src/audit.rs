@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
 
 use crate::metrics::Metrics;
 use crate::options::AuditLog;
@@ -235,7 +236,7 @@ impl Text {
             self.bytes.extend_from_slice(part.as_bytes());
         }
         // None of them can fail, into memory.
-        let _ = serde_json::to_writer(&mut self.bytes, value);
+        let _ = value.serialize(&mut Serializer::with_formatter(&mut self.bytes, Visible));
     }
 
     /// A time, in RFC 3339 with milliseconds.
@@ -250,6 +251,36 @@ impl Text {
         self.bytes.extend_from_slice(self.second.1.as_bytes());
         let digit = |part: u32| b'0' + (since.subsec_millis() / part % 10) as u8;
         self.bytes.extend_from_slice(&[b'.', digit(100), digit(10), digit(1), b'Z']);
+    }
+}
+
+/// JSON in which nothing that a client has written can change how the rest of the line looks, whatever shows it: controls
+/// beyond ASCII and directional marks are escaped, too.
+struct Visible;
+
+impl Formatter for Visible {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        to: &mut W,
+        fragment: &str,
+    ) -> std::io::Result<()> {
+        let is_hidden = |letter: char| {
+            letter.is_control()
+                || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}')
+                || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        if fragment.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return to.write_all(fragment.as_bytes());
+        }
+        let mut written = 0;
+        for (at, letter) in fragment.match_indices(is_hidden) {
+            to.write_all(&fragment.as_bytes()[written..at])?;
+            for letter in letter.chars() {
+                write!(to, "\\u{:04x}", u32::from(letter))?;
+            }
+            written = at + letter.len();
+        }
+        to.write_all(&fragment.as_bytes()[written..])
     }
 }
 
@@ -389,7 +420,7 @@ mod tests {
             server: Some("tools/a".into()),
             principal: None,
             method: Some("tools/call".to_owned()),
-            target: Some("a \"b\"\n".to_owned()),
+            target: Some("a \"b\"\n\u{e9}\u{9b}\u{202e}\u{7f}".to_owned()),
             decision: Verdict::Permit,
             rule: Some("readers".into()),
             reason: None,
@@ -409,7 +440,7 @@ mod tests {
             text.line(&line(millis));
             let expected = format!(
                 "{{\"time\":\"{time}\",\"audit\":1,\"server\":\"tools/a\",\"principal\":null,\
-                 \"method\":\"tools/call\",\"target\":\"a \\\"b\\\"\\n\",\"decision\":\"permit\",\
+                 \"method\":\"tools/call\",\"target\":\"a \\\"b\\\"\\n\u{e9}\\u009b\\u202e\\u007f\",\"decision\":\"permit\",\
                  \"rule\":\"readers\",\"reason\":null,\"status\":200,\"code\":-32602,\"duration\":0.0125}}\n"
             );
             assert_eq!(String::from_utf8(text.bytes.clone()).unwrap(), expected);
