@@ -153,6 +153,11 @@ impl Conversation {
         matches!(self.kind, Sharing::Several { .. })
     }
 
+    /// Whether its process serves sessions of several principals.
+    pub(super) fn is_of_many(&self) -> bool {
+        matches!(self.kind, Sharing::Several { same: false, .. })
+    }
+
     /// Whether its process is asked for one thing at a time, and knows no sessions.
     pub(super) fn stands_alone(&self) -> bool {
         self.handshake.is_absent()

@@ -363,6 +363,8 @@ impl<'a> Talk<'a> {
         let nobody_waits = self.routes.is_empty() && !self.shaking;
         let read = self.end_of_output || *at + LAST_WORDS <= now;
         (nobody_waits || read && !self.is_held_up()).then(|| match heard {
+            // What it wrote could be about anybody's call, where they are not of one principal.
+            Heard::Ended(ended) if self.conversation.is_of_many() => Gone::failure(process::why(ended), &[]),
             Heard::Ended(ended) => Gone::failure(process::why(ended), &ended.stderr),
             Heard::Lost => Gone::failure(Why::Lost, &[]),
         })

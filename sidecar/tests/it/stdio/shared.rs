@@ -462,3 +462,16 @@ fn session(sidecar: &Sidecar, number: u64, mut dice: Dice, case: &str) {
     }
     delete(&client);
 }
+
+/// It could be about anybody's call.
+#[test]
+fn what_a_process_wrote_last_is_told_to_its_callers_where_they_are_of_one_principal() {
+    for (isolation, stderr) in
+        [(Isolation::Principal, json!("first words\nlast words")), (Isolation::Shared, Value::Null)]
+    {
+        let (_shim, sidecar) = shared(&config(isolation, 2), &[], &[]);
+        let message = open(&sidecar, 0).call("exit", json!({"status": 3}));
+        assert!(error(&message).contains("exit status 3"), "{message}");
+        assert_eq!(message["error"]["data"]["stderr"], stderr, "{isolation:?}");
+    }
+}
