@@ -83,13 +83,13 @@ async fn ready(State(admin): State<Admin>) -> Response {
     if !*greeted.borrow() {
         return unavailable("not all other replicas have been greeted yet".to_owned());
     }
-    let view = admin.shared.view.borrow();
-    let message = &view.connection.message;
-    unavailable(if view.ever_connected {
-        format!("the MCP server was lost soon after its handshake, and has not stayed since: {message}")
+    // Why is for those who may read the inventory, since a server's own words are in it.
+    let why = if admin.shared.view.borrow().ever_connected {
+        "the MCP server was lost soon after its handshake, and has not stayed since"
     } else {
-        format!("the MCP server has not been connected yet: {message}")
-    })
+        "the MCP server has not been connected yet"
+    };
+    unavailable(format!("{why}: the condition Connected of its McpServer says why"))
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
