@@ -297,10 +297,11 @@ async fn serve_message(
     trail.note(&message);
     let params = access::params(&message)?;
     let session = conversation::fits(&fields, &message, session?, trail)?;
+    // To look for a session may have taken its time.
+    let caller = caller.still(worker)?;
     let naming = tasks::in_session(worker, &caller, &message, &params, session.as_ref(), trail)?;
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;
-    // Rates would be counted here: what is denied costs the caller nothing.
     // The point of translation: between equals a message keeps its bytes.
     let outgoing = translate::translate(&authorised, &message, text, worker.pool.speaks(), trail)?;
     let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, text)?;

@@ -35,6 +35,9 @@ pub(crate) async fn serve(
     {
         return Ok(Passed::Handed(response));
     }
+    // To ask another replica may have taken its time.
+    let caller = caller.once_more(worker)?;
+    trail.entry.principal(caller.principal());
     let tasks::OfRequest { naming, body: named } = tasks::alone(worker, &caller, modern, body, trail)?;
     // The decision. From here on the request may reach the server.
     let mut alone = access::decide_alone(caller, modern, naming.as_deref(), trail)?;
