@@ -4,6 +4,8 @@
 //! The port is bound from the start, but nobody listens until there is a configuration with replicas in it: whoever
 //! tries to connect is refused, and knows that nobody can hold a session here yet.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -19,7 +21,7 @@ use longshore_sessions::{Message, Peer, Question};
 use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, sleep, timeout};
 
 use super::connection::set_options;
@@ -31,6 +33,9 @@ use crate::worker::{Heads, Reading, Serving, UNREAD, Worker, converse};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// How many connections there are at once that have not shown a key yet. The oldest makes room, since nobody is to be kept
+/// out by strangers.
+const STRANGERS: usize = 256;
 /// How long a handshake may take. It costs the other end nothing to be slow, so it has an end.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a connection may be idle: longer than the other end keeps it.
@@ -64,9 +69,12 @@ pub(crate) async fn serve(
     let listener = TcpListener::from_std(socket.into())?;
     let limit = worker.shared.options.bounds.connections;
     let mut connections = JoinSet::new();
+    // The oldest first, each until it is known.
+    let mut strangers: VecDeque<(AbortHandle, Rc<Cell<bool>>)> = VecDeque::new();
     let stopped = stop.clone();
     loop {
-        let full = connections.len() >= limit;
+        strangers.retain(|(task, known)| !known.get() && !task.is_finished());
+        let full = connections.len() - strangers.len() >= limit;
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             Some(_) = connections.join_next() => {}
@@ -76,8 +84,14 @@ pub(crate) async fn serve(
                     let changed = worker.shared.config_changed.subscribe();
                     // Without keys there is nobody to talk to.
                     if let Some(tls) = tls(&worker) {
-                        let stop = stopped.clone();
-                        connections.spawn_local(connection(worker.clone(), stream, tls, changed, stop));
+                        let (stop, known) = (stopped.clone(), Rc::<Cell<bool>>::default());
+                        let served = connection(worker.clone(), (stream, known.clone()), tls, changed, stop);
+                        strangers.push_back((connections.spawn_local(served), known));
+                        if strangers.len() > STRANGERS
+                            && let Some((oldest, _)) = strangers.pop_front()
+                        {
+                            oldest.abort();
+                        }
                     }
                 }
                 Err(error) => {
@@ -96,9 +110,10 @@ fn tls(worker: &Worker) -> Option<Tls> {
     Some(worker.shared.config().as_ref()?.replicas.as_ref()?.tls.clone())
 }
 
+/// Serves one. It is `known` from when its other end has shown that it is a replica.
 async fn connection(
     worker: Rc<Worker>,
-    stream: TcpStream,
+    (stream, known): (TcpStream, Rc<Cell<bool>>),
     tls: Tls,
     changed: watch::Receiver<u64>,
     stop: watch::Receiver<bool>,
@@ -113,6 +128,7 @@ async fn connection(
         }
         Err(_) => return,
     };
+    known.set(true);
     let shown = stream.get_ref().1.peer_certificates().and_then(|keys| keys.first());
     let shown = shown.map(|key| key.to_vec()).unwrap_or_default();
     let service = {
