@@ -2,6 +2,7 @@
 
 mod heads;
 mod linger;
+mod places;
 mod whole;
 
 use std::cell::Cell;
@@ -10,6 +11,7 @@ use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -28,10 +30,11 @@ use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::marks::Marks;
-use crate::stack::respond::{Body, Unread};
+use crate::stack::respond::{BrokenOff, Unread};
 use crate::upstream::Pool;
 use heads::{Counted, Head};
 pub(crate) use heads::{Heads, Unfinished};
+use places::{Place, Places};
 pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.
@@ -117,29 +120,47 @@ pub(crate) async fn serve(
         async move { worker.pool.sweep().await }
     });
     aside.spawn_local(sessions::follow(worker.clone(), errands));
+    let mut places = Places::default();
+    let start = |connections: &mut JoinSet<()>, stream: TcpStream| {
+        let place = Place::new(worker.shared.metrics.connections.clone());
+        let served = connection(worker.clone(), stream, place.clone(), stopped.clone());
+        (connections.spawn_local(served), place)
+    };
+    // Who has come and has no place yet: somebody had one to give, and needs it after all.
+    let mut waits = None;
     loop {
-        let full = connections.len() >= limit;
+        // What has ended may be among the tasks still.
+        let is_full = places.len() >= limit;
+        if let Some(stream) = waits.take_if(|_| !is_full || places.make_room()) {
+            let (task, place) = start(&mut connections, stream);
+            places.take(task, place);
+            continue;
+        }
         tokio::select! {
             // Whether the sender is gone or says stop: both mean the end.
             _ = stop.wait_for(|stop| *stop) => break,
             Some(ended) = replicas.join_next() => ended.map_err(io::Error::other)??,
             Some(ended) = aside.join_next() => ended.map_err(io::Error::other)?,
-            Some(_) = connections.join_next() => {}
-            // While there are as many connections as there may be, others wait in the kernel's queue.
-            accepted = listener.accept(), if !full => match accepted {
+            Some(ended) = connections.join_next_with_id() => {
+                places.free(ended.map_or_else(|error| error.id(), |(task, ())| task));
+            }
+            // While all of them are busy, others wait in the kernel's queue.
+            accepted = listener.accept(), if waits.is_none() && (!is_full || places.has_rest()) => match accepted {
                 Ok((stream, _)) => {
                     worker.shared.arrivals.note();
-                    connections.spawn_local(connection(worker.clone(), stream, stopped.clone()));
+                    waits = Some(stream);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     sleep(BREATHER).await;
                 }
             },
+            () = sleep(BREATHER), if is_full => {}
         }
     }
     // Those who are in the kernel's queue believe that they are connected. All of them, also if nothing has told the
     // runtime of them yet.
+    waits.map(|stream| start(&mut connections, stream));
     let listener = listener.into_std()?;
     for _ in 0..limit {
         let stream = match listener.accept() {
@@ -148,7 +169,7 @@ pub(crate) async fn serve(
             Err(_) => break,
         };
         if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-            connections.spawn_local(connection(worker.clone(), stream, stopped.clone()));
+            start(&mut connections, stream);
         }
     }
     drop(listener);
@@ -179,9 +200,7 @@ async fn enough(worker: &Worker) {
     }
 }
 
-async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver<bool>) {
-    let connections = worker.shared.metrics.connections.clone();
-    connections.inc();
+async fn connection(worker: Rc<Worker>, stream: TcpStream, place: Rc<Place>, stop: watch::Receiver<bool>) {
     // Events are small, and each of them matters when it comes.
     // And a client that takes nothing for so long, or is not there any more, holds a place that others want.
     let socket = SockRef::from(&stream);
@@ -196,10 +215,11 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
     let shared = worker.shared.clone();
     let delivering = Rc::downgrade(&worker.delivering);
     let service = service_fn(move |request| {
-        let worker = worker.clone();
-        Serving::new(
-            |reading| async move { Ok::<_, Infallible>(stack::serve(&worker, request, reading).await) },
-        )
+        let (worker, busy) = (worker.clone(), place.begin());
+        Serving::new(|reading| async move {
+            let response = stack::serve(&worker, request, reading).await;
+            Ok::<_, Infallible>(busy.until_sent(response))
+        })
     });
     let wait = shared.options.bounds.head;
     let heads = Heads { wait, size: MAX_HEAD, last: FIRST, unfinished: &shared.unfinished };
@@ -207,12 +227,11 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, stop: watch::Receiver
         // Heads that are too large, too slow or no HTTP end here; hyper has answered where there is an answer.
         tracing::debug!(%error, "a client's connection ended");
     }
-    connections.dec();
 }
 
 /// Answers the requests of one connection until it ends. When `stop` says so it takes no more, and what is under way is
 /// answered: it has `delivering` meanwhile.
-pub(crate) async fn converse<I, S>(
+pub(crate) async fn converse<I, S, B>(
     mut stream: I,
     heads: Heads<'_>,
     service: S,
@@ -221,7 +240,8 @@ pub(crate) async fn converse<I, S>(
 ) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: http_body::Body<Data = Bytes, Error = BrokenOff> + 'static,
 {
     let is_unread = Cell::new(false);
     let result = answer(&mut stream, heads, service, stop, (&is_unread, delivering)).await;
@@ -233,7 +253,7 @@ where
 }
 
 /// The same until there is nothing more to answer. `is_unread` then says whether the last request was left unread.
-async fn answer<I, S>(
+async fn answer<I, S, B>(
     stream: I,
     heads: Heads<'_>,
     service: S,
@@ -242,7 +262,8 @@ async fn answer<I, S>(
 ) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: http_body::Body<Data = Bytes, Error = BrokenOff> + 'static,
 {
     let is_new = Cell::new(true);
     let head = Head::of(heads.unfinished);

@@ -41,7 +41,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     let mut tasks = JoinSet::new();
     let mut open: Vec<Open> = Vec::new();
     loop {
-        let is_full = tasks.len() >= CONNECTIONS;
+        let is_full = open.len() >= CONNECTIONS;
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_ended) = tasks.join_next() => open.retain(|connection| !connection.task.is_finished()),

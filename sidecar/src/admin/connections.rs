@@ -38,7 +38,7 @@ pub(crate) async fn serve(listener: std::net::TcpListener, router: Router) -> io
     // The oldest first.
     let mut open: VecDeque<Open> = VecDeque::new();
     loop {
-        let is_full = tasks.len() >= MAX_CONNECTIONS;
+        let is_full = open.len() >= MAX_CONNECTIONS;
         tokio::select! {
             Some(_) = tasks.join_next() => open.retain(|connection| !connection.task.is_finished()),
             accepted = listener.accept(), if !is_full || rests(&open).is_some() => match accepted {

@@ -4,7 +4,6 @@ mod lenient;
 mod unread;
 
 use std::io::{BufReader, Read, Write};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -387,21 +386,4 @@ fn an_unknown_notification_is_taken_and_not_passed_on() {
     assert_eq!((reply.status, reply.body.len()), (202, 0));
     let line = sidecar.audit(|line| line["reason"] == "unknown notification");
     assert_eq!(line["decision"], "deny");
-}
-
-#[test]
-fn connections_beyond_the_bound_wait() {
-    let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-connections", "2"]).loaded().ready();
-    let idle = [connect(sidecar.mcp), connect(sidecar.mcp)];
-    eventually("both are accepted", || (sidecar.metric("longshore_connections") == 2.0).then_some(()));
-    let mut third = connect(sidecar.mcp);
-    Request::new("GET", "/").write(&mut third);
-    third.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert!(third.read(&mut [0]).is_err(), "it is not served yet");
-    drop(idle);
-    third.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    assert_eq!(Reply::read(&mut BufReader::new(third)).unwrap().status, 404);
 }

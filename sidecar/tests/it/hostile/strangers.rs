@@ -1,10 +1,13 @@
 //! Those of whom nothing is known: what they hold, and whom they are in the way of.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use crate::harness::http::connect;
-use crate::harness::{Client, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Files, GoServer, Reply, Scripted, Sidecar, config, eventually, scripted};
 
 /// Connections on which the beginning of a head of this many bytes was sent.
 fn beginnings(to: SocketAddr, count: usize, bytes: usize) -> Vec<TcpStream> {
@@ -33,7 +36,7 @@ fn heads_that_never_end_are_held_within_a_bound() {
     // 24 MB of which 16 MiB, and what each connection may have anyway, are held.
     let large = beginnings(sidecar.mcp, 400, 60_000);
     eventually("some are closed", || large.iter().any(is_closed).then_some(()));
-    assert_eq!(client.send("ping", serde_json::json!({})).status, 200);
+    assert_eq!(client.send("ping", json!({})).status, 200);
     assert!(sidecar.memory() < 64 << 20, "{} bytes", sidecar.memory());
     // What they held is free again.
     drop(large);
@@ -53,4 +56,61 @@ fn probes_are_answered_whoever_else_is_connected_to_the_admin_port() {
         assert_eq!(sidecar.get(path).status, 200, "{path}");
     }
     drop(silent);
+}
+
+#[test]
+fn clients_get_through_whoever_else_is_connected() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-connections", "8"]).loaded().ready();
+    let client = Client::open(&sidecar, Some("key-a"));
+    let call = |id: u64, tool: &str, arguments: Value| {
+        let params = json!({"name": tool, "arguments": arguments});
+        client.request(
+            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string(),
+        )
+    };
+    // One keeps its connection, and one waits for an answer.
+    let mut kept = connect(sidecar.mcp);
+    call(101, "echo", json!({"text": "a"})).write(&mut kept);
+    let mut kept_reader = BufReader::new(kept.try_clone().unwrap());
+    assert_eq!(Reply::read(&mut kept_reader).unwrap().status, 200);
+    let mut waits = connect(sidecar.mcp);
+    call(102, "slow", json!({"milliseconds": 1500})).write(&mut waits);
+    let silent = beginnings(sidecar.mcp, 30, 0);
+    eventually("the oldest make room", || silent[..20].iter().all(is_closed).then_some(()));
+    assert_eq!(client.send("ping", json!({})).status, 200);
+    call(103, "echo", json!({"text": "b"})).write(&mut kept);
+    assert_eq!(Reply::read(&mut kept_reader).unwrap().status, 200, "strangers make room first");
+    assert_eq!(Reply::read(&mut BufReader::new(waits)).unwrap().status, 200);
+    assert!(sidecar.metric("longshore_connections") <= 8.0);
+}
+
+#[test]
+fn connections_wait_while_all_others_wait_for_answers() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-connections", "2"]).loaded().ready();
+    let [first, second, third] = [(); 3].map(|()| {
+        let client = Client::open(&sidecar, Some("key-a"));
+        client.request("").with_method("GET").with("accept", "text/event-stream")
+    });
+    let busy = [first, second].map(|stream| {
+        let mut listens = connect(sidecar.mcp);
+        stream.write(&mut listens);
+        let head = Reply::read_head(&mut BufReader::new(listens.try_clone().unwrap())).unwrap();
+        assert_eq!(head.0, 200);
+        listens
+    });
+    let mut waits = connect(sidecar.mcp);
+    third.write(&mut waits);
+    waits.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut early = [0; 300];
+    let read = waits.read(&mut early);
+    assert!(read.is_err(), "it is not served yet: {read:?} {}", String::from_utf8_lossy(&early));
+    drop(busy);
+    waits.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(Reply::read_head(&mut BufReader::new(waits)).unwrap().0, 200);
 }

@@ -1,6 +1,6 @@
 //! Requests that come to a replica that does not serve their session.
 
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -402,4 +402,20 @@ fn connections_do_not_outlive_their_keys() {
     replicas.iter().for_each(|replica| knows(replica, 1));
     let client = Client::open(&replicas[0], ALICE);
     echo(&client.through(&replicas[1]), "after");
+}
+
+/// Who shows no key is in nobody's way, and makes room for the next who does not.
+#[test]
+fn strangers_at_the_port_for_replicas_keep_no_replica_out() {
+    let (network, servers) = (Network::new(), [(); 2].map(|()| GoServer::start(&[])));
+    let replicas = replicas_with(&network, &servers, ["--max-connections", "64"]);
+    let client = Client::open(&replicas[0], ALICE);
+    let port = (network.address(1), ports::PEERS).into();
+    let silent: Vec<_> = (0..400).map(|_| connect(port)).collect();
+    for round in 0..3 {
+        echo(&client.through(&replicas[1]), &format!("beside strangers, {round}"));
+    }
+    silent[0].set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    assert_eq!((&silent[0]).read(&mut [0]).unwrap_or(0), 0, "the oldest makes room");
+    drop(silent);
 }

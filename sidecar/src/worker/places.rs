@@ -1,0 +1,197 @@
+//! Places of connections. Nobody keeps others out: where all are taken, a connection on which nothing is under way makes
+//! room for the next. First one that has brought no request yet that was served, whoever it is; then the one that has rested
+//! for the longest time.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use prometheus::IntGauge;
+use tokio::task::{AbortHandle, Id};
+use tokio::time::{Duration, Instant};
+
+/// For how long each may rest without making room: its request may be on its way.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// The place of a connection.
+pub(super) struct Place {
+    /// Since when nothing is under way, if nothing is.
+    rests: Cell<Option<Instant>>,
+    /// Whether a request that came on it was served: strangers are refused.
+    served: Cell<bool>,
+    /// It is counted here.
+    count: IntGauge,
+}
+
+/// Whoever has it has a request of that connection under way.
+pub(super) struct Busy(Rc<Place>);
+
+/// A response's body that keeps its connection busy until it is sent, or given up.
+pub(super) struct Sent<B> {
+    body: B,
+    _busy: Busy,
+}
+
+/// The places of one thread that are taken.
+#[derive(Default)]
+pub(super) struct Places(HashMap<Id, (AbortHandle, Rc<Place>)>);
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn new(count: IntGauge) -> Rc<Self> {
+        count.inc();
+        Rc::new(Self { rests: Cell::new(Some(Instant::now())), served: Cell::default(), count })
+    }
+
+    /// A request has come.
+    pub(super) fn begin(self: &Rc<Self>) -> Busy {
+        self.rests.set(None);
+        Busy(self.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.count.dec();
+    }
+}
+
+// === impl Busy ===
+
+impl Busy {
+    /// Its answer, until which it goes on.
+    pub(super) fn until_sent<B>(self, response: Response<B>) -> Response<Sent<B>> {
+        // What anybody is answered does not count, such as a preflight.
+        if matches!(response.status(), StatusCode::OK | StatusCode::ACCEPTED) {
+            self.0.served.set(true);
+        }
+        response.map(|body| Sent { body, _busy: self })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.rests.set(Some(Instant::now()));
+    }
+}
+
+// === impl Sent ===
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Sent<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+// === impl Places ===
+
+impl Places {
+    pub(super) fn take(&mut self, task: AbortHandle, place: Rc<Place>) {
+        self.0.insert(task.id(), (task, place));
+    }
+
+    /// That of a connection which has ended.
+    pub(super) fn free(&mut self, task: Id) {
+        self.0.remove(&task);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether one could make room.
+    pub(super) fn has_rest(&self) -> bool {
+        self.longest().is_some()
+    }
+
+    /// Closes the connection that is to make room. Says whether there is one.
+    pub(super) fn make_room(&mut self) -> bool {
+        let Some((task, _)) = self.longest().and_then(|longest| self.0.remove(&longest)) else {
+            return false;
+        };
+        task.abort();
+        true
+    }
+
+    /// The one that is next to make room, once it may: nobody makes room because those who come before are so new.
+    fn longest(&self) -> Option<Id> {
+        let rests = |(id, (_, place)): (&Id, &(AbortHandle, Rc<Place>))| {
+            Some((place.served.get(), place.rests.get()?, *id))
+        };
+        let next = self.0.iter().filter_map(rests).min_by_key(|(served, since, _)| (*served, *since));
+        next.filter(|(_, since, _)| since.elapsed() >= GRACE).map(|(_, _, id)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::task::{JoinSet, LocalSet};
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_make_room_before_others_and_nobody_does_who_waits() {
+        let count = IntGauge::new("connections", "of a test").unwrap();
+        let (mut places, mut tasks) = (Places::default(), JoinSet::new());
+        let local = LocalSet::new();
+        let _entered = local.enter();
+        let mut connect = async |status: Option<StatusCode>| {
+            advance(Duration::from_secs(1)).await;
+            let place = Place::new(count.clone());
+            if let Some(status) = status {
+                let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
+                *response.status_mut() = status;
+                drop(place.begin().until_sent(response));
+            }
+            let task = tasks.spawn_local(pending::<()>());
+            let id = task.id();
+            places.take(task, place.clone());
+            (id, place)
+        };
+        let known = connect(Some(StatusCode::OK)).await;
+        let known_later = connect(Some(StatusCode::ACCEPTED)).await;
+        let refused = connect(Some(StatusCode::UNAUTHORIZED)).await;
+        let asks = connect(None).await;
+        let busy = asks.1.begin();
+        let silent = connect(None).await;
+        let preflight = connect(Some(StatusCode::NO_CONTENT)).await;
+        assert_eq!(count.get(), 6);
+        advance(GRACE).await;
+        for next in [&refused, &silent, &preflight, &known, &known_later] {
+            assert_eq!(places.longest(), Some(next.0));
+            assert!(places.make_room());
+        }
+        assert!(!places.has_rest(), "it waits for its answer");
+        drop(busy);
+        assert!(!places.has_rest(), "the next request may be on its way");
+        advance(GRACE).await;
+        assert_eq!(places.longest(), Some(asks.0));
+        places.free(asks.0);
+        assert!(!places.has_rest());
+        drop((known, known_later, refused, asks, silent, preflight));
+        assert_eq!(count.get(), 0);
+    }
+}
