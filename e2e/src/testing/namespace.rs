@@ -112,7 +112,7 @@ impl<'a> Namespace<'a> {
             let mut command = self.command("kubectl");
             command.args(arguments);
             let said = output(command, String::new()).await;
-            report::say(&format!("---- {title}\n{}", said.unwrap_or_else(|error| error)));
+            report::say(&format!("---- {title}\n{}", report::told(&said.unwrap_or_else(|error| error))));
         }
         if cluster.spec().is_some()
             && let Ok(folder) = cluster.keep_logs().await
