@@ -59,6 +59,8 @@ pub(crate) enum Refused {
     TooMany { limit: u32 },
     /// It has one of this kind, and somebody reads it.
     Taken,
+    /// Somebody is asking the server for it just now.
+    Opening,
     /// There are no random numbers.
     NoNumbers,
     /// The session has ended.
@@ -120,7 +122,10 @@ impl Streams {
         let stream = list.streams.iter().find(|stream| stream.kind == Kind::Own).cloned();
         let is_read = stream.as_ref().is_some_and(|stream| stream.is_read());
         // Nobody can tell whether somebody reads still whose connection was lost unheard.
-        if list.opening || is_read && stream.as_ref().is_some_and(|stream| stream.is_read_newly()) {
+        if list.opening {
+            return Err(Refused::Opening);
+        }
+        if is_read && stream.as_ref().is_some_and(|stream| stream.is_read_newly()) {
             return Err(Refused::Taken);
         }
         if !is_read && list.is_full(limit) {
@@ -148,7 +153,7 @@ impl Streams {
         }
         if stream.kind == Kind::Own && !stream.is_written() {
             if list.opening {
-                return Err(Refused::Taken);
+                return Err(Refused::Opening);
             }
             if !stream.knows(id.number) {
                 return Ok(Rest::Gone);
@@ -168,7 +173,7 @@ impl Streams {
             return Ok(Rest::Gone);
         }
         if list.opening {
-            return Err(Refused::Taken);
+            return Err(Refused::Opening);
         }
         if list.is_full(limit) {
             return Err(Refused::TooMany { limit });

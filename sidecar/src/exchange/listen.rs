@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use longshore_mcp::envelope;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::carry::{self, Aside};
 use super::events::{Source, is_aside};
@@ -21,7 +21,7 @@ use crate::rescue::Refusal;
 use crate::sessions::{self, Session, Use};
 use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};
-use crate::streams::{Reader, Rest, Streams, Terms, Writer};
+use crate::streams::{Reader, Refused, Rest, Streams, Terms, Writer};
 use crate::upstream::forgotten::{self, Says};
 use crate::upstream::{Answer, Form};
 use crate::worker::Worker;
@@ -31,6 +31,11 @@ const BEGUN: Duration = Duration::from_secs(5);
 
 /// How long a server may take to open its stream. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
+
+/// For how long, and how often, another request is looked after that has asked it. Whoever comes back is there before it is
+/// known that its last connection was lost.
+const OPENING: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// After how long a stream is asked for again at most that a server ends time and again without a word.
 const LATEST: Duration = Duration::from_secs(10);
@@ -63,9 +68,9 @@ pub(crate) async fn listen(
 ) -> Result<Response<Body>, Refusal> {
     let limit = caller.snapshot.config.sessions.streams;
     let turn = match caller.header(LAST_EVENT_ID)? {
-        None => Streams::listen(&session, limit)?,
+        None => once_opened(|| Streams::listen(&session, limit)).await?,
         Some(last) => {
-            let rest = Streams::resume(&session, last, limit)?;
+            let rest = once_opened(|| Streams::resume(&session, last, limit)).await?;
             worker.shared.metrics.resumption(!matches!(rest, Rest::Gone));
             match rest {
                 Rest::Reader(reader) => return Ok(events(read_by(worker, &caller, reader))),
@@ -95,6 +100,18 @@ pub(crate) async fn listen(
     let caller = caller.caller_alone();
     writer.run(|writer| hear(worker, caller, session, writer, opened));
     Ok(events(reader))
+}
+
+/// Tries again while another request of the session asks the server for its stream: its client may have gone, and be who
+/// comes back.
+async fn once_opened<T>(attempt: impl Fn() -> Result<T, Refused>) -> Result<T, Refused> {
+    let until = Instant::now() + OPENING;
+    loop {
+        match attempt() {
+            Err(Refused::Opening) if Instant::now() < until => sleep(LOOK).await,
+            result => return result,
+        }
+    }
 }
 
 /// A stream that somebody has opened before: what belongs to no call is read for as long as the key lives with which it is,

@@ -60,7 +60,7 @@ impl From<streams::Refused> for Refusal {
         use streams::Refused;
         match refused {
             Refused::TooMany { limit } => Self::TooManyStreams { limit },
-            Refused::Taken => Self::SecondStream,
+            Refused::Taken | Refused::Opening => Self::SecondStream,
             Refused::Closed => Self::UnknownSession,
             Refused::NoNumbers => Self::Internal,
         }

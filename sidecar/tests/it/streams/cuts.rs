@@ -4,11 +4,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::{answer, event, note, said};
-use crate::harness::{Client, Events, Request, Scripted, Sidecar, config, scripted};
+use crate::harness::http::connect;
+use crate::harness::{Client, Events, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// Random numbers that are the same in every run with the same seed.
 struct Random(u64);
@@ -159,4 +161,32 @@ fn r055_every_event_comes_once_and_in_order() {
         assert_eq!(got, expected, "seed {seed}");
         assert_eq!(server.seen("notifications/cancelled").len(), 0);
     }
+}
+
+/// Its connection may have been lost while the server was asked, which is known a moment later.
+#[test]
+fn who_comes_back_while_the_stream_is_opened_gets_it() {
+    let server = Scripted::listening(|request, stream| {
+        if request.method == "POST" {
+            scripted::json(stream, &answer(request));
+            return;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &event(&note(1)));
+        std::thread::sleep(Duration::from_secs(20));
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let mut lost = connect(sidecar.mcp);
+    client.get().write(&mut lost);
+    eventually("the server is asked", || (!server.seen("GET").is_empty()).then_some(()));
+    let losing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(lost);
+    });
+    let mut again = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(again.status, 200);
+    assert_eq!(said(&again.next().unwrap()), "1");
+    losing.join().unwrap();
 }
