@@ -138,7 +138,7 @@ impl Metrics {
             )?,
             dropped: figures.counters(
                 "longshore_dropped_lines_total",
-                "Lines that a stdio server wrote to stdout and that went to nobody: noise is no message of MCP.",
+                "What a server over stdio or HTTP+SSE wrote that went to nobody: noise is no message of MCP.",
                 "kind",
             )?,
             forwarded: figures.counters(
@@ -231,7 +231,7 @@ impl Metrics {
         self.resident_largest.set(bytes(residents.values().copied().max().unwrap_or(0)));
     }
 
-    /// A line of a process went to nobody.
+    /// Something that the server wrote went to nobody.
     pub(crate) fn dropped(&self, what: Dropped) {
         self.dropped.inc(what);
     }

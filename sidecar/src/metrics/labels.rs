@@ -53,7 +53,7 @@ labels! {
         Gone => "gone",
     }
 
-    /// What a stdio server wrote that went to nobody.
+    /// What a server over stdio or HTTP+SSE wrote that went to nobody.
     enum Dropped {
         /// It was no message.
         Noise => "noise",
