@@ -94,3 +94,25 @@ impl Metrics {
         self.indexing.observe(took.as_secs_f64());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operating_names_every_metric() {
+        let page = include_str!("../../docs/operating.md");
+        let metrics = Metrics::new().unwrap();
+        // Without a series a family is not in the text.
+        metrics.listed([(State::Up, 1)].into_iter());
+        metrics.answered("/v1/tools", 200, Duration::ZERO);
+        let text = metrics.text().unwrap();
+        let names: Vec<_> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        assert_eq!(names.len(), 6, "{names:?}");
+        for name in names {
+            let is_named = ["`", "{"].iter().any(|end| page.contains(&format!("`{name}{end}")));
+            assert!(is_named, "{name} is not in docs/operating.md");
+        }
+    }
+}

@@ -305,3 +305,22 @@ fn replicas(figures: &Registering) -> Result<[(State, IntGauge); 3], prometheus:
     )?;
     Ok(REPLICAS.map(|(state, name)| (state, gauges.with_label_values(&[name]))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operating_names_every_metric() {
+        let page = include_str!("../../docs/operating.md");
+        let metrics = Metrics::new().unwrap();
+        let text = metrics.text().unwrap();
+        let names: Vec<_> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        assert_eq!(names.len(), 27, "{names:?}");
+        for name in names {
+            let is_named = ["`", "{"].iter().any(|end| page.contains(&format!("`{name}{end}")));
+            assert!(is_named, "{name} is not in docs/operating.md");
+        }
+    }
+}
