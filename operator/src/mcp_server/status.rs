@@ -125,6 +125,9 @@ pub enum Report {
     Answered(Arc<Summary>),
 }
 
+/// Where nothing is heard of a sidecar, for lack of time.
+const UNSAID: &str = "the sidecar has not said yet how the server is";
+
 /// A condition without its time.
 struct Verdict {
     truth: Truth,

@@ -3,7 +3,7 @@
 use super::available::named;
 use super::cast::Cast;
 use super::diagnosis::{self, Diagnosis, Severity};
-use super::{Observation, Report, Verdict, before, is_silent, unheard, verdict};
+use super::{Observation, Report, UNSAID, Verdict, before, is_silent, unheard, verdict};
 use crate::inventory::Summary;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
@@ -33,9 +33,7 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         };
     }
     match &face.report {
-        Report::Pending => {
-            verdict(Truth::Unknown, Reason::Connecting, "the sidecar has not said yet how the server is")
-        }
+        Report::Pending => verdict(Truth::Unknown, Reason::Connecting, UNSAID),
         Report::Unreachable(error) => {
             let diagnosis = diagnosis::unreachable(error);
             verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)

@@ -3,7 +3,7 @@
 use longshore_sidecar_config::inventory::Phase;
 
 use super::cast::{Cast, Version};
-use super::{Observation, PodFacts, Verdict, before, callable, is_silent, unheard, verdict};
+use super::{Observation, PodFacts, UNSAID, Verdict, before, callable, is_silent, unheard, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// Whether clients can use the server, and the generation of the manifest that they use.
@@ -44,8 +44,10 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
             [available, connected, accepted]
         };
         let cause = in_order.into_iter().find(|verdict| verdict.truth != Truth::True);
-        let (reason, message) = cause
-            .map_or((Reason::Starting, String::new()), |verdict| (verdict.reason, verdict.message.clone()));
+        // There is none where all else holds by what was known before.
+        let (reason, message) = cause.map_or((Reason::Starting, UNSAID.to_owned()), |verdict| {
+            (verdict.reason, verdict.message.clone())
+        });
         return (Verdict { truth: Truth::False, reason, message }, generation);
     }
     let Some(pending) = pending(observed, cast, others) else {

@@ -219,6 +219,32 @@ fn a_sidecar_that_is_not_heard_any_more_is_said_to_be_so() {
     );
 }
 
+/// An operator that has just started, and goes by what the one before it knew of the same server.
+#[test]
+fn a_sidecar_that_is_not_heard_yet_leaves_no_condition_without_words() {
+    let first = Scene::of(vec![said(ready(pod("new")), summary())]).status();
+    let unready = || {
+        let mut status = first.clone();
+        let ready = status.conditions.iter_mut().find(|it| it.type_ == ConditionType::Ready.name());
+        ready.unwrap().status = Truth::False.name().to_owned();
+        status
+    };
+    let unsaid = "the sidecar has not said yet how the server is";
+    for (before, connected, expected) in [
+        (Some(first.clone()), "True", ("True", "Ready", "clients can use the server")),
+        // The new version was not in force yet.
+        (Some(unready()), "True", ("False", "Starting", unsaid)),
+        (None, "Unknown", ("False", "Connecting", unsaid)),
+    ] {
+        let mut scene = Scene::of(vec![silent(ready(pod("new")))]);
+        scene.previous = before;
+        let status = scene.status();
+        assert_eq!(of(&status, ConditionType::Connected).status, connected);
+        let ready = of(&status, ConditionType::Ready);
+        assert_eq!((ready.status.as_str(), ready.reason.as_str(), ready.message.as_str()), expected);
+    }
+}
+
 #[test]
 fn messages_are_cut() {
     let mut scene = Scene::of(vec![]);
