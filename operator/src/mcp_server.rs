@@ -125,7 +125,8 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
         Err(unreadable) => {
             let mut pursuit = Pursuit::default();
             let message = format!(
-                "this object cannot be read as a McpServer of this version: {}; write it anew",
+                "this object cannot be read as an McpServer of this version: {}; compare it with `kubectl explain \
+                 mcpserver.spec`, or bring the custom resources to this operator's version",
                 unreadable.error
             );
             let problem = Problem::new(Reason::Malformed, message);

@@ -38,7 +38,7 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             let diagnosis = diagnosis::unreachable(error);
             verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
         }
-        Report::Answered(summary) => match diagnosis::of_connection(&summary.connection) {
+        Report::Answered(summary) => match diagnosis::of_connection(&face.pod, &summary.connection) {
             Some(diagnosis) if diagnosis.severity == Severity::Normal => {
                 verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
             }
@@ -62,8 +62,10 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
 
 /// How many of the pods that serve have lost their server, and why one of them has.
 fn lost(cast: &Cast<'_>) -> Option<(usize, Diagnosis)> {
-    let diagnoses = cast.serves.iter().filter_map(|facts| facts.report.summary());
-    let diagnoses = diagnoses.filter_map(|summary| diagnosis::of_connection(&summary.connection));
+    let diagnoses = cast
+        .serves
+        .iter()
+        .filter_map(|facts| diagnosis::of_connection(&facts.pod, &facts.report.summary()?.connection));
     let mut failures = diagnoses.filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let first = failures.next()?;
     Some((1 + failures.count(), first))

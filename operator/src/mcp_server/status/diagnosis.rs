@@ -5,14 +5,13 @@
 
 use std::borrow::Cow;
 
+use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
+use longshore_sidecar_config::ports::ADMIN;
 
 use super::{Observation, PodFacts, Report, find};
 use crate::mcp_server::condition::{ConditionType, Reason};
 use crate::view::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer, PodView};
-
-/// Where nobody but the server knows what is wrong with it.
-const SEE_LOG: &str = "its log may say why (kubectl logs)";
 
 /// So much of what a container said last is repeated: a condition has room for it and for what stands before it.
 const LAST_WORDS: usize = 640;
@@ -83,7 +82,7 @@ pub(super) fn of_pod(facts: &PodFacts) -> Diagnosis {
         return diagnosis;
     }
     let pod = &facts.pod;
-    let of_report = || of_report(&facts.report).filter(|_| is_under_way(pod));
+    let of_report = || of_report(facts).filter(|_| is_under_way(pod));
     of_report().or_else(|| of_gate(pod)).unwrap_or_else(|| starting(pod))
 }
 
@@ -121,15 +120,15 @@ pub(super) fn of_containers(facts: &PodFacts) -> Option<Diagnosis> {
     if let Some(words) = &pod.unschedulable {
         return Some(failure(Reason::Unschedulable, format!("no node can take the pod: {words}")));
     }
-    let sidecar = of_sidecar(&pod.sidecar, facts.report.summary().is_some());
+    let sidecar = of_sidecar(pod, facts.report.summary().is_some());
     // One that the kubelet finds ready has got over how it ended.
     let serves = answers(facts) || pod.kept_out.is_some();
-    sidecar.or_else(|| if serves { None } else { of_server(&pod.server) })
+    sidecar.or_else(|| if serves { None } else { of_server(pod) })
 }
 
 /// The same of what else runs in the pod.
 pub(super) fn of_others(pod: &PodView) -> Option<Diagnosis> {
-    pod.others.iter().find_map(of_other)
+    pod.others.iter().find_map(|other| of_other(&pod.name, other))
 }
 
 /// Whether the server runs and has answered the sidecar, with something that cannot be used. How it ended before, perhaps
@@ -147,12 +146,16 @@ fn answers(facts: &PodFacts) -> bool {
         )
 }
 
-fn of_sidecar(container: &ContainerView, has_spoken: bool) -> Option<Diagnosis> {
+fn of_sidecar(pod: &PodView, has_spoken: bool) -> Option<Diagnosis> {
+    let container = &pod.sidecar;
     let about = |what: String| failure(Reason::SidecarFailed, what);
     let failed = || match &container.hook {
         // The kubelet ends one that it waited for in vain, so how it ended says nothing.
         Some(words) => Some(about(format!("the sidecar does not start: {words}"))),
-        None => container.ended.as_ref().map(|ended| about(format!("the sidecar {}", sidecar_exit(ended)))),
+        None => {
+            let ended = container.ended.as_ref();
+            ended.map(|ended| about(format!("the sidecar {}", sidecar_exit(&pod.name, ended))))
+        }
     };
     match &container.state {
         ContainerState::Waiting { reason, message } => match waiting(reason, message, &container.image) {
@@ -167,26 +170,27 @@ fn of_sidecar(container: &ContainerView, has_spoken: bool) -> Option<Diagnosis> 
     }
 }
 
-fn sidecar_exit(ended: &Ended) -> String {
+fn sidecar_exit(pod: &str, ended: &Ended) -> String {
     if ended.reason == OUT_OF_MEMORY {
         return "was killed because it used more memory than its limit allows; raise \
                 spec.sidecar.resources.limits.memory"
             .to_owned();
     }
-    exit(ended)
+    exit(pod, SIDECAR_CONTAINER, ended)
 }
 
-fn of_server(container: &ContainerView) -> Option<Diagnosis> {
+fn of_server(pod: &PodView) -> Option<Diagnosis> {
+    let container = &pod.server;
     if let ContainerState::Waiting { reason, message } = &container.state
         && let Some(diagnosis) = waiting(reason, message, &container.image)
     {
         return Some(diagnosis);
     }
-    container.ended.as_ref().map(ended)
+    container.ended.as_ref().map(|end| ended(&pod.name, end))
 }
 
 /// A container of the manifest's `pod.overrides`, or one that something in the cluster injects.
-fn of_other(other: &OtherContainer) -> Option<Diagnosis> {
+fn of_other(pod: &str, other: &OtherContainer) -> Option<Diagnosis> {
     let OtherContainer { name, init, container } = other;
     let kind = if *init { "init container" } else { "container" };
     let about = |reason: Reason, what: String| failure(reason, format!("the {kind} {name}: {what}"));
@@ -198,7 +202,7 @@ fn of_other(other: &OtherContainer) -> Option<Diagnosis> {
                  request lets the pod come to one that has"
                     .to_owned()
             }
-            _ => exit(ended),
+            _ => exit(pod, name, ended),
         };
         about(Reason::ContainerFailed, format!("it {how}"))
     });
@@ -282,7 +286,7 @@ fn essence(message: &str) -> &str {
     &message[start..]
 }
 
-fn ended(ended: &Ended) -> Diagnosis {
+fn ended(pod: &str, ended: &Ended) -> Diagnosis {
     match ended.reason.as_str() {
         "StartError" | "ContainerCannotRun" => start(&ended.message),
         OUT_OF_MEMORY => failure(
@@ -290,11 +294,11 @@ fn ended(ended: &Ended) -> Diagnosis {
             "the server was killed because memory ran out: raise spec.pod.resources.limits.memory; if nothing limits it, \
              the node had no more, and spec.pod.resources.requests.memory lets it come to one that has",
         ),
-        _ => failure(Reason::ServerExited, format!("the server {}", exit(ended))),
+        _ => failure(Reason::ServerExited, format!("the server {}", exit(pod, SERVER_CONTAINER, ended))),
     }
 }
 
-fn exit(ended: &Ended) -> String {
+fn exit(pod: &str, container: &str, ended: &Ended) -> String {
     let code = ended.code;
     // Shells and the kubelet say so when a signal ended a process.
     let how = if code > 128 && code < 192 {
@@ -309,7 +313,7 @@ fn exit(ended: &Ended) -> String {
         _ => "",
     };
     if ended.message.is_empty() {
-        format!("{how}{hint}")
+        format!("{how}{hint}; `kubectl logs {pod} -c {container} --previous` may say why")
     } else {
         format!("{how}{hint}; its last lines: {}", last_lines(&ended.message))
     }
@@ -326,17 +330,18 @@ fn last_lines(log: &str) -> Cow<'_, str> {
 }
 
 /// What the sidecar says, if it has no connection.
-fn of_report(report: &Report) -> Option<Diagnosis> {
-    match report {
+fn of_report(facts: &PodFacts) -> Option<Diagnosis> {
+    match &facts.report {
         Report::Pending => None,
         Report::Unreachable(error) => Some(unreachable(error)),
-        Report::Answered(summary) => of_connection(&summary.connection),
+        Report::Answered(summary) => of_connection(&facts.pod, &summary.connection),
     }
 }
 
 /// What the sidecar says of its connection, if there is none.
-pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
+pub(super) fn of_connection(pod: &PodView, connection: &Connection) -> Option<Diagnosis> {
     let reason = Reason::of_connection(connection.reason);
+    let see_log = format!("`kubectl logs {} -c {SERVER_CONTAINER}` may say why", pod.name);
     let advice = match connection.reason {
         Some(ConnectionReason::ConnectionRefused) => {
             "let the server listen there, or correct the port in spec.transport"
@@ -360,7 +365,7 @@ pub(super) fn of_connection(connection: &Connection) -> Option<Diagnosis> {
             | ConnectionReason::InitializeRefused
             | ConnectionReason::ListFailed
             | ConnectionReason::ShimUnavailable,
-        ) => SEE_LOG,
+        ) => &see_log,
     };
     match connection.state {
         // One that was lost soon after its handshake is not believed the moment that it is back.
@@ -378,7 +383,8 @@ pub(super) fn unreachable(error: &str) -> Diagnosis {
     failure(
         Reason::SidecarUnreachable,
         format!(
-            "the operator cannot read the sidecar's admin port, so it cannot say how the server is: {error}"
+            "the operator cannot read the sidecar's admin port, so it cannot say how the server is: {error}; let \
+             Longshore's namespace reach port {ADMIN} of the pod: a NetworkPolicy or a mesh may be in between"
         ),
     )
 }

@@ -105,7 +105,9 @@ fn pending(
         Some(error) => verdict(
             Truth::False,
             Reason::ConfigurationRefused,
-            format!("the sidecar refuses its configuration: {error}"),
+            format!(
+                "the sidecar refuses its configuration: {error}; this is a bug of Longshore: report it with this message"
+            ),
         ),
         None => verdict(
             Truth::False,

@@ -69,7 +69,10 @@ pub(super) fn check_reference(
 pub fn unreadable(kind: &str, namespace: &str, name: &str, role: &str, words: &str) -> Problem {
     Problem::new(
         Reason::Unreadable,
-        format!("{kind} {namespace}/{name}, {role}, cannot be read, and is asked for again: {words}"),
+        format!(
+            "{kind} {namespace}/{name}, {role}, cannot be read, and is asked for again: {words}; give Longshore's \
+             ServiceAccount the right to `get` it, or mend what these words name"
+        ),
     )
 }
 

@@ -145,7 +145,8 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "exits with 0",
             silent(server(with_end(running(), ended(0, "Completed", "")))),
             "ServerExited",
-            "exited with code 0, which",
+            "exited with code 0, which a server must not do while it is wanted; `kubectl logs github-new -c server --previous` \
+             may say why",
         ),
         (
             "killed by a signal",
@@ -282,13 +283,13 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "lost",
             said(pod("new"), failed(ConnectionReason::ConnectionLost, "gone")),
             "ConnectionLost",
-            "gone; its log may say why",
+            "gone; `kubectl logs github-new -c server` may say why",
         ),
         (
             "back, and has not stayed",
             said(pod("new"), on_trial("gone")),
             "ConnectionLost",
-            "gone; its log may",
+            "gone; `kubectl logs github-new -c server` may",
         ),
         (
             "ended long ago, and answers something else today",
@@ -367,7 +368,7 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "unreachable",
             PodFacts { pod: Arc::new(pod("new")), report: Report::Unreachable("timeout".to_owned()) },
             "SidecarUnreachable",
-            "timeout",
+            "timeout; let Longshore's namespace reach port 15381 of the pod",
         ),
     ] {
         let status = Scene::of(vec![facts]).status();
