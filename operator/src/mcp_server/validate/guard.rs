@@ -96,7 +96,7 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
         if set {
             problems.push(Problem::invalid(
                 &format!("{path}.{field}"),
-                "a server may not share its node's namespaces",
+                "a server may not share its node's namespaces; leave it out",
             ));
         }
     }
@@ -104,7 +104,7 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
         (
             "shareProcessNamespace",
             spec.share_process_namespace == Some(true),
-            "the sidecar's process would be in the server's reach",
+            "the sidecar's process would be in the server's reach; leave it out",
         ),
         (
             "serviceAccountName",
@@ -119,7 +119,7 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
         (
             "restartPolicy",
             spec.restart_policy.as_deref().is_some_and(|policy| policy != "Always"),
-            "the pods of a Deployment are always restarted",
+            "the pods of a Deployment are always restarted; leave it out",
         ),
         (
             "terminationGracePeriodSeconds",
@@ -129,7 +129,7 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
         (
             "ephemeralContainers",
             spec.ephemeral_containers.is_some(),
-            "they can only be added to a running pod (kubectl debug)",
+            "they can only be added to a running pod (kubectl debug); leave it out",
         ),
     ];
     for (field, set, because) in unchangeable {
@@ -180,11 +180,14 @@ fn container(path: &str, container: &Container, problems: &mut Vec<Problem>) {
         if u16::try_from(port.container_port).is_ok_and(|port| ports::RESERVED.contains(&port)) {
             problems.push(Problem::invalid(
                 &field,
-                format_args!("port {} is the sidecar's", port.container_port),
+                format_args!("port {} is the sidecar's; choose another", port.container_port),
             ));
         }
         if port.host_port.is_some() {
-            problems.push(Problem::invalid(&field, "a server may not take a port of its node"));
+            problems.push(Problem::invalid(
+                &format!("{field}.hostPort"),
+                "a server may not take a port of its node; leave it out",
+            ));
         }
     }
     for (field, handler) in handlers(container) {
@@ -206,7 +209,7 @@ fn container(path: &str, container: &Container, problems: &mut Vec<Problem>) {
     {
         problems.push(Problem::invalid(
             &format!("{path}.lifecycle.preStop"),
-            "the server's preStop hook is Longshore's: it keeps the server until its calls are done",
+            "the server's preStop hook is Longshore's: it keeps the server until its calls are done; leave it out",
         ));
     }
     if let Some(context) = &container.security_context {

@@ -74,12 +74,15 @@ pub(super) fn container(path: &str, context: &SecurityContext, problems: &mut Ve
         ));
     }
     if context.privileged == Some(true) {
-        problems.push(Problem::invalid(&format!("{path}.privileged"), "a server may not be privileged"));
+        problems.push(Problem::invalid(
+            &format!("{path}.privileged"),
+            "a server may not be privileged; leave it out",
+        ));
     }
     if context.allow_privilege_escalation == Some(true) {
         problems.push(Problem::invalid(
             &format!("{path}.allowPrivilegeEscalation"),
-            "a server may not gain privileges",
+            "a server may not gain privileges; leave it out",
         ));
     }
     if let Some(listed) = &context.capabilities {
@@ -151,7 +154,10 @@ fn sysctls(path: &str, sysctls: &[Sysctl], problems: &mut Vec<Problem>) {
 
 fn capabilities(path: &str, capabilities: &Capabilities, problems: &mut Vec<Problem>) {
     if capabilities.add.is_some() {
-        problems.push(Problem::invalid(&format!("{path}.add"), "a server may not add capabilities"));
+        problems.push(Problem::invalid(
+            &format!("{path}.add"),
+            "a server may not add capabilities; leave it out",
+        ));
     }
     // A list that is given takes the place of Longshore's.
     if capabilities.drop.as_ref().is_some_and(|drop| !drop.iter().any(|name| name == "ALL")) {

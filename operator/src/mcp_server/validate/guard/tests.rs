@@ -68,7 +68,10 @@ fn refuses_each_way_to_more_than_a_pod() {
             "o.spec.initContainers[0].restartPolicy",
         ),
         (server(json!({"ports": [{"containerPort": 15381}]})), "o.spec.containers[0].ports[0]"),
-        (server(json!({"ports": [{"containerPort": 80, "hostPort": 80}]})), "o.spec.containers[0].ports[0]"),
+        (
+            server(json!({"ports": [{"containerPort": 80, "hostPort": 80}]})),
+            "o.spec.containers[0].ports[0].hostPort",
+        ),
         (
             server(json!({"volumeMounts": [{"name": "longshore-keys", "mountPath": "/keys"}]})),
             "o.spec.containers[0].volumeMounts[0].name",
@@ -116,6 +119,18 @@ fn refuses_each_way_to_more_than_a_pod() {
             found.len() == 1 && found[0].starts_with(&format!("{field}: ")),
             "{value} should be refused at {field}, got {found:?}"
         );
+        // And what to do is said.
+        let says = [
+            "leave it out",
+            "choose another",
+            "mount it",
+            "mount one",
+            "set ",
+            "give ",
+            "use ",
+            "can be set",
+        ];
+        assert!(says.iter().any(|word| found[0].contains(word)), "{found:?}");
     }
 }
 

@@ -95,7 +95,9 @@ pub(in super::super) fn mounts(path: &str, mounts: &[VolumeMount], problems: &mu
         if mount.name.starts_with(VOLUME_PREFIX) {
             problems.push(Problem::invalid(
                 &format!("{path}[{index}].name"),
-                format_args!("volumes whose names begin with {VOLUME_PREFIX:?} are Longshore's"),
+                format_args!(
+                    "volumes whose names begin with {VOLUME_PREFIX:?} are Longshore's; mount one of your own"
+                ),
             ));
         }
         if !plain(&mount.mount_path) {
