@@ -29,8 +29,7 @@ pub struct Transport {
     /// the sidecar where network policies are not enforced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streamable_http: Option<StreamableHttp>,
-    /// HTTP+SSE, the transport of 2024-11-05, for servers that are not written anew. Where one should listen is said at
-    /// `streamableHttp`.
+    /// HTTP+SSE, the transport of 2024-11-05, for older servers. Where one should listen: see `streamableHttp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sse: Option<Sse>,
 }
@@ -52,7 +51,7 @@ const PATH_OF_SSE: &str = "write the path alone, beginning with / and without a 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StreamableHttp {
-    /// The TCP port that the server listens on. Not 15380, 15381 or 15382, which are the sidecar's.
+    /// The TCP port that the server listens on. Not 15380 to 15382, which are the sidecar's.
     #[schemars(range(min = 1, max = 65535))]
     #[x_kube(validation = Rule::new(PORT.0).message(PORT.1))]
     pub port: u16,
@@ -67,7 +66,7 @@ pub struct StreamableHttp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sse {
-    /// The TCP port that the server listens on.
+    /// The TCP port that the server listens on. Not 15380 to 15382.
     #[schemars(range(min = 1, max = 65535))]
     #[x_kube(validation = Rule::new(PORT.0).message(PORT.1))]
     pub port: u16,
