@@ -6,7 +6,7 @@
 //! `stack`); one more thread does everything that is not on that path: the configuration's files, the admin port,
 //! the watch over the server, the drain.
 //!
-//! `upstream` is the way to the server, over HTTP or over stdio; everything else sees Streamable HTTP.
+//! `upstream` is the way to the server, over Streamable HTTP, HTTP+SSE or stdio; everything else sees Streamable HTTP.
 //! `rescue` is the one place that makes error responses. `access` is the one place that decides.
 
 mod access;
