@@ -23,7 +23,7 @@ pub const TEMPLATE_ANNOTATION: &str = "longshore.dev/template";
 /// On a pod: how its sidecar reaches its server, as JSON. A pod of an older version keeps it until it goes, whatever
 /// the manifest says by then.
 pub const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
-/// On a `McpServer`: a value that its owner changes to ask for a new session key.
+/// On an `McpServer`: a value that its owner changes to ask for a new session key.
 pub const ROTATE_ANNOTATION: &str = "longshore.dev/rotate-session-keys";
 /// On the Secret with the session keys: how far they are, as JSON. It holds no key.
 pub const SESSION_KEYS_ANNOTATION: &str = "longshore.dev/session-keys";

@@ -328,7 +328,7 @@ fn taken(server: &str, what: &str, found: &ObjectMeta) -> Problem {
         }
         Some(owner) if owner.kind == "McpServer" => {
             format!(
-                "{what} still belongs to a McpServer that was deleted; it is made anew once Kubernetes has removed it"
+                "{what} still belongs to an McpServer that was deleted; it is made anew once Kubernetes has removed it"
             )
         }
         Some(owner) => {

@@ -145,7 +145,7 @@ async fn respond(
 fn whose_an_object_is_and_what_to_do_is_said() {
     let owner = |kind: &str, name: &str| json!([{"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
     for (owners, words) in [
-        (owner("McpServer", "x"), "still belongs to a McpServer that was deleted"),
+        (owner("McpServer", "x"), "still belongs to an McpServer that was deleted"),
         (
             owner("McpServer", "x-longshore"),
             "belongs to the McpServer x-longshore, and the McpServer x needs one of the same name: rename one of \
