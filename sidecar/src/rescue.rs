@@ -52,11 +52,16 @@ pub(crate) enum Refusal {
     NotConfigured,
     #[error("this server is shutting down")]
     Draining,
-    #[error("this server is not known by that host name")]
+    #[error(
+        "this server is not known by that host name: use the URL in the McpServer's status, or have its owner set \
+         spec.expose.host"
+    )]
     ForeignHost,
-    #[error("calls from this origin are not allowed")]
+    #[error(
+        "calls from this origin are not allowed: have the McpServer's owner add it to spec.expose.allowedOrigins"
+    )]
     ForeignOrigin,
-    #[error("nothing is served at this path: the MCP endpoint is /mcp")]
+    #[error("nothing is served at this path: the MCP endpoint is /mcp, and for HTTP+SSE /sse and /messages")]
     NoSuchPath,
     #[error("this server takes API keys, not OAuth: send Authorization: Bearer KEY")]
     NoOAuth,
@@ -192,7 +197,7 @@ pub(crate) enum Refusal {
 
     // What the server did.
     #[error(
-        "the MCP server does not answer: nothing listens at its port, or it is not known yet what it speaks"
+        "the MCP server does not answer: it is not there, or has not said yet which revision it speaks; try again later"
     )]
     ServerDown,
     #[error("the MCP server broke off before it answered")]
@@ -409,9 +414,11 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         | Refusal::SessionOutOfReach(_)
         | Refusal::TooManyCalls
         | Refusal::TooManyOwnCalls { .. }
+        | Refusal::TooMuchHeld
         | Refusal::TooManyStreams { .. }
         | Refusal::TooManyListeners
         | Refusal::TooManyOwnListeners { .. }
+        | Refusal::TooManyQuestions
         | Refusal::TooManyProcesses { .. }
         | Refusal::TooManyOwnProcesses { .. }
         | Refusal::NothingFree => {
