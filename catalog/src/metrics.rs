@@ -43,7 +43,7 @@ impl Metrics {
             indexing: Histogram::with_opts(
                 HistogramOpts::new(
                     "longshore_catalog_indexing_duration_seconds",
-                    "How long it takes to read what one server is found by.",
+                    "How long it takes to index one server.",
                 )
                 .buckets(buckets),
             )?,
