@@ -2,16 +2,20 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::schema::kubernetes;
 
 /// How a server is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+// Until the operator has looked, so that whoever waits for a new server waits for that: without a generation kstatus
+// takes it for one that is as it should be.
+#[schemars(extend("default" = {"observedGeneration": UNSEEN}))]
 pub struct McpServerStatus {
-    /// The `metadata.generation` that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The `metadata.generation` that this status speaks of; -1 before the first.
+    #[serde(default, deserialize_with = "seen", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>")]
     pub observed_generation: Option<i64>,
     /// How many pods there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -19,7 +23,7 @@ pub struct McpServerStatus {
     /// How many of them serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// The label selector of the pods, as text: for a HorizontalPodAutoscaler.
+    /// A label selector of the pods, for a HorizontalPodAutoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
     /// Where MCP clients inside of the cluster connect to.
@@ -31,7 +35,7 @@ pub struct McpServerStatus {
     /// What the server calls itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_info: Option<ServerInfo>,
-    /// The revisions of MCP that the server and its sidecar speak.
+    /// The revisions of MCP that server and sidecar speak.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protocol_versions: Vec<String>,
     /// The names of the server's capabilities, such as `tools` and `resources`.
@@ -40,10 +44,17 @@ pub struct McpServerStatus {
     /// The server's tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolsStatus>,
-    /// What is true of the server now: `Accepted`, `Available`, `Connected`, `Isolated`, `Published` and, of all, `Ready`; for tools `Reconciling` or `Stalled`.
+    /// What is true of it: `Accepted`, `Available`, `Connected`, `Isolated`, `Published` and, of all, `Ready`; for tools `Reconciling` or `Stalled`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "kubernetes::<Vec<Condition>>", extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// The generation that the API server writes into a status that nobody has written.
+const UNSEEN: i64 = -1;
+
+fn seen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.filter(|generation| *generation != UNSEEN))
 }
 
 /// What a server calls itself. Its own words: never rely on them.
@@ -60,7 +71,7 @@ pub struct ServerInfo {
 pub struct ToolsStatus {
     /// How many clients can see, if the access rules let them.
     pub count: u32,
-    /// SHA-256 over the definitions: it changes when one of them does.
+    /// SHA-256 over the definitions, and so another when one changes.
     pub digest: String,
     /// The names of the first 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

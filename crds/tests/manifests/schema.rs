@@ -1,7 +1,8 @@
 //! What holds for every schema.
 
+use longshore_crds::McpServerStatus;
 use longshore_crds::manifest::{self, MAX_BYTES};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn manifests_are_small_enough_for_a_plain_apply() {
@@ -58,6 +59,22 @@ fn described(path: &str, field: &Value) {
     for (name, inner) in properties.into_iter().flatten() {
         described(&format!("{path}.{name}"), inner);
     }
+}
+
+/// What waits for a server by `observedGeneration` waits for the operator's first look too.
+#[test]
+fn a_status_that_nobody_has_written_is_of_no_generation() {
+    for definition in longshore_crds::manifests().unwrap() {
+        for version in definition.spec.versions {
+            let schema = serde_json::to_value(version.schema.unwrap().open_api_v3_schema.unwrap()).unwrap();
+            let status = &schema["properties"]["status"]["default"];
+            assert_eq!(*status, json!({"observedGeneration": -1}));
+            let status: McpServerStatus = serde_json::from_value(status.clone()).unwrap();
+            assert_eq!(status, McpServerStatus::default());
+        }
+    }
+    let status: McpServerStatus = serde_json::from_value(json!({"observedGeneration": 3})).unwrap();
+    assert_eq!(status.observed_generation, Some(3));
 }
 
 /// A rule reads only what has a bound, and says in a sentence what to write.

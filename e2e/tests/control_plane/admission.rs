@@ -12,7 +12,7 @@ use std::path::Path;
 use kube::Client;
 use longshore_e2e::cluster::{Shape, run};
 use longshore_e2e::testing::Stage;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use cases::{ACCEPTED, REFUSED};
 
@@ -46,6 +46,31 @@ fn manifests_are_taken_or_refused_with_a_sentence() {
 #[test]
 fn what_the_documents_show_is_taken() {
     STAGE.with_namespace(async |namespace| check_documents(&namespace.client()).await);
+}
+
+/// Programs that know no McpServers (kstatus, and so Helm and Flux) would take a new one without a status for one that is
+/// as it should be.
+#[test]
+fn a_server_that_no_operator_has_looked_at_says_so() {
+    STAGE.with_namespace(async |namespace| {
+        let mut manifest: Value = serde_saphyr::from_str(LEAST).unwrap();
+        manifest["metadata"]["namespace"] = json!(namespace.name());
+        // Who applies it says nothing of how it is.
+        manifest["status"] = json!({"url": "http://other.example/mcp"});
+        namespace.apply(&manifest.to_string()).await;
+        let shown = async || {
+            let server = namespace.kubectl(&["get", "lmcp", "server", "-o", "json"]).await.unwrap();
+            serde_json::from_str::<Value>(&server).unwrap()["status"].take()
+        };
+        let unseen = json!({"observedGeneration": -1});
+        assert_eq!(shown().await, unseen);
+        namespace.kubectl(&["scale", "lmcp", "server", "--replicas=2"]).await.unwrap();
+        assert_eq!(shown().await, unseen);
+        let status = r#"--patch={"status":{"observedGeneration":2}}"#;
+        let patch = ["patch", "lmcp", "server", "--subresource=status", "--type=merge", status];
+        namespace.kubectl(&patch).await.unwrap();
+        assert_eq!(shown().await, json!({"observedGeneration": 2}));
+    });
 }
 
 /// Checks every case, and tells of all that went wrong at once.

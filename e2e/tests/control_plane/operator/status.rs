@@ -162,7 +162,8 @@ fn that_the_custom_resources_are_older_than_the_operator_is_said_once() {
             assert_eq!(times(words), 1, "{}", operator.log());
             patch(&json!([{"op": "add", "path": FIELD, "value": {"type": "integer", "format": "int32"}}]));
             eventually("the status is written", async || {
-                servers.get("demo").await.unwrap().status.map(drop).ok_or("there is none")
+                let status = servers.get("demo").await.unwrap().status;
+                status.and_then(|status| status.observed_generation).ok_or("there is none")
             })
             .await;
         })
