@@ -414,7 +414,7 @@ async fn write_status(
         now: now(),
     });
     let ready = status::find(&status.conditions, ConditionType::Ready).and_then(Standing::of);
-    if !pursuit.waits && is_in_force(&status) {
+    if !pursuit.waits && status::is_in_force(&status) {
         context.upgrades.done(key);
     }
     let was = std::mem::replace(&mut lock(memory).ready, ready);
@@ -436,12 +436,6 @@ fn publication(server: Option<&McpServer>, settings: &Settings) -> Publication {
         Some(_) => Publication::Withheld,
         None => Publication::Unreadable,
     }
-}
-
-/// Whether clients use what the manifest says now.
-fn is_in_force(status: &McpServerStatus) -> bool {
-    status::find(&status.conditions, ConditionType::Ready)
-        .is_some_and(|ready| ready.status == "True" && ready.reason == Reason::Ready.name())
 }
 
 /// The time in whole seconds, as conditions have it.

@@ -327,6 +327,18 @@ fn condition(
     }
 }
 
+/// Whether clients use what the manifest says now, and no pod of the version before is left to be replaced. Of pods that
+/// serve and say nothing *Ready* alone would not tell: it is as it was.
+pub fn is_in_force(status: &McpServerStatus) -> bool {
+    let reason_of = |type_| find(&status.conditions, type_).map(|condition| condition.reason.as_str());
+    let is_replacing = [Reason::RollingOut, Reason::RolloutFailing]
+        .iter()
+        .any(|it| reason_of(ConditionType::Available) == Some(it.name()));
+    let is_ready = find(&status.conditions, ConditionType::Ready)
+        .is_some_and(|ready| ready.status == Truth::True.name() && ready.reason == Reason::Ready.name());
+    is_ready && !is_replacing
+}
+
 /// The condition of this type, if it is there.
 pub fn find(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == type_.name())

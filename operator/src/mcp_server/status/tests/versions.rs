@@ -178,6 +178,35 @@ fn ready_is_the_generation_that_clients_use() {
     }
 }
 
+/// Whose turn it is to be upgraded keeps it until then.
+#[test]
+fn a_version_is_in_force_when_none_of_before_is_left_whatever_was_heard() {
+    let unreachable = |pod: PodView| PodFacts { report: Report::Unreachable("refused".to_owned()), ..silent(pod) };
+    let crash = ContainerView { ended: ended(1, "Error", "x"), ..waiting("CrashLoopBackOff", "back-off") };
+    let old = || ready(pod("old"));
+    let new = || ready(pod("new"));
+    // Of the same manifest: a new release changes none.
+    let before = Scene::of(vec![said(new(), summary())]).status();
+    for (name, pods, expected) in [
+        ("it serves", vec![said(new(), summary())], true),
+        ("it serves, and was not asked yet", vec![silent(new())], true),
+        ("it serves, and cannot be asked", vec![unreachable(new())], true),
+        ("the one before was not asked yet", vec![silent(old())], false),
+        ("the one before cannot be asked", vec![unreachable(old())], false),
+        ("both serve", vec![silent(old()), silent(new())], false),
+        ("the one before serves, the new one starts", vec![silent(old()), silent(pod("new"))], false),
+        (
+            "the one before serves, the new one fails",
+            vec![silent(old()), silent(PodView { server: crash, ..pod("new") })],
+            false,
+        ),
+        ("none serves", vec![silent(pod("new"))], false),
+    ] {
+        let status = Scene::of(pods).after(&before).status();
+        assert_eq!(is_in_force(&status), expected, "{name}: {:?}", status.conditions);
+    }
+}
+
 /// A line of the Secret that is no key takes nothing from those who have one.
 #[test]
 fn what_costs_only_what_it_names_keeps_no_server_from_being_ready() {
