@@ -123,6 +123,10 @@ fn values_make_what_they_say(cluster: &Cluster) {
         let counted = (count(values, "PodDisruptionBudget"), count(values, "NetworkPolicy"));
         assert_eq!(counted, (budgets, policies), "{values}");
     }
+    // No pod that fails holds up whoever empties its node.
+    for budget in objects("{}").iter().filter(|it| it["kind"] == "PodDisruptionBudget") {
+        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow", "{budget}");
+    }
     let labelled = "commonLabels: {team: tools}";
     // What is rendered twice is no object that can be read.
     let doubled = "podLabels: {team: pods, app.kubernetes.io/name: x}, metrics: {podMonitor: {enabled: true, labels: {team: monitors}}}";
