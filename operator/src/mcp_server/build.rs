@@ -27,7 +27,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
+use kube::{Resource, ResourceExt as _};
 use longshore_crds::McpServer;
 use longshore_crds::mcp_server::StrategyType;
 use longshore_sidecar_config::Upstream;
@@ -35,6 +35,7 @@ use longshore_sidecar_config::Upstream;
 use crate::mcp_server::validate::{Readiness, ValidatedServer};
 use crate::names;
 use crate::settings::Settings;
+use crate::view::PodView;
 
 /// Objects as they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +72,22 @@ pub struct Resources<State> {
 pub struct Desired {
     /// The digest of the pod template.
     pub template: String,
-    /// The digest of the configuration for each way to reach the server.
+    /// The digest of each configuration, by the name of its ConfigMap: there is one for each way to reach the server.
     pub configs: BTreeMap<String, String>,
     /// How many pods there should be.
     pub replicas: u32,
     /// Whether it is made only when all pods of the version before have ended.
     pub recreates: bool,
+}
+
+// === impl Desired ===
+
+impl Desired {
+    /// The digest of the configuration that a pod's sidecar should run. None is written any more for a pod of a release
+    /// with another form of it.
+    pub fn config_of(&self, pod: &PodView) -> Option<&str> {
+        pod.config_maps.iter().find_map(|name| self.configs.get(name)).map(String::as_str)
+    }
 }
 
 /// Builds every object of a server.
@@ -86,8 +97,8 @@ pub fn build(server: &ValidatedServer, settings: &Settings) -> (Resources<Prepar
     let mut configs = BTreeMap::new();
     for upstream in std::iter::once(&server.upstream).chain(&server.older_upstreams) {
         let (config_map, digest) = config_map::build(server, settings, upstream, &keys_digest);
+        configs.insert(config_map.name_any(), digest);
         config_maps.push(config_map);
-        configs.insert(upstream_text(upstream), digest);
     }
     let (deployment, template) = deployment::build(server, settings);
     let resources = Resources {

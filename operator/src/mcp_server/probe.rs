@@ -152,14 +152,14 @@ fn stale(facts: &PodFacts, desired: &Desired, heard: Option<&str>) -> Option<Str
     if pod.ending || pod.failed.is_some() {
         return None;
     }
-    let wanted = desired.configs.get(pod.upstream.as_deref()?)?;
+    let wanted = desired.config_of(pod)?;
     let runs = match &facts.report {
         Report::Answered(summary) => Some(summary.config.digest.as_str()),
         // It serves all the same, whatever is between it and the operator.
         Report::Unreachable(_) if pod.sidecar.state == ContainerState::Running => heard,
         Report::Unreachable(_) | Report::Pending => return None,
     };
-    (runs != Some(wanted)).then(|| wanted.clone())
+    (runs != Some(wanted)).then(|| wanted.to_owned())
 }
 
 #[cfg(test)]
@@ -178,18 +178,20 @@ mod tests {
 
     fn pod() -> PodView {
         let sidecar = ContainerView { state: ContainerState::Running, ..ContainerView::default() };
-        PodView { uid: "1".to_owned(), upstream: Some("{way}".to_owned()), sidecar, ..PodView::default() }
+        let config_maps = ["theirs".to_owned(), "map".to_owned()].into();
+        PodView { uid: "1".to_owned(), config_maps, sidecar, ..PodView::default() }
     }
 
     #[test]
     fn pods_are_touched_that_run_another_configuration_or_may() {
         let desired = Desired {
             template: "t".to_owned(),
-            configs: BTreeMap::from([("{way}".to_owned(), "new".to_owned())]),
+            configs: BTreeMap::from([("map".to_owned(), "new".to_owned())]),
             replicas: 1,
             recreates: false,
         };
         let unreachable = || Report::Unreachable("refused".to_owned());
+        let of_before = || PodView { config_maps: vec!["map-of-before".to_owned()], ..pod() };
         let starting = || PodView { sidecar: ContainerView::default(), ..pod() };
         for (name, pod, report, heard, expected) in [
             ("runs it", pod(), said("new", None), None, false),
@@ -207,13 +209,8 @@ mod tests {
                 None,
                 false,
             ),
-            (
-                "reaches its server in a way of before",
-                PodView { upstream: None, ..pod() },
-                unreachable(),
-                None,
-                false,
-            ),
+            ("reads what is not written any more", of_before(), said("old", None), None, false),
+            ("reads that, and cannot be asked", of_before(), unreachable(), Some("old"), false),
         ] {
             let facts = PodFacts { pod: Arc::new(pod), report };
             assert_eq!(stale(&facts, &desired, heard).is_some(), expected, "{name}");

@@ -87,8 +87,8 @@ fn confirms(facts: &PodFacts, desired: &Desired, now: i64) -> bool {
     if is_gone || pod.failed.is_some() || pod.unschedulable.is_some() {
         return true;
     }
-    let wanted = pod.upstream.as_deref().and_then(|upstream| desired.configs.get(upstream));
-    let runs = facts.report.summary().map(|summary| &summary.config.digest);
+    let wanted = desired.config_of(pod);
+    let runs = facts.report.summary().map(|summary| summary.config.digest.as_str());
     wanted.is_some() && runs == wanted
 }
 
@@ -106,18 +106,23 @@ mod tests {
     fn every_pod_that_can_open_an_id_has_to_confirm() {
         let desired = Desired {
             template: "new".to_owned(),
-            configs: BTreeMap::from([("{way}".to_owned(), "sha256:wanted".to_owned())]),
+            configs: BTreeMap::from([("map".to_owned(), "sha256:wanted".to_owned())]),
             replicas: 2,
             recreates: false,
         };
         let said = |digest: &str| Report::Answered(Arc::new(Summary::of_config(digest)));
-        let pod = || PodView { upstream: Some("{way}".to_owned()), ..PodView::default() };
+        let pod = || PodView { config_maps: vec!["map".to_owned()], ..PodView::default() };
         for (name, pod, report, expected) in [
             ("has loaded it", pod(), said("sha256:wanted"), true),
             ("has not", pod(), said("sha256:before"), false),
             ("says nothing", pod(), Report::Pending, false),
             ("cannot be reached", pod(), Report::Unreachable(String::new()), false),
-            ("reaches its server in a way of before", PodView { upstream: None, ..pod() }, said("x"), false),
+            (
+                "reads what is not written any more",
+                PodView { config_maps: vec![], ..pod() },
+                said("x"),
+                false,
+            ),
             ("has ended", PodView { failed: Some("Evicted".to_owned()), ..pod() }, Report::Pending, true),
             (
                 "has no node",

@@ -93,10 +93,10 @@ fn pending(
     if cast.serving != Some(Version::Current) {
         return Some(verdict(Truth::False, available.reason, available.message.clone()));
     }
-    let configs = &observed.desired?.configs;
+    let desired = observed.desired?;
     let behind = |facts: &&PodFacts| {
         let config = &facts.report.summary()?.config;
-        (config.digest != *configs.get(facts.pod.upstream.as_deref()?)?).then(|| config.clone())
+        (config.digest != desired.config_of(&facts.pod)?).then(|| config.clone())
     };
     // A pod that refuses it says more than one that has yet to read it.
     let behind: Vec<_> = cast.serves.iter().filter_map(behind).collect();

@@ -20,13 +20,13 @@ use super::*;
 use crate::inventory::{ServerInfo as SaidInfo, ServerSummary, ToolsSummary};
 use crate::view::{ContainerState, ContainerView, Ended, KeptOut, Live, OtherContainer};
 
-const UPSTREAM: &str = "{upstream}";
+const CONFIG_MAP: &str = "github-longshore-v1-x";
 const WANTED: &str = "sha256:wanted";
 
 fn desired() -> Desired {
     Desired {
         template: "new".to_owned(),
-        configs: BTreeMap::from([(UPSTREAM.to_owned(), WANTED.to_owned())]),
+        configs: BTreeMap::from([(CONFIG_MAP.to_owned(), WANTED.to_owned())]),
         replicas: 1,
         recreates: false,
     }
@@ -37,7 +37,7 @@ fn pod(template: &str) -> PodView {
         name: format!("github-{template}"),
         uid: format!("uid-{template}"),
         template: Some(template.to_owned()),
-        upstream: Some(UPSTREAM.to_owned()),
+        config_maps: vec![CONFIG_MAP.to_owned()],
         sidecar: running(),
         server: running(),
         ..PodView::default()

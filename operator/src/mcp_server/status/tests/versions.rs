@@ -130,13 +130,21 @@ fn ready_is_the_generation_that_clients_use() {
     };
     let missing = vec![Problem::new(Reason::SecretNotFound, "Secret tools/token does not exist")];
     let pods = |summary: Summary| vec![said(ready(pod("new")), summary)];
+    // It waits for its turn to be upgraded: until then the template that it has is the one that is wanted.
+    let of_older_contract = || {
+        vec![said(
+            PodView { config_maps: vec!["github-longshore-v0-x".to_owned()], ..ready(pod("new")) },
+            stale.clone(),
+        )]
+    };
     let old_and_new = || vec![said(ready(pod("old")), summary()), silent(pod("new"))];
     for (name, pods, problems, before, after) in [
         ("in force", pods(summary()), vec![], "True/Ready 4", "True/Ready 4"),
         ("rolling out", old_and_new(), vec![], "True/ServingPrevious 3", "True/ServingPrevious 3"),
+        ("configuration of another contract", of_older_contract(), vec![], "True/Ready 4", "True/Ready 4"),
         (
             "configuration on its way",
-            pods(stale),
+            pods(stale.clone()),
             vec![],
             "False/ConfigurationPending 4",
             "True/ServingPrevious 3",
@@ -181,7 +189,8 @@ fn ready_is_the_generation_that_clients_use() {
 /// Whose turn it is to be upgraded keeps it until then.
 #[test]
 fn a_version_is_in_force_when_none_of_before_is_left_whatever_was_heard() {
-    let unreachable = |pod: PodView| PodFacts { report: Report::Unreachable("refused".to_owned()), ..silent(pod) };
+    let unreachable =
+        |pod: PodView| PodFacts { report: Report::Unreachable("refused".to_owned()), ..silent(pod) };
     let crash = ContainerView { ended: ended(1, "Error", "x"), ..waiting("CrashLoopBackOff", "back-off") };
     let old = || ready(pod("old"));
     let new = || ready(pod("new"));
