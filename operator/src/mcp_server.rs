@@ -388,11 +388,7 @@ async fn write_status(
     pursuit: &Pursuit,
 ) -> Result<Option<Duration>, ApiError> {
     let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
-    let previous = match &object.0 {
-        Ok(server) => status::previous(memory, version, server.status.as_ref()),
-        // Nobody can read it there.
-        Err(_) => lock(memory).status.as_ref().map(|(_, status)| status.clone()),
-    };
+    let previous = status::previous(memory, version, object.status());
     let deployment = context.mirrors.deployments.get(key, &key.name);
     let status: McpServerStatus = status::status(&Observation {
         generation: object.meta().generation.unwrap_or_default(),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use longshore_crds::McpServer;
+use longshore_crds::{McpServer, McpServerStatus};
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -33,6 +33,17 @@ pub struct Unreadable {
     pub metadata: ObjectMeta,
     /// How many pods it is to have, if that much can be read.
     pub replicas: Option<u32>,
+    /// The status that it has, if that can be read: an operator that has just begun to lead knows no other.
+    pub status: Option<McpServerStatus>,
+}
+
+// === impl Guarded ===
+
+impl Guarded {
+    /// The status that was seen on it, whether or not the rest can be read.
+    pub fn status(&self) -> Option<&McpServerStatus> {
+        self.0.as_ref().map_or_else(|unreadable| unreadable.status.as_ref(), |server| server.status.as_ref())
+    }
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
@@ -49,6 +60,8 @@ impl<'de> Deserialize<'de> for Guarded {
             metadata: ObjectMeta,
             #[serde(borrow, default)]
             spec: Option<&'a RawValue>,
+            #[serde(borrow, default)]
+            status: Option<&'a RawValue>,
         }
         #[derive(Deserialize)]
         struct Spec {
@@ -58,13 +71,15 @@ impl<'de> Deserialize<'de> for Guarded {
         match serde_json::from_str(text.get()) {
             Ok(server) => Ok(Self(Ok(server))),
             Err(error) => {
-                let Object { metadata, spec } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+                let Object { metadata, spec, status } =
+                    serde_json::from_str(text.get()).map_err(D::Error::custom)?;
                 let spec = spec.and_then(|spec| serde_json::from_str::<Spec>(spec.get()).ok());
+                let status = status.and_then(|status| serde_json::from_str(status.get()).ok());
                 let error = error.to_string();
                 // Where that is in the API server's own text helps nobody.
                 let error = error.rsplit_once(" at line ").map_or(error.as_str(), |(words, _)| words);
                 let replicas = spec.map(|spec| spec.replicas);
-                Ok(Self(Err(Unreadable { error: error.to_owned(), metadata, replicas })))
+                Ok(Self(Err(Unreadable { error: error.to_owned(), metadata, replicas, status })))
             }
         }
     }
@@ -241,6 +256,24 @@ mod tests {
                 assert_eq!((read.name_any(), read.uid()), ("demo".to_owned(), Some("é".to_owned())));
                 assert_eq!(read.metadata.managed_fields, None);
                 assert_eq!((read.labels().len(), read.annotations().len()), (labels, annotations));
+            }
+        }
+    }
+
+    #[test]
+    fn the_status_of_a_server_that_cannot_be_read_is_what_it_was() {
+        let good = json!({"observedGeneration": 3, "url": "http://demo.tools.svc/mcp", "conditions": []});
+        for (spec, status, expected) in [
+            (spec(&json!({})), good.clone(), true),
+            (json!("x"), good, true),
+            (json!("x"), json!({"observedGeneration": "x"}), false),
+            (json!("x"), json!(null), false),
+        ] {
+            let mut object = object(&json!({}), &spec);
+            object["status"] = status;
+            for server in read::<Guarded>(&object) {
+                let seen = server.status().and_then(|status| status.url.as_deref());
+                assert_eq!(seen, expected.then_some("http://demo.tools.svc/mcp"), "{object}");
             }
         }
     }

@@ -413,7 +413,7 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
             }
             let once_good = serde_json::from_str(&LEAST.replace("demo", "once-good")).unwrap();
             servers.create(&Default::default(), &once_good).await.unwrap();
-            let operator = Operator::start_in(&cluster, "default");
+            let mut operator = Operator::start_in(&cluster, "default");
             let good: kube::core::DynamicObject = serde_json::from_str(&LEAST).unwrap();
             servers.create(&Default::default(), &good).await.unwrap();
             let services: Api<Service> = Api::namespaced(client.clone(), "default");
@@ -465,6 +465,12 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
             })
             .await;
             until("the operator goes on", || operator.leads()).await;
+            // Nor does another operator take it for one that it never knew.
+            assert!(operator.stop(), "{}", operator.log());
+            let operator = operator.another();
+            until("the next operator has looked", || operator.log().matches("reconciled").count() >= 3).await;
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            assert_eq!([status("broken").await, status("once-good").await], said);
 
             // How many pods there are to be can be read all the same.
             let deployments: Api<Deployment> = Api::namespaced(client, "default");
