@@ -53,6 +53,8 @@ pub struct ServerMemory {
     pub heard: HashMap<String, String>,
     /// The digest of the template that a new release of Longshore gives it, now or in its turn.
     pub upgrades_to: Option<String>,
+    /// The digest of the template that its owner's change gives it, which waits for nobody's turn, however often it is tried.
+    pub changes_to: Option<String>,
     /// Why the API server did not take its objects when they were last applied.
     pub refused: Option<Problem>,
     /// Whether the Service of its name turned out to be somebody else's. Clients would show their keys to that one.

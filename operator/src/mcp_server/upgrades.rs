@@ -100,10 +100,22 @@ pub(super) fn turn(
     memory: &Mutex<ServerMemory>,
     desired: &mut Desired,
 ) -> Turn {
-    // What this process makes of a manifest changes with the manifest alone: only its first look can be an upgrade.
-    let first_look = !lock(memory).applied.contains_key(&("Deployment", key.name.clone()));
     let live =
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
+    decide(server, &context.upgrades, key, &mut lock(memory), live, desired)
+}
+
+/// The same, of a Deployment whose pods have this template. No client.
+fn decide(
+    server: &McpServer,
+    upgrades: &Upgrades,
+    key: &ServerKey,
+    memory: &mut ServerMemory,
+    live: Option<String>,
+    desired: &mut Desired,
+) -> Turn {
+    // What this process makes of a manifest changes with the manifest alone: only its first look can be an upgrade.
+    let first_look = !memory.applied.contains_key(&("Deployment", key.name.clone()));
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
     // A manifest that could not be accepted has made no pods yet, though it was seen. But a key that is none keeps no pod
     // from being made, and what cannot be read now could be read then.
@@ -116,20 +128,26 @@ pub(super) fn turn(
     // waits asks for no other pods, and one that was refused them waits for another turn.
     let nobody_asked = observed.is_none()
         || observed == server.metadata.generation && was_accepted
-        || lock(memory).upgrades_to.as_ref() == Some(&desired.template);
+        || memory.upgrades_to.as_ref() == Some(&desired.template);
+    // Where a change could not be applied for a moment, the status has its generation already.
+    let somebody_did = memory.changes_to.as_ref() == Some(&desired.template);
     match live {
-        Some(live) if first_look && desired.replicas > 0 && live != desired.template && nobody_asked => {
-            let turn = context.upgrades.ask(key);
-            lock(memory).upgrades_to = Some(match turn {
+        Some(live) if first_look && desired.replicas > 0 && live != desired.template => {
+            if !nobody_asked || somebody_did {
+                memory.changes_to = Some(desired.template.clone());
+                upgrades.not_needed(key);
+                return Turn::Now;
+            }
+            let turn = upgrades.ask(key);
+            memory.upgrades_to = Some(match turn {
                 Turn::Now => desired.template.clone(),
                 Turn::Later(_) => std::mem::replace(&mut desired.template, live),
             });
             turn
         }
-        // Its owner's change, or nothing to do; or nothing runs that could be replaced, and its turn would end by time
-        // alone.
+        // There is nothing to do; or nothing runs that could be replaced, and its turn would end by time alone.
         Some(_) | None => {
-            context.upgrades.not_needed(key);
+            upgrades.not_needed(key);
             Turn::Now
         }
     }
@@ -178,6 +196,48 @@ mod tests {
             let deployment = DeploymentView { live: live.clone(), template, replicas, refused };
             let pods: Vec<_> = pods.into_iter().map(Arc::new).collect();
             assert_eq!(is_rolling(&deployment, &pods), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_a_manifest_never_waits_however_often_it_is_tried() {
+        let manifest = |generation: i64, observed: i64| -> McpServer {
+            let accepted = serde_json::json!({
+                "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
+                "metadata": {"name": "demo", "namespace": "tools", "generation": generation},
+                "spec": {},
+                "status": {"observedGeneration": observed, "conditions": [accepted]},
+            }))
+            .unwrap()
+        };
+        let (upgrades, _turns) = Upgrades::new(1);
+        assert_eq!(upgrades.ask(&server("other")), Turn::Now);
+        let mut memory = ServerMemory::default();
+        let later = Turn::Later(PATIENCE);
+        for (why, generation, observed, template, expected) in [
+            ("a new release", 1, 1, "upgrade", later),
+            ("it still waits", 1, 1, "upgrade", later),
+            ("it is only scaled", 2, 1, "upgrade", later),
+            ("its owner changes it", 3, 2, "change", Turn::Now),
+            ("that could not be applied, and the status speaks of it", 3, 3, "change", Turn::Now),
+            ("it is scaled meanwhile", 4, 3, "change", Turn::Now),
+            ("its owner takes the change back", 5, 4, "upgrade", later),
+        ] {
+            let mut desired = Desired {
+                template: template.to_owned(),
+                configs: Default::default(),
+                replicas: 1,
+                recreates: false,
+            };
+            let manifest = manifest(generation, observed);
+            let live = Some("live".to_owned());
+            let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
+            assert_eq!(turn, expected, "{why}");
+            assert_eq!(desired.template, if turn == later { "live" } else { template }, "{why}");
         }
     }
 
