@@ -205,7 +205,7 @@ fn accepted(problems: &[Problem]) -> Verdict {
         [] => verdict(
             Truth::True,
             Reason::Accepted,
-            "the manifest is in order and everything that it names exists",
+            "the manifest is in order and every Secret, ConfigMap and ServiceAccount that it needs exists",
         ),
         [only] => verdict(Truth::False, only.reason, only.message.clone()),
         [first, rest @ ..] => {

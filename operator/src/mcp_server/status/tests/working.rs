@@ -36,7 +36,7 @@ fn a_server_that_works_is_described_in_full() {
             "serverInfo": {"name": "octo", "version": "1.2"}, "protocolVersions": ["2026-07-28", "2025-11-25"], "capabilities": ["tools"],
             "tools": {"count": 2, "digest": "sha256:tools", "names": ["get", "list"]},
             "conditions": [
-                condition("Accepted", "Accepted", "the manifest is in order and everything that it names exists"),
+                condition("Accepted", "Accepted", "the manifest is in order and every Secret, ConfigMap and ServiceAccount that it needs exists"),
                 condition("Available", "Serving", "the pod serves"),
                 condition("Connected", "Connected", "the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools"),
                 condition("Isolated", "LoopbackOnly", "nothing but the sidecar listens on the pod's address"),
