@@ -135,7 +135,8 @@ pub(crate) fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
                         ),
                     ],
                 },
-                "mountPropagation": { "type": "string", "enum": ["None", "HostToContainer", "Bidirectional"] },
+                // `Bidirectional` is for privileged containers, which a server's is not.
+                "mountPropagation": { "type": "string", "enum": ["None", "HostToContainer"] },
                 "readOnly": { "type": "boolean" },
                 "recursiveReadOnly": { "type": "string", "enum": ["Disabled", "IfPossible", "Enabled"] },
                 "subPath": { "type": "string", "maxLength": 512 },

@@ -397,6 +397,11 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     ("{spec: {pod: {volumeMounts: [{name: a, mountPath: /a/../run/longshore}]}}}", "write an absolute path"),
     ("{spec: {pod: {volumeMounts: [{name: a, mountPath: data}]}}}", "write an absolute path"),
+    // Kubernetes would refuse the pod: it is for privileged containers.
+    (
+        "{spec: {pod: {volumeMounts: [{name: a, mountPath: /a, mountPropagation: Bidirectional}]}}}",
+        "spec.pod.volumeMounts[0].mountPropagation: Unsupported value: \"Bidirectional\": supported values: \"None\", \"HostToContainer\"",
+    ),
     // The part of a pod that is merged.
     (
         "{spec: {pod: {overrides: {spec: {containers: [{name: longshore-sidecar, image: mine}]}}}}}",
