@@ -73,6 +73,44 @@ fn a_server_that_no_operator_has_looked_at_says_so() {
     });
 }
 
+/// As docs/sessions.md says, for a HorizontalPodAutoscaler.
+#[test]
+fn the_number_of_pods_may_be_left_to_somebody_else() {
+    STAGE.with_namespace(async |namespace| {
+        let file = |name: &str, more: &str| {
+            let mut manifest: Value = serde_saphyr::from_str(LEAST).unwrap();
+            merge(&mut manifest, serde_saphyr::from_str(more).unwrap());
+            manifest["metadata"] = json!({"name": name});
+            let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+            std::fs::write(file.path(), manifest.to_string()).unwrap();
+            file
+        };
+        let kubectl = async |arguments: &[&str], file: &tempfile::NamedTempFile| {
+            let file = ["-f", file.path().to_str().unwrap()];
+            namespace.kubectl(&[arguments, &file].concat()).await.unwrap();
+        };
+        let replicas = async |name: &str| {
+            namespace.kubectl(&["get", "lmcp", name, "-o", "jsonpath={.spec.replicas}"]).await.unwrap()
+        };
+        let gitops = ["apply", "--server-side", "--field-manager=gitops"];
+        let autoscaler = ["apply", "--server-side", "--field-manager=autoscaler"];
+        let number = "{spec: {replicas: 10, source: null, transport: null, auth: null}}";
+        for (name, applies, hands_over, left) in [
+            ("simply", &["apply"][..], None, "1"),
+            ("last", &["apply"], Some((&["apply", "set-last-applied"][..], "{}")), "10"),
+            ("server-simply", &gitops, None, "1"),
+            ("server", &gitops, Some((&autoscaler, number)), "10"),
+        ] {
+            kubectl(applies, &file(name, "{spec: {replicas: 10}}")).await;
+            if let Some((arguments, manifest)) = hands_over {
+                kubectl(arguments, &file(name, manifest)).await;
+            }
+            kubectl(applies, &file(name, "{}")).await;
+            assert_eq!(replicas(name).await, left, "{name}");
+        }
+    });
+}
+
 /// Checks every case, and tells of all that went wrong at once.
 async fn check(client: &Client) {
     let mut wrong = Vec::new();
