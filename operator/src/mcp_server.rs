@@ -352,8 +352,8 @@ async fn pursue(
         Ok(again) => pursuit.again = [pursuit.again, again].into_iter().flatten().min(),
         Err(error) => pursuit.error = pursuit.error.or(Some(Error::Touch(error))),
     }
-    // A Service of that name may be somebody else's.
-    if !matches!(pursuit.error, Some(Error::Apply(_))) {
+    // A Service of that name may be somebody else's; whatever other object may not be had does not matter.
+    if lock(memory).address_is_ours == Some(true) {
         pursuit.urls = Some(Urls {
             cluster: format!(
                 "http://{}.{}.svc.{}/mcp",
@@ -400,7 +400,7 @@ async fn write_status(
         deployment: deployment.as_deref(),
         address: match &pursuit.urls {
             Some(urls) => Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() },
-            None if lock(memory).address_is_taken => Address::Taken,
+            None if lock(memory).address_is_ours == Some(false) => Address::Taken,
             None => Address::Unknown,
         },
         selector: names::selector_text(&key.name),

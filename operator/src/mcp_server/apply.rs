@@ -123,9 +123,9 @@ impl Applier<'_> {
             },
         );
         match &service_outcome {
-            Ok(()) => lock(self.memory).address_is_taken = false,
+            Ok(()) => lock(self.memory).address_is_ours = Some(true),
             Err(Error::Problem(problem)) if problem.reason == Reason::NameTaken => {
-                lock(self.memory).address_is_taken = true;
+                lock(self.memory).address_is_ours = Some(false);
             }
             Err(_) => {}
         }

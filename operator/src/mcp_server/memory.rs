@@ -57,8 +57,8 @@ pub struct ServerMemory {
     pub changes_to: Option<String>,
     /// Why the API server did not take its objects when they were last applied.
     pub refused: Option<Problem>,
-    /// Whether the Service of its name turned out to be somebody else's. Clients would show their keys to that one.
-    pub address_is_taken: bool,
+    /// Whether the Service of its name is its own, once that is known. Clients would show their keys to somebody else's.
+    pub address_is_ours: Option<bool>,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
     pub let_go: bool,
     /// That of the condition `Ready`.

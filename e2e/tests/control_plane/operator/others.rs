@@ -78,6 +78,23 @@ fn an_address_is_not_named_any_more_when_its_service_is_somebody_elses() {
             namespace.kubectl(&["delete", "service", name]).await.unwrap();
             namespace.wait(&servers, "demo", "to say where it is again", is_well).await;
         }
+        // It is named as soon as it is its own again, whatever else is somebody's.
+        assert!(operator.stop());
+        namespace.kubectl(&["delete", "service/demo", "networkpolicy/demo-longshore"]).await.unwrap();
+        namespace
+            .apply("{apiVersion: v1, kind: Service, metadata: {name: demo}, spec: {ports: [{port: 1}]}}")
+            .await;
+        let policy = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: demo-longshore}, \
+                      spec: {podSelector: {}}}";
+        namespace.apply(policy).await;
+        let _operator = operator.another();
+        for (what, expected) in [("to be nowhere", 0), ("to say where it is beside their policy", 2)] {
+            let is_so = |it: &McpServer| is(it, "Accepted", "False", "NameTaken") && urls(it) == expected;
+            namespace.wait(&servers, "demo", what, is_so).await;
+            if expected == 0 {
+                namespace.kubectl(&["delete", "service", "demo"]).await.unwrap();
+            }
+        }
     });
 }
 
