@@ -124,6 +124,7 @@ fn refuses_each_way_to_more_than_a_pod() {
             "leave it out",
             "choose another",
             "mount it",
+            "put it",
             "mount one",
             "set ",
             "give ",
