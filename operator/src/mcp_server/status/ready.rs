@@ -96,12 +96,21 @@ fn pending(
     let desired = observed.desired?;
     let behind = |facts: &&PodFacts| {
         let config = &facts.report.summary()?.config;
-        (config.digest != desired.config_of(&facts.pod)?).then(|| config.clone())
+        let wanted = desired.config_of(&facts.pod);
+        (wanted != Some(&*config.digest)).then(|| (config.clone(), wanted.is_none()))
     };
-    // A pod that refuses it says more than one that has yet to read it.
+    // A pod that refuses it says more than one that has yet to read it, or cannot.
     let behind: Vec<_> = cast.serves.iter().filter_map(behind).collect();
-    let config = behind.iter().find(|config| config.error.is_some()).or(behind.first())?;
+    let (config, is_of_before) =
+        behind.iter().find(|(config, of_before)| config.error.is_some() && !of_before).or(behind.first())?;
     Some(match &config.error {
+        _ if *is_of_before => verdict(
+            Truth::False,
+            Reason::ConfigurationPending,
+            "the sidecar is of an earlier release of Longshore and runs the configuration of before, until its pod is \
+             replaced"
+                .to_owned(),
+        ),
         Some(error) => verdict(
             Truth::False,
             Reason::ConfigurationRefused,

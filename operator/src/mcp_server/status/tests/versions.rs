@@ -141,7 +141,13 @@ fn ready_is_the_generation_that_clients_use() {
     for (name, pods, problems, before, after) in [
         ("in force", pods(summary()), vec![], "True/Ready 4", "True/Ready 4"),
         ("rolling out", old_and_new(), vec![], "True/ServingPrevious 3", "True/ServingPrevious 3"),
-        ("configuration of another contract", of_older_contract(), vec![], "True/Ready 4", "True/Ready 4"),
+        (
+            "configuration of another contract",
+            of_older_contract(),
+            vec![],
+            "False/ConfigurationPending 4",
+            "True/ServingPrevious 3",
+        ),
         (
             "configuration on its way",
             pods(stale.clone()),
