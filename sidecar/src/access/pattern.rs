@@ -54,17 +54,24 @@ impl Patterns {
 /// once, or drop what follows a semicolon. Then no glob over the URI as it is written says anything about it.
 pub(super) fn is_ambiguous(uri: &str) -> bool {
     let rewritten = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '\\';
-    let mut decoded = uri.to_ascii_lowercase();
-    // However often: `%25` is a percent sign.
-    while decoded.contains("%25") {
-        decoded = decoded.replace("%25", "%");
-    }
+    let decoded = with_percent_signs(&uri.to_ascii_lowercase());
     let decoded = decoded.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
     uri.contains(rewritten)
         || decoded.split(['/', '?', '#', ':']).any(|segment| {
             let name = segment.split(';').next().unwrap_or(segment);
             matches!(name, "." | "..")
         })
+}
+
+/// A URI in which `%25`, a percent sign, is decoded until there is none any more.
+fn with_percent_signs(uri: &str) -> String {
+    let mut parts = uri.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        decoded.push('%');
+        decoded.push_str(part.trim_start_matches("25"));
+    }
+    decoded
 }
 
 impl Pattern {
