@@ -1,5 +1,6 @@
 //! Whether the access rules let anybody do anything with a server. Pure.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
 use longshore_crds::api_keys::ANONYMOUS;
@@ -11,11 +12,12 @@ use crate::inventory::Summary;
 /// So many tools, or principals, are named to whoever wrote a rule that matches none.
 const EXAMPLES: usize = 3;
 
-/// How many bytes of globs are read for that, and how many of globs times those of names. Both are other people's, who could
-/// have the operator do nothing else for minutes; so it takes a twentieth of a second at most, and says nothing where that
-/// is too little.
-const MOST_OF_GLOBS: usize = 16 * 1024;
+/// How much may be done to find out, in bytes of globs times bytes of names. Both are other people's, who could have the
+/// operator do nothing else for minutes; so it takes a twentieth of a second at most, and nothing is said where that is too
+/// little.
 const MOST: usize = 4 * 1024 * 1024;
+/// So much of that it takes to read a glob, for each of its bytes.
+const TO_READ: usize = 256;
 
 /// Why nobody may call anything, if that is certain: everything is denied by default, and whoever has just written a first
 /// manifest may not know. Callers are these principals, where that is known.
@@ -30,8 +32,10 @@ pub(super) fn nobody(
                 .to_owned(),
         );
     }
-    let of_callers = |rule: &&AccessRule| match (&rule.principals, principals) {
-        (Some(globs), Some(principals)) => any(globs.iter(), principals),
+    let left = Cell::new(MOST);
+    let callers = principals.map(Names::new);
+    let of_callers = |rule: &&AccessRule| match (&rule.principals, &callers) {
+        (Some(globs), Some(callers)) => callers.have_any(globs.iter(), &left),
         (None, _) | (_, None) => true,
     };
     let rules: Vec<&AccessRule> = access.rules.iter().filter(of_callers).collect();
@@ -52,7 +56,7 @@ pub(super) fn nobody(
     let are_all_known = usize::try_from(tools.count).is_ok_and(|count| count == tools.names.len());
     if !are_all_known
         || tools.names.is_empty()
-        || any(rules.iter().flat_map(|rule| &rule.tools), &tools.names)
+        || Names::new(&tools.names).have_any(rules.iter().flat_map(|rule| &rule.tools), &left)
     {
         return None;
     }
@@ -86,25 +90,37 @@ fn examples(names: &[String]) -> String {
     examples
 }
 
-/// Whether one of the globs matches one of the names, as the sidecar decides, or that would take too long to find out. A
-/// glob that cannot be read is said to be none elsewhere, and permits nothing.
-fn any<'a>(globs: impl Iterator<Item = &'a String>, names: &[String]) -> bool {
-    let exact: HashSet<&str> = names.iter().map(String::as_str).collect();
-    let globs: Vec<&str> = globs.map(String::as_str).collect();
-    if globs.iter().any(|glob| exact.contains(glob)) {
-        return true;
+/// Names that globs are held against.
+struct Names<'a> {
+    all: &'a [String],
+    exact: HashSet<&'a str>,
+    bytes: usize,
+}
+
+impl<'a> Names<'a> {
+    fn new(all: &'a [String]) -> Self {
+        let exact = all.iter().map(String::as_str).collect();
+        Self { all, exact, bytes: all.iter().map(String::len).sum() }
     }
-    let globs: Vec<&str> = globs.into_iter().filter(|glob| !glob::is_plain(glob)).collect();
-    let letters = |texts: &mut dyn Iterator<Item = &str>| texts.map(str::len).sum::<usize>();
-    let of_globs = letters(&mut globs.iter().copied());
-    let of_names = letters(&mut names.iter().map(String::as_str));
-    if of_globs > MOST_OF_GLOBS || of_globs.saturating_mul(of_names) > MOST {
-        return true;
+
+    /// Whether one of the globs matches one of them, as the sidecar decides, or more than is left would have to be done to
+    /// find out. A glob that cannot be read is said to be none elsewhere, and permits nothing.
+    fn have_any<'b>(&self, globs: impl Iterator<Item = &'b String>, left: &Cell<usize>) -> bool {
+        let globs: Vec<&str> = globs.map(String::as_str).collect();
+        if globs.iter().any(|glob| self.exact.contains(glob)) {
+            return true;
+        }
+        let globs: Vec<&str> = globs.into_iter().filter(|glob| !glob::is_plain(glob)).collect();
+        let bytes: usize = globs.iter().map(|glob| glob.len()).sum();
+        let Some(rest) = left.get().checked_sub(bytes.saturating_mul(self.bytes + TO_READ)) else {
+            return true;
+        };
+        left.set(rest);
+        globs.into_iter().filter_map(|glob| glob::read(glob).ok()).any(|glob| {
+            let glob = glob.compile_matcher();
+            self.all.iter().any(|name| glob.is_match(name))
+        })
     }
-    globs.into_iter().filter_map(|glob| glob::read(glob).ok()).any(|glob| {
-        let glob = glob.compile_matcher();
-        names.iter().any(|name| glob.is_match(name))
-    })
 }
 
 #[cfg(test)]
@@ -128,6 +144,12 @@ mod tests {
         let access: Access = serde_json::from_value(json!({"rules": rules})).unwrap();
         let began = Instant::now();
         assert_eq!(nobody(&access, Some(&names), None), None, "it is not certain");
+        // Nor for many rules of which each takes not too long.
+        let rules: Vec<_> = (0..64)
+            .map(|number| json!({"name": format!("r{number}"), "principals": [globs[number % 8]]}))
+            .collect();
+        let many: Access = serde_json::from_value(json!({"rules": rules})).unwrap();
+        assert_eq!(nobody(&many, Some(&names[..120]), None), None, "it is not certain");
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         // What can be found out is said.
         let access: Access =
