@@ -152,7 +152,7 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
                 format_args!("{SERVER_CONTAINER:?} is the server's container; choose another name"),
             ));
         }
-        if container.restart_policy.is_some() {
+        if container.restart_policy.as_deref() == Some("Always") {
             problems.push(Problem::invalid(
                 &format!("{path}.restartPolicy"),
                 "a container that goes on would start before the sidecar and could take its ports; put it under containers",

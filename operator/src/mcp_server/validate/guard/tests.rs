@@ -126,9 +126,10 @@ fn refuses_each_way_to_more_than_a_pod() {
             "mount it",
             "put it",
             "mount one",
-            "set ",
-            "give ",
-            "use ",
+            "set spec",
+            "; set ",
+            "; give ",
+            "; use ",
             "can be set",
         ];
         assert!(says.iter().any(|word| found[0].contains(word)), "{found:?}");
