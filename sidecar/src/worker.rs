@@ -34,7 +34,7 @@ use crate::stack::respond::{BrokenOff, Unread};
 use crate::upstream::Pool;
 use heads::{Counted, Head};
 pub(crate) use heads::{Heads, Unfinished};
-use places::{Place, Places};
+use places::{Place, Places, Watched};
 pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.
@@ -214,6 +214,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, place: Rc<Place>, sto
     }
     let shared = worker.shared.clone();
     let delivering = Rc::downgrade(&worker.delivering);
+    let stream = Watched::new(stream, place.clone());
     let service = service_fn(move |request| {
         let (worker, busy) = (worker.clone(), place.begin());
         Serving::new(|reading| async move {

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,16 +13,21 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use prometheus::IntGauge;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{AbortHandle, Id};
 use tokio::time::{Duration, Instant};
 
-/// For how long each may rest without making room: its request may be on its way.
+/// For how long nothing has to have come, or gone, on one that makes room: its request may be on its way.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// The place of a connection.
 pub(super) struct Place {
-    /// Since when nothing is under way, if nothing is.
-    rests: Cell<Option<Instant>>,
+    /// Whether a request of it is under way.
+    busy: Cell<bool>,
+    /// Whether some of an answer is still to be taken.
+    unsent: Cell<bool>,
+    /// When something came last, or was sent.
+    since: Cell<Instant>,
     /// Whether a request that came on it was served: strangers are refused.
     served: Cell<bool>,
     /// It is counted here.
@@ -31,10 +37,16 @@ pub(super) struct Place {
 /// Whoever has it has a request of that connection under way.
 pub(super) struct Busy(Rc<Place>);
 
-/// A response's body that keeps its connection busy until it is sent, or given up.
+/// A response's body that keeps its connection busy until all of it is handed on, or given up.
 pub(super) struct Sent<B> {
     body: B,
     _busy: Busy,
+}
+
+/// A connection of which its place knows what comes and goes.
+pub(super) struct Watched<I> {
+    stream: I,
+    place: Rc<Place>,
 }
 
 /// The places of one thread that are taken.
@@ -46,13 +58,19 @@ pub(super) struct Places(HashMap<Id, (AbortHandle, Rc<Place>)>);
 impl Place {
     pub(super) fn new(count: IntGauge) -> Rc<Self> {
         count.inc();
-        Rc::new(Self { rests: Cell::new(Some(Instant::now())), served: Cell::default(), count })
+        let (busy, unsent, served) = Default::default();
+        Rc::new(Self { busy, unsent, since: Cell::new(Instant::now()), served, count })
     }
 
     /// A request has come.
     pub(super) fn begin(self: &Rc<Self>) -> Busy {
-        self.rests.set(None);
+        self.busy.set(true);
         Busy(self.clone())
+    }
+
+    /// Since when nothing is under way, if nothing is.
+    fn rests(&self) -> Option<Instant> {
+        (!self.busy.get() && !self.unsent.get()).then(|| self.since.get())
     }
 }
 
@@ -77,7 +95,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.rests.set(Some(Instant::now()));
+        self.0.busy.set(false);
     }
 }
 
@@ -100,6 +118,61 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sent<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+// === impl Watched ===
+
+impl<I> Watched<I> {
+    pub(super) fn new(stream: I, place: Rc<Place>) -> Self {
+        Self { stream, place }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_ready() && !self.place.busy.get() {
+            self.place.since.set(Instant::now());
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.place.unsent.set(true);
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    /// hyper flushes once there is nothing left to be written.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_ready() && self.place.unsent.take() {
+            self.place.since.set(Instant::now());
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.place.unsent.set(true);
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 }
 
@@ -136,7 +209,7 @@ impl Places {
     /// The one that is next to make room, once it may: nobody makes room because those who come before are so new.
     fn longest(&self) -> Option<Id> {
         let rests = |(id, (_, place)): (&Id, &(AbortHandle, Rc<Place>))| {
-            Some((place.served.get(), place.rests.get()?, *id))
+            Some((place.served.get(), place.rests()?, *id))
         };
         let next = self.0.iter().filter_map(rests).min_by_key(|(served, since, _)| (*served, *since));
         next.filter(|(_, since, _)| since.elapsed() >= GRACE).map(|(_, _, id)| id)
@@ -147,6 +220,7 @@ impl Places {
 mod tests {
     use std::future::pending;
 
+    use tokio::io::AsyncWriteExt;
     use tokio::task::{JoinSet, LocalSet};
     use tokio::time::advance;
 
@@ -185,13 +259,18 @@ mod tests {
             assert!(places.make_room());
         }
         assert!(!places.has_rest(), "it waits for its answer");
+        // Its answer is being taken, and then the next request may be on its way.
+        let mut stream = Watched::new(tokio::io::sink(), asks.1.clone());
+        assert_eq!(stream.write(b"answer").await.unwrap(), 6);
         drop(busy);
-        assert!(!places.has_rest(), "the next request may be on its way");
+        assert!(!places.has_rest());
+        stream.flush().await.unwrap();
+        assert!(!places.has_rest());
         advance(GRACE).await;
         assert_eq!(places.longest(), Some(asks.0));
         places.free(asks.0);
         assert!(!places.has_rest());
-        drop((known, known_later, refused, asks, silent, preflight));
+        drop((known, known_later, refused, asks, silent, preflight, stream));
         assert_eq!(count.get(), 0);
     }
 }
