@@ -26,7 +26,7 @@ pub(super) struct Place {
     busy: Cell<bool>,
     /// Whether some of an answer is still to be taken.
     unsent: Cell<bool>,
-    /// When something came last, or was sent.
+    /// When something came last, or was sent. Of a stranger's: when it was taken.
     since: Cell<Instant>,
     /// Whether a request that came on it was served: strangers are refused.
     served: Cell<bool>,
@@ -68,9 +68,18 @@ impl Place {
         Busy(self.clone())
     }
 
-    /// Since when nothing is under way, if nothing is.
+    /// Since when nothing is under way, if nothing is. Strangers could keep a place for as long as they like with a byte now
+    /// and then, or by not reading that they are refused.
     fn rests(&self) -> Option<Instant> {
-        (!self.busy.get() && !self.unsent.get()).then(|| self.since.get())
+        let is_taken = !self.unsent.get() || !self.served.get();
+        (!self.busy.get() && is_taken).then(|| self.since.get())
+    }
+
+    /// Something has come, or was sent.
+    fn moves(&self) {
+        if self.served.get() {
+            self.since.set(Instant::now());
+        }
     }
 }
 
@@ -137,7 +146,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() && !self.place.busy.get() {
-            self.place.since.set(Instant::now());
+            self.place.moves();
         }
         read
     }
@@ -153,7 +162,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() && self.place.unsent.take() {
-            self.place.since.set(Instant::now());
+            self.place.moves();
         }
         flushed
     }
@@ -248,7 +257,7 @@ mod tests {
         let known = connect(Some(StatusCode::OK)).await;
         let known_later = connect(Some(StatusCode::ACCEPTED)).await;
         let refused = connect(Some(StatusCode::UNAUTHORIZED)).await;
-        let asks = connect(None).await;
+        let asks = connect(Some(StatusCode::OK)).await;
         let busy = asks.1.begin();
         let silent = connect(None).await;
         let preflight = connect(Some(StatusCode::NO_CONTENT)).await;
