@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::harness::{Client, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{
+    Client, Cluster, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
+};
 
 /// How a server takes a question that it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,10 +171,13 @@ fn a_server_that_refuses_a_revision_is_asked_for_older_ones() {
     }
     // One that speaks none of them is told of in its own words, and with the way out.
     let server = Scripted::strict_saying("2199-01-01", "not yours", |_, stream| scripted::no_stream(stream));
-    let sidecar = Sidecar::start(&config(server.port));
+    let (mut config, cluster) = (config(server.port), Cluster::new());
+    cluster.trust(&mut config);
+    let sidecar = Sidecar::start(&config);
+    let token = cluster.token(|_| {});
     eventually("it is known why", || {
-        let ready = sidecar.get("/readyz");
-        let said = ready.text();
+        let inventory = Request::new("GET", "/v1/inventory").key(&token).send(sidecar.admin);
+        let said = inventory.text();
         (said.contains("not yours") && said.contains("transport.protocol")).then_some(())
     });
 }
