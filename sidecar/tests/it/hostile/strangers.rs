@@ -22,6 +22,13 @@ fn beginnings(to: SocketAddr, count: usize, bytes: usize) -> Vec<TcpStream> {
     open.collect()
 }
 
+/// A sidecar that has so many connections at the most.
+fn with_places(server: &GoServer, most: &str) -> Sidecar {
+    let files = Files::new();
+    files.write(&config(server.port));
+    Sidecar::with(files, &["--max-connections", most]).loaded().ready()
+}
+
 /// Whether the sidecar has left this connection.
 fn is_closed(stream: &TcpStream) -> bool {
     let mut stream = stream;
@@ -61,9 +68,7 @@ fn probes_are_answered_whoever_else_is_connected_to_the_admin_port() {
 #[test]
 fn clients_get_through_whoever_else_is_connected() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-connections", "8"]).loaded().ready();
+    let sidecar = with_places(&server, "8");
     let client = Client::open(&sidecar, Some("key-a"));
     let call = |id: u64, tool: &str, arguments: Value| {
         let params = json!({"name": tool, "arguments": arguments});
@@ -90,9 +95,7 @@ fn clients_get_through_whoever_else_is_connected() {
 #[test]
 fn connections_wait_while_all_others_wait_for_answers() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-connections", "2"]).loaded().ready();
+    let sidecar = with_places(&server, "2");
     let [first, second, third] = [(); 3].map(|()| {
         let client = Client::open(&sidecar, Some("key-a"));
         client.request("").with_method("GET").with("accept", "text/event-stream")
