@@ -59,22 +59,32 @@ impl Authenticated {
     /// The same request under the configuration that is in force by now. A body may take its time, and neither a key
     /// that was revoked meanwhile nor a rule that was taken back may decide what it does.
     pub(crate) fn once_more(self, worker: &Worker) -> Result<Self, Refusal> {
-        let now = worker.shared.snapshot.load();
-        let snapshot = now.as_ref().ok_or(Refusal::NotConfigured)?;
-        if Arc::ptr_eq(snapshot, &self.snapshot) {
-            return Ok(self);
-        }
-        match self.through {
-            Through::Client => by_credentials(self.request, snapshot.clone()),
-            Through::Replica => by_replica(self.request, snapshot.clone(), &self.caller.principal),
+        match self.newer(worker)? {
+            None => Ok(self),
+            Some(snapshot) => self.under(snapshot),
         }
     }
 
     /// The same, once something was found that is this principal's: whoever has its key by now has nothing of it.
     pub(crate) fn still(self, worker: &Worker) -> Result<Self, Refusal> {
+        let Some(snapshot) = self.newer(worker)? else { return Ok(self) };
         let principal = self.principal().clone();
-        let now = self.once_more(worker)?;
+        let now = self.under(snapshot)?;
         if *now.principal() == principal { Ok(now) } else { Err(Refusal::UnknownSession) }
+    }
+
+    /// The configuration that is in force by now, if it is another one.
+    fn newer(&self, worker: &Worker) -> Result<Option<Arc<Snapshot>>, Refusal> {
+        let now = worker.shared.snapshot.load();
+        let snapshot = now.as_ref().ok_or(Refusal::NotConfigured)?;
+        Ok((!Arc::ptr_eq(snapshot, &self.snapshot)).then(|| snapshot.clone()))
+    }
+
+    fn under(self, snapshot: Arc<Snapshot>) -> Result<Self, Refusal> {
+        match self.through {
+            Through::Client => by_credentials(self.request, snapshot),
+            Through::Replica => by_replica(self.request, snapshot, &self.caller.principal),
+        }
     }
 
     /// Another request of the same caller, with the same headers.

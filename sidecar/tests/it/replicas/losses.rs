@@ -1,12 +1,17 @@
 //! Replicas that die, and what becomes of their sessions.
 
+use std::io::BufReader;
+
 use longshore_sidecar_config::{Config, OnOwnerLoss};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::client::echo;
+use crate::harness::config::keys;
+use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, knows, with_peers};
-use crate::harness::{Client, Files, GoServer, config, eventually};
+use crate::harness::scripted::Greeting;
+use crate::harness::{Client, Files, Gate, GoServer, Request, Scripted, config, eventually, scripted};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -105,7 +110,7 @@ fn another_pod_at_the_address_is_not_the_owner() {
     let files = Files::new();
     files.write_with_keys(
         &with_peers(&config(servers[0].port)),
-        &crate::harness::config::keys(&[("alice", "key-a"), ("bob", "key-b")]),
+        &keys(&[("alice", "key-a"), ("bob", "key-b")]),
     );
     let newcomer = network.start_again(1, "pod-9", files).ready();
     knows(&newcomer, 1);
@@ -161,5 +166,36 @@ fn a_session_whose_client_says_too_much_lives_as_long_as_its_pod() {
         }
         let held: f64 = replicas[1..].iter().map(|replica| replica.metric("longshore_sessions")).sum();
         assert_eq!(held, 1.0, "drains: {drains}");
+    }
+}
+
+/// To find it takes as long as its new server needs to greet it. Who has the key by then is somebody else, or nobody.
+#[test]
+fn a_session_that_is_found_late_is_only_its_own_principals() {
+    const REVISION: &str = "2025-03-26";
+    for (then, status) in [("alice", 200), ("bob", 404), ("carol", 401)] {
+        let gate = Gate::default();
+        let lost = GoServer::start(&[]);
+        let greeting = Greeting::At(gate.clone());
+        let next = Scripted::greeting_again(REVISION, greeting, |_, stream| scripted::no_stream(stream));
+        let network = Network::new();
+        let mut config = config(next.port);
+        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let replicas = network.replicas(&config, &[lost.port, next.port]);
+        let client = Client::of(&replicas[0], ALICE, REVISION);
+        replicas[0].signal(Signal::KILL);
+        network.list(&[2]);
+        let mut stream = connect(replicas[1].mcp);
+        client.request(client.message("ping", &json!({}))).write(&mut stream);
+        let begins = |it: &Request| scripted::message(it)["params"]["protocolVersion"] == REVISION;
+        eventually("it is looked for", || next.seen_all().iter().any(begins).then_some(()));
+        let key = if then == "carol" { "key-c" } else { "key-a" };
+        // Another rule is another configuration, whoever has the key.
+        config.limits.request_timeout_ms += 1;
+        let digest = replicas[1].files.write_with_keys(&with_peers(&config), &keys(&[(then, key)]));
+        replicas[1].runs(&digest);
+        gate.open();
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert_eq!(reply.status, status, "{then}: {}", reply.text());
     }
 }
