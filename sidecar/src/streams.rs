@@ -47,6 +47,8 @@ struct List {
     opening: bool,
     /// The session has ended.
     closed: bool,
+    /// Their messages go to the client in one stream of HTTP+SSE: it has none of these, and comes back for none.
+    in_one: bool,
     /// The last event of the stream that belongs to no call, at the replica that had the session before: its client has
     /// read them all. Until there is such a stream here.
     heard: Option<Box<EventId>>,
@@ -104,6 +106,16 @@ impl Streams {
     /// has everything.
     pub(crate) fn only(&self) -> Result<EventId, Refused> {
         Ok(EventId { epoch: self.epoch()?, stream: self.next(), number: EventId::ONLY })
+    }
+
+    /// From now on they are read into one, which is the client's.
+    pub(crate) fn put_in_one(&self) {
+        self.lock().in_one = true;
+    }
+
+    /// Whether they are read into one.
+    pub(crate) fn are_in_one(&self) -> bool {
+        self.lock().in_one
     }
 
     /// Whether the client reads as many streams as it may.
@@ -261,7 +273,9 @@ impl Streams {
 impl List {
     fn is_full(&self, limit: u32) -> bool {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        self.streams.len() >= limit && self.streams.iter().filter(|stream| stream.is_read()).count() >= limit
+        !self.in_one
+            && self.streams.len() >= limit
+            && self.streams.iter().filter(|stream| stream.is_read()).count() >= limit
     }
 
     /// Takes out the oldest stream that has ended, if there are too many of them.

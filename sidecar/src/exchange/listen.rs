@@ -57,7 +57,9 @@ pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> 
 
 /// Whether the client of a session asks again for a stream that ended early, and there is something to ask for.
 pub(super) fn polls(snapshot: &Snapshot, session: &Session) -> bool {
-    session.revision >= Revision::V2025_11_25 && snapshot.config.sessions.resume.max_bytes > 0
+    session.revision >= Revision::V2025_11_25
+        && snapshot.config.sessions.resume.max_bytes > 0
+        && !session.streams.are_in_one()
 }
 
 /// Gives a client the stream that it asks for: the rest of one that it knows, or what belongs to no call.

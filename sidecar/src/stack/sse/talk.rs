@@ -302,6 +302,9 @@ impl Talk {
         let session = self.session.as_ref().and_then(|id| id.to_str().ok());
         let (snapshot, principal) = (&self.caller.snapshot, self.caller.principal());
         self.held = session.and_then(|id| sessions::hold(&self.worker, snapshot, principal, id));
+        if let Some(held) = &self.held {
+            held.streams.put_in_one();
+        }
         let (status, messages) = (response.status(), self.messages.clone());
         self.tasks.spawn_local(async move {
             pump::answer(response, &id, Revision::V2024_11_05, &messages).await;

@@ -43,10 +43,15 @@ impl Caller {
 
     /// Asks for a stream and shakes hands.
     pub(super) fn open(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
+        Self::of(sidecar, key, "2024-11-05")
+    }
+
+    /// The same in a revision that may be newer than its transport.
+    fn of(sidecar: &Sidecar, key: Option<&'static str>, revision: &str) -> Self {
         let mut caller = Self::begin(sidecar, key);
-        assert_eq!(caller.post(sidecar, &initialize("2024-11-05")).status, 202);
+        assert_eq!(caller.post(sidecar, &initialize(revision)).status, 202);
         let answer = caller.hear();
-        assert_eq!(answer["result"]["protocolVersion"], "2024-11-05", "{answer}");
+        assert_eq!(answer["result"]["protocolVersion"], revision, "{answer}");
         let told = caller.post(sidecar, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
         assert_eq!((told.status, told.text()), (202, ""));
         caller
@@ -316,19 +321,43 @@ fn what_a_server_says_unasked_is_asked_for_until_it_can_be_heard() {
 /// A call under way is answered, and then the stream ends as streams do.
 #[test]
 fn a_drain_ends_streams_in_order() {
+    // A client of the last one could come back for an answer, if its transport were as new.
+    for revision in ["2024-11-05", "2025-11-25"] {
+        let server = GoServer::start(&[]);
+        let sidecar = guarded(&server);
+        let idle = Caller::open(&sidecar, Some("key-b"));
+        let mut busy = Caller::of(&sidecar, Some("key-a"), revision);
+        let slow = call(9, "slow", &json!({"milliseconds": 4000}));
+        assert_eq!(busy.post(&sidecar, &slow).status, 202);
+        eventually("it is under way", || (sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+        // By then there would be a stream to come back to.
+        std::thread::sleep(Duration::from_millis(1500));
+        sidecar.signal(Signal::TERM);
+        assert!(idle.stream.all().is_empty());
+        let answer = busy.hear();
+        assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(9), true), "{revision}: {answer}");
+        assert!(busy.stream.all().is_empty());
+        assert!(sidecar.wait(Duration::from_secs(10)).success());
+    }
+}
+
+/// Whatever the session has streams for, its client has one.
+#[test]
+fn calls_of_a_stream_are_none_of_the_sessions_streams() {
     let server = GoServer::start(&[]);
-    let sidecar = guarded(&server);
-    let idle = Caller::open(&sidecar, Some("key-b"));
-    let mut busy = Caller::open(&sidecar, Some("key-a"));
-    let slow = call(9, "slow", &json!({"milliseconds": 5000}));
-    assert_eq!(busy.post(&sidecar, &slow).status, 202);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") >= 1.0).then_some(()));
-    sidecar.signal(Signal::TERM);
-    assert!(idle.stream.all().is_empty());
-    let answer = busy.hear();
-    assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(9), true), "{answer}");
-    assert!(busy.stream.all().is_empty());
-    assert!(sidecar.wait(Duration::from_secs(10)).success());
+    let mut config = config(server.port);
+    config.sessions.streams = 1;
+    let sidecar = Sidecar::start(&config).ready();
+    let mut caller = Caller::of(&sidecar, None, "2025-11-25");
+    for id in [1, 2, 3] {
+        let slow = call(id, "slow", &json!({"milliseconds": 1500, "steps": 3}));
+        assert_eq!(caller.post(&sidecar, &slow).status, 202);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    for id in [1, 2, 3] {
+        let answer = caller.answer(id);
+        assert!(answer["result"].is_object(), "{answer}");
+    }
 }
 
 #[test]
