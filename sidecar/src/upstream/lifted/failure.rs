@@ -29,6 +29,9 @@ pub(crate) enum Failure {
     /// What the server answered is no answer.
     #[error("the server's answer is not usable")]
     Nonsense,
+    /// The server did not take what it waits for.
+    #[error("the server did not take its client's answer in time")]
+    NotTaken,
     /// The server has forgotten the session while a call was under way.
     #[error("the server has forgotten the session")]
     Forgotten,
@@ -70,7 +73,7 @@ impl From<Failure> for Refusal {
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::Refused { code, words } => Self::HandshakeRefused { code, words },
             Failure::Nonsense | Failure::TooManyRounds(_) => Self::ServerNonsense,
-            Failure::Forgotten => Self::ServerLost,
+            Failure::NotTaken | Failure::Forgotten => Self::ServerLost,
             Failure::Left => Self::ServerReplaced,
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },

@@ -177,17 +177,26 @@ impl Session {
         (self.id.clone(), self.revision)
     }
 
-    /// Sends a message that has no answer: the answer to a question, or news of a call.
+    /// Sends a message that has no answer: a refusal of a question, or news of a call.
     pub(super) async fn tell(&self, transport: &Transport, text: &str) {
-        let request = self.request(Method::POST, text.to_owned().into());
-        match timeout(ERRAND, transport.send(&self.upstream, request)).await {
-            Ok(Ok(answer)) if answer.response.status().is_success() => {
-                // There is nothing in it, so the connection is good for the next message.
-                answer.lease.give_back();
-            }
+        if let Err(why) = self.hand_over(transport, text).await {
             // What it was about ends, or goes on, by itself.
-            _ => tracing::debug!("the server could not be told something within its session"),
+            tracing::debug!(%why, "the server could not be told something within its session");
         }
+    }
+
+    /// Sends a message that has no answer, and that the server waits for.
+    pub(super) async fn hand_over(&self, transport: &Transport, text: &str) -> Result<(), Failure> {
+        let request = self.request(Method::POST, text.to_owned().into());
+        let sent = timeout(ERRAND, transport.send(&self.upstream, request)).await;
+        let answer = sent.map_err(|_| Unusable::NotTaken)??;
+        let status = answer.response.status();
+        if !status.is_success() {
+            return Err(Unusable::Status(status.as_u16()).into());
+        }
+        // There is nothing in it, so the connection is good for the next message.
+        answer.lease.give_back();
+        Ok(())
     }
 
     /// Answers what the server asks where nobody can be asked.

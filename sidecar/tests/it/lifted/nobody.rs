@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{request, roots};
+use super::{again, asked, call, is_error, request, roots};
 use crate::harness::{Gate, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server that asks for roots in its answer or aside of it, and may wait before it goes on.
@@ -67,4 +67,31 @@ fn r071_what_nobody_can_be_asked_is_answered_all_the_same() {
             assert!(words.contains("2025-11-25") && words.contains("2026-07-28"), "{words}");
         }
     }
+}
+
+/// 71: a server that cannot be given what it has asked for would wait for it until the end of the call's time.
+#[test]
+fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
+    let server = Scripted::nameless_answered(|request, stream| {
+        let message = scripted::message(request);
+        if message.get("method").is_none() {
+            return scripted::json_with(stream, 503, "", "{}");
+        }
+        if message["method"] != "tools/call" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        scripted::begin_events(stream);
+        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let (questions, state) = asked(&call("t", json!({}), &roots()).send(sidecar.mcp));
+    let answers = json!({&questions[0].0: {"roots": []}});
+    let reply = again("t", json!({}), &roots(), &state, answers).send(sidecar.mcp);
+    assert!(is_error(&reply, 200, -32603).contains("503"), "{}", reply.text());
+    eventually("the server need not go on", || {
+        (server.seen("notifications/cancelled").len() == 1).then_some(())
+    });
 }

@@ -82,12 +82,14 @@ impl Call {
         self.number.set_level(&self.way.transport, client.asked.level).await;
         match next {
             Next::Tell(messages) => {
-                self.stage = Stage::Serving(client);
-                self.tell_all(&messages).await;
+                if let Some(client) = self.deliver(&messages, client).await {
+                    self.stage = Stage::Serving(client);
+                }
             }
             Next::AskAgain(messages) => {
-                self.tell_all(&messages).await;
-                self.ask(client).await;
+                if let Some(client) = self.deliver(&messages, client).await {
+                    self.ask(client).await;
+                }
             }
             Next::CallAgain => match self.call_again(&client.asked).await {
                 Ok(()) => self.stage = Stage::Serving(client),
@@ -95,6 +97,19 @@ impl Call {
             },
             Next::Declined(error) => client.error(&error).await,
         }
+    }
+
+    /// Gives the server what it has asked for. One that cannot have it would wait for ever, and its client with it: the
+    /// call is over.
+    async fn deliver(&mut self, answers: &[String], mut client: Client) -> Option<Client> {
+        for answer in answers {
+            if let Err(failure) = self.session.hand_over(&self.way.transport, answer).await {
+                self.abandon("an answer did not reach the server").await;
+                client.fail(failure).await;
+                return None;
+            }
+        }
+        Some(client)
     }
 
     /// None is open any more.
