@@ -69,6 +69,8 @@ pub(super) async fn run(way: Way, mut client: Client) {
     drop(turn);
     let (mut stream, acknowledgement) = match opened {
         Ok(opened) => opened,
+        // Not for what it asks.
+        Err(Full::Streams) => return client.fail(Unusable::Busy.into()).await,
         Err(full) => return client.refuse(Code::InvalidParams, &full.to_string()).await,
     };
     client.event(&acknowledgement).await;

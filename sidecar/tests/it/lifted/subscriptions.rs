@@ -3,7 +3,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{SUBSCRIPTION, call, request, text};
+use super::{SUBSCRIPTION, call, is_error, request, text};
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Events, Scripted, Sidecar, config, eventually, scripted};
@@ -171,5 +171,24 @@ fn what_the_server_takes_is_heard_of_beside_what_it_does_not_answer() {
     eventually("nobody wants it any more", || {
         let unwanted = server.seen("resources/unsubscribe");
         unwanted.iter().any(|it| scripted::message(it)["params"]["uri"] == "a:taken").then_some(())
+    });
+}
+
+/// A bound on what they share is no fault of what this one asks for.
+#[test]
+fn more_listeners_than_a_session_may_have_may_try_again() {
+    let server = everything();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let wanted = json!({"toolsListChanged": true});
+    let mut listening: Vec<_> =
+        (0..256).map(|_| Events::open(&listen("l", wanted.clone()), sidecar.mcp)).collect();
+    for events in &mut listening {
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+    }
+    is_error(&listen("l", wanted.clone()).send(sidecar.mcp), 503, -32603);
+    drop(listening.pop());
+    eventually("there is room", || {
+        let mut events = Events::open(&listen("l", wanted.clone()), sidecar.mcp);
+        (events.status == 200 && events.next()?.message().get("error").is_none()).then_some(())
     });
 }
