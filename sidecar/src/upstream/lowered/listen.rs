@@ -91,8 +91,10 @@ impl Hearing {
                 }
                 message = next(&mut self.current) => match message {
                     Ok(Some(message)) => {
-                        self.pause = AGAIN;
-                        deliver(&way, &message, &out).await?;
+                        // The end that a server puts to its stream is none.
+                        if deliver(&way, &message, &out).await? {
+                            self.pause = AGAIN;
+                        }
                     }
                     Ok(None) | Err(_) => {
                         self.current = None;
@@ -175,14 +177,14 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-async fn deliver(way: &Way, message: &str, out: &Out) -> Result<(), Any> {
+/// Tells the client what it wants to hear. Says whether this is something of it.
+async fn deliver(way: &Way, message: &str, out: &Out) -> Result<bool, Any> {
     if is(message, ServerNotification::ToolsListChanged) {
         way.lowered.tools.forget();
     }
-    if let Some(message) = way.session.deliver(message) {
-        out.aside(message).await?;
-    }
-    Ok(())
+    let Some(message) = way.session.deliver(message) else { return Ok(false) };
+    out.aside(message).await?;
+    Ok(true)
 }
 
 /// What the old stream holds still.

@@ -132,28 +132,36 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
 /// anew each time.
 #[test]
 fn a_server_that_keeps_ending_its_stream_is_asked_less_and_less_often() {
-    let (heard, times) = (Arc::<Mutex<Vec<Instant>>>::default(), 4);
-    let asked = heard.clone();
-    let server =
-        Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
-            let message = message(request);
-            scripted::begin_events(stream);
-            acknowledge(stream, &message["id"], &message["params"]["notifications"]);
-            if message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar"
-            {
-                let _ = std::io::Read::read(stream, &mut [0]);
-                return;
-            }
-            asked.lock().unwrap().push(Instant::now());
-            scripted::chunk(stream, "");
-        });
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    let _events = Events::open(&client.get(), sidecar.mcp);
-    eventually("it is asked", || (heard.lock().unwrap().len() >= times).then_some(()));
-    let heard = heard.lock().unwrap();
-    // Half a second, one, and two. It takes longer where the machine is busy.
-    assert!(heard[times - 1] - heard[0] >= Duration::from_secs(3), "{heard:?}");
+    for says_so in [false, true] {
+        let (heard, times) = (Arc::<Mutex<Vec<Instant>>>::default(), 4);
+        let asked = heard.clone();
+        let server =
+            Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
+                let message = message(request);
+                scripted::begin_events(stream);
+                acknowledge(stream, &message["id"], &message["params"]["notifications"]);
+                let meta = &message["params"]["_meta"];
+                if meta["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar" {
+                    let _ = std::io::Read::read(stream, &mut [0]);
+                    return;
+                }
+                asked.lock().unwrap().push(Instant::now());
+                if says_so {
+                    let meta = json!({"io.modelcontextprotocol/subscriptionId": message["id"]});
+                    let result = json!({"resultType": "complete", "_meta": meta});
+                    let end = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+                    scripted::chunk(stream, &format!("data: {end}\n\n"));
+                }
+                scripted::chunk(stream, "");
+            });
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        let _events = Events::open(&client.get(), sidecar.mcp);
+        eventually("it is asked", || (heard.lock().unwrap().len() >= times).then_some(()));
+        let heard = heard.lock().unwrap();
+        // Half a second, one, and two. It takes longer where the machine is busy.
+        assert!(heard[times - 1] - heard[0] >= Duration::from_secs(3), "{says_so}: {heard:?}");
+    }
 }
 
 /// 73: what the server does not take is no success.
