@@ -23,7 +23,7 @@ use crate::doubt::Doubt;
 use crate::drain::{self, Arrivals, Ending};
 use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
-use crate::monitor::View;
+use crate::monitor::{Relist, View};
 use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
@@ -209,6 +209,7 @@ impl App {
             tasks,
             absence: Absence::new(),
             doubt: Arc::new(Doubt::new()),
+            relist: Relist::new(),
             hooks: watch::Sender::new(0),
             draining,
             ending: Ending::default(),

@@ -4,6 +4,7 @@
 mod client;
 mod era;
 mod lists;
+mod relist;
 mod sockets;
 mod state;
 
@@ -25,6 +26,7 @@ use client::Discovery;
 pub(crate) use client::{CallError, Server};
 use era::{Greeted, Question};
 use lists::{Listed, Partly, list_all};
+pub(crate) use relist::Relist;
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
 
@@ -375,9 +377,8 @@ async fn attend(
                     }
                 }
             }
-            () = changed.notified() => {
-                next_list = next_list.min((Instant::now() + RELIST_PAUSE).max(rests_until));
-            }
+            () = changed.notified() => next_list = next_list.min(at_next(rests_until)),
+            () = shared.relist.wanted() => next_list = next_list.min(at_next(rests_until)),
             () = sleep_until(next_list) => {
                 let began = Instant::now();
                 next_list = began + RELIST_EVERY;
@@ -405,6 +406,7 @@ async fn attend(
                             }
                             changed
                         });
+                        shared.relist.done();
                     }
                     // Perhaps there is no server any more, or not the one that was asked before: a ping tells.
                     Ok(Err(problem)) => {
@@ -420,6 +422,11 @@ async fn attend(
             }
         }
     }
+}
+
+/// When lists that have changed are read.
+fn at_next(rests_until: Instant) -> Instant {
+    (Instant::now() + RELIST_PAUSE).max(rests_until)
 }
 
 /// The server has just answered. If it has stayed for long enough by now, it is believed.

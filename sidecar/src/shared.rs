@@ -14,7 +14,7 @@ use crate::configuration::Snapshot;
 use crate::doubt::Doubt;
 use crate::drain::{Arrivals, Ending};
 use crate::metrics::Metrics;
-use crate::monitor::View;
+use crate::monitor::{Relist, View};
 use crate::options::Options;
 use crate::peers::Peers;
 use crate::rescue::Refusal;
@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) absence: Absence,
     /// A request found the server failing: the monitor should look at once.
     pub(crate) doubt: Arc<Doubt>,
+    /// A request does not fit what the server has listed: the monitor should read that again.
+    pub(crate) relist: Relist,
     /// How many hooks of the server are open.
     pub(crate) hooks: watch::Sender<usize>,
     /// The process ends.

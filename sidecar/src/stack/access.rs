@@ -20,6 +20,7 @@ use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
 use crate::sessions::{Answering, Change};
 use crate::tasks::Naming;
+use crate::worker::Worker;
 
 /// A message that may reach the server. Nothing else can make one.
 pub(crate) struct Authorised {
@@ -38,6 +39,13 @@ pub(crate) struct Alone {
     /// If it has no end of its own: what it was permitted for.
     pub(crate) standing: Option<Standing>,
     _decided: Decided,
+}
+
+impl Alone {
+    /// Whether what it was decided under is in force still.
+    pub(super) fn is_current(&self, worker: &Worker) -> bool {
+        worker.shared.snapshot.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &self.snapshot))
+    }
 }
 
 /// Proof that the decision was made: it has no constructor outside this file.

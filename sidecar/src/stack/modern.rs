@@ -44,7 +44,17 @@ pub(crate) async fn serve(
     if let Some(standing) = &mut alone.standing {
         standing.take(worker.shared.sessions.subscriptions())?;
     }
-    let mut headers = headers(worker, &alone, modern)?;
+    let mut headers = match headers(worker, &alone, modern) {
+        Err(mismatch @ Refusal::Mistake(Wrong::Header(_))) => {
+            // The tool may have other marks by now than those that are known.
+            worker.shared.relist.ask().await;
+            if !alone.is_current(worker) {
+                return Err(mismatch);
+            }
+            headers(worker, &alone, modern)?
+        }
+        headers => headers?,
+    };
     if let (Some(naming), true) = (&naming, modern.method.subject() == Subject::Task) {
         let id = naming.asked.first().ok_or(Refusal::Internal)?;
         let id = sentinel::encode(&id.id).into_owned().try_into().map_err(|_| Refusal::Internal)?;

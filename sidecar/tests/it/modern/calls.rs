@@ -1,4 +1,5 @@
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -445,6 +446,36 @@ fn large_messages_pass_both_ways() {
         let message = modern::request(1, "tools/call", params).send(sidecar.mcp).message();
         assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
     }
+}
+
+/// 27: a client holds itself to the list that it has read last, which a server may change without a word.
+#[test]
+fn r027_marks_that_do_not_fit_are_read_again() {
+    let marked = Arc::new(AtomicBool::new(true));
+    let is_marked = marked.clone();
+    let server = Scripted::of_both(json!({"tools": {}}), move |request, stream| {
+        let text = match scripted::message(request)["method"].as_str() {
+            Some("tools/list") => {
+                let mark = if is_marked.load(Ordering::SeqCst) { "Region" } else { "Place" };
+                let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": mark}}});
+                scripted::reply_to(request, &json!({"tools": [{"name": "t", "inputSchema": schema}]}))
+            }
+            _ => answered(request, DONE),
+        };
+        scripted::json(stream, &text);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let call = |header: &str| {
+        modern::request(1, "tools/call", json!({"name": "t", "arguments": {"region": "eu"}}))
+            .header(header, "eu")
+            .send(sidecar.mcp)
+    };
+    assert_eq!(call("mcp-param-region").status, 200);
+    marked.store(false, Ordering::SeqCst);
+    assert_eq!(call("mcp-param-place").status, 200);
+    let refused = call("mcp-param-region");
+    assert_eq!((refused.status, &refused.message()["error"]["code"]), (400, &json!(-32020)));
+    assert_eq!(server.seen("tools/call").len(), 2);
 }
 
 /// 27: the schema is the server's own, as the sidecar has listed it.
