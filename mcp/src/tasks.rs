@@ -252,6 +252,10 @@ fn rename(object: &mut Object<'_>, name: &mut dyn FnMut(&str) -> Option<String>)
 /// Renames the task that a message belongs to; one that has no name is not spoken of.
 fn related(object: &mut Object<'_>, name: &mut dyn FnMut(&str) -> Option<String>) -> Result<(), Unnameable> {
     object.edit("_meta", |json| {
+        // What is none belongs to no task: `null` above all, which some write for what is not there.
+        if !json.trim_start().starts_with('{') {
+            return Ok(Cow::Borrowed(json));
+        }
         let mut meta = Object::read(json)?;
         let Some(json) = meta.original(RELATED) else { return Ok(Cow::Borrowed(json)) };
         match task(json, name) {
@@ -295,6 +299,7 @@ mod tests {
             ),
             (Place::Begun, r#"{"resultType":"task","taskId":"a"}"#, r#"{"resultType":"task","taskId":"aa"}"#),
             (Place::Begun, r#"{ "content":[],"taskId":"a"}"#, r#"{ "content":[],"taskId":"a"}"#),
+            (Place::Begun, r#"{"content":[],"_meta":null}"#, r#"{"content":[],"_meta":null}"#),
             (Place::Begun, r#"{"task":{"taskId":"other"}}"#, "error"),
             (Place::Begun, r#"{"task":{}}"#, "error"),
             (
