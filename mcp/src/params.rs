@@ -27,6 +27,9 @@ pub enum Invalid {
     Full(#[from] Full),
 }
 
+/// The longest token, as JSON, that is kept for as long as a request is under way.
+pub const MAX_TOKEN: usize = 512;
+
 /// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
@@ -90,6 +93,12 @@ impl<'a> Params<'a> {
         let Some(meta) = self.meta else { return Ok(None) };
         let [token] = members(meta, [meta::PROGRESS_TOKEN], &OF_META)?;
         Ok(token.map(Raw::get))
+    }
+
+    /// The same of a question that is kept until it is answered. Under one that cannot be read, or is longer than
+    /// [`MAX_TOKEN`], nobody reports.
+    pub fn kept_token(&self) -> Option<&'a str> {
+        self.wanted_token().ok().flatten().filter(|token| token.len() <= MAX_TOKEN)
     }
 
     /// The token that a notification of progress carries, as JSON.
@@ -256,5 +265,16 @@ mod tests {
         let params = r#"{"_meta":{"IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
         let raw = Raw::of(params);
         assert!(Params::read(Some(raw)).unwrap().wanted_token().is_err());
+    }
+
+    #[test]
+    fn tokens_are_kept_that_are_short() {
+        for (length, is_kept) in [(1, true), (MAX_TOKEN - 2, true), (MAX_TOKEN - 1, false), (1 << 20, false)]
+        {
+            let params = format!(r#"{{"_meta":{{"progressToken":"{}"}}}}"#, "x".repeat(length));
+            let params = Params::read(Some(Raw::of(&params))).unwrap();
+            assert!(params.wanted_token().unwrap().is_some());
+            assert_eq!(params.kept_token().is_some(), is_kept, "{length}");
+        }
     }
 }

@@ -32,9 +32,8 @@ pub(crate) struct Answering(Option<(Arc<Session>, Question)>);
 impl Questions {
     /// The client is asked, in this call if that is certain.
     pub(super) fn asked(&self, question: &Request<'_>, call: Option<u64>) {
-        // A token that cannot be read is one that nobody reports under.
         let params = Params::read(question.params).unwrap_or_default();
-        let token = params.wanted_token().ok().flatten().map(Box::from);
+        let token = params.kept_token().map(Box::from);
         self.open(Question { id: question.id.as_json().into(), token, call });
     }
 

@@ -17,9 +17,6 @@ use super::call::Caller;
 use super::stdio::{Failure, Name, Patience};
 use longshore_mcp::level::Level;
 
-/// The longest token of a call's progress that is kept.
-const MAX_TOKEN: usize = 512;
-
 /// Why a server hears that a call is taken back, where its client's own words did not come through.
 pub(super) const TAKEN_BACK: &str = "its client does not want it any more";
 
@@ -190,7 +187,7 @@ fn asked_about(
     about: About,
 ) -> Result<Asked, Failure> {
     let token = params.wanted_token().map_err(|_| Failure::NotMessage)?;
-    if token.is_some_and(|token| token.len() > MAX_TOKEN) {
+    if token.is_some() && params.kept_token().is_none() {
         return Err(Failure::LongToken);
     }
     let id = Key::of(&request.id).ok_or(Failure::NotMessage)?;
@@ -325,7 +322,7 @@ mod tests {
             };
             assert_eq!(kind(body.as_bytes()).unwrap(), expected, "{body}");
         }
-        let token = "x".repeat(MAX_TOKEN);
+        let token = "x".repeat(longshore_mcp::params::MAX_TOKEN);
         let long = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{{"_meta":{{"progressToken":"{token}"}}}}}}"#
         );

@@ -134,6 +134,27 @@ fn what_the_server_asks_outlives_the_call_that_it_is_asked_in() {
     }
 }
 
+/// Those that calls have left behind make room for more; one of no call may be answered still.
+#[test]
+fn what_the_server_asks_outside_of_calls_outlives_what_they_have_left() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
+    let mut own = Events::open(&client.get(), sidecar.mcp);
+    said(&client, "ask-outside", json!({"method": "roots/list"}));
+    let asked = own.next().unwrap().message();
+    assert_eq!(asked["method"], "roots/list", "{asked}");
+    for name in ["a", "b"] {
+        let mut events =
+            client.stream("ask-and-leave", json!({"name": name, "questions": 200, "method": "roots/list"}));
+        let last = std::iter::from_fn(|| events.next()).last().unwrap().message();
+        assert_eq!(text(&last), "left");
+    }
+    let mut hears = client.stream("hear", json!({}));
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}).to_string();
+    assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+    assert_eq!(text(&hears.next().unwrap().message()), r#"{"roots": []}"#);
+}
+
 #[test]
 fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &[]);

@@ -231,6 +231,19 @@ def call(message):
             pass
         os.write(2, json.dumps(answer).encode() + b"\n")
         os._exit(7)
+    elif name == "ask-outside":
+        # In no call, and goes on.
+        text(message, "asked")
+        time.sleep(0.2)
+        send({"id": "q", "method": arguments["method"], "params": {}})
+    elif name == "ask-and-leave":
+        for number in range(arguments["questions"]):
+            send({"id": f"{arguments['name']}-{number}", "method": arguments["method"], "params": {}})
+        text(message, "left")
+    elif name == "hear":
+        while (answer := read()).get("id") != "q":
+            pass
+        text(message, json.dumps(answer.get("result", answer.get("error"))))
     elif name == "change":
         text(message, "soon")
         note("notifications/tools/list_changed")
@@ -238,6 +251,10 @@ def call(message):
 
 def main():
     global level
+    for flag in flags:
+        # Takes longer to start from when there is this file.
+        if flag.startswith("slow-with=") and os.path.exists(flag.partition("=")[2]):
+            time.sleep(13)
     if "banner" in flags:
         write(b"\xef\xbb\xbfStarting\x1b[1m a server\r\n\r\n{}\nlog: \xff\xfe\n")
     if "exit" in flags:

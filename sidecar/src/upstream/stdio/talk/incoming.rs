@@ -369,7 +369,7 @@ impl Talk<'_> {
                 let (number, seen) = self.conversation.stdio().question();
                 let message = with(line, &span(line, id), &seen);
                 let params = Params::read(request.params).unwrap_or_default();
-                let token = params.wanted_token().ok().flatten().and_then(Key::read);
+                let token = params.kept_token().and_then(Key::read);
                 if self.aside(Some(to), &message) {
                     self.asked.insert(number, Question { from, id: id.to_owned(), token, call });
                     // It may still wait for its reader.
@@ -417,11 +417,18 @@ impl Talk<'_> {
         Ok((from, self.routes.newest_number(), to))
     }
 
-    /// Whether one more question can be open. Those of calls that are over make room.
+    /// Whether one more question can be open. Those of calls that are over make room, and then the oldest of no call: a
+    /// server that asks for more has given it up, most likely.
     fn may_ask(&mut self) -> bool {
         if self.asked.len() >= MAX_ASKED {
             let routes = &self.routes;
-            self.asked.retain(|_, question| question.call.is_some_and(|call| routes.get(call).is_some()));
+            self.asked.retain(|_, question| question.call.is_none_or(|call| routes.get(call).is_some()));
+        }
+        if self.asked.len() >= MAX_ASKED {
+            let of_no_call = self.asked.iter().filter(|(_, question)| question.call.is_none());
+            if let Some(oldest) = of_no_call.map(|(number, _)| *number).min() {
+                self.asked.remove(&oldest);
+            }
         }
         self.asked.len() < MAX_ASKED
     }
