@@ -22,7 +22,7 @@ use crate::object::{Object, quote, string};
 use crate::translate::names::{NoPlace, with_id};
 use crate::translate::{Pair, Way, errors, questions};
 
-/// The most rounds of one call: as many as the usual clients of that revision go.
+/// The most rounds of one call that ask its client: as many as the usual clients of that revision go.
 pub const MAX_ROUNDS: u32 = 8;
 /// The most questions of one round.
 pub const MAX_QUESTIONS: usize = 16;
@@ -84,11 +84,6 @@ impl Rounds {
 
     /// The server has answered with a result that asks for input.
     pub fn input_required(&mut self, result: &str, mint: &mut impl Mint) -> Next {
-        self.rounds += 1;
-        if self.rounds > MAX_ROUNDS {
-            return self
-                .refuse(&format!("the server asked its client more than {MAX_ROUNDS} times in one call"));
-        }
         if !self.method.may_need_input() {
             return self.refuse("the server asked back where its revision does not allow it");
         }
@@ -116,7 +111,16 @@ impl Rounds {
             }
         }
         match (messages.is_empty(), &self.state) {
-            (false, _) => Next::Ask(messages),
+            // One that asks nobody has the time of the call.
+            (false, _) => {
+                self.rounds += 1;
+                if self.rounds > MAX_ROUNDS {
+                    self.open.clear();
+                    let words = "the server asked its client more than";
+                    return self.refuse(&format!("{words} {MAX_ROUNDS} times in one call"));
+                }
+                Next::Ask(messages)
+            }
             (true, Some(_)) => Next::AgainLater,
             (true, None) => self.refuse(unusable),
         }

@@ -128,7 +128,9 @@ fn what_cannot_be_asked_ends_the_call_in_words() {
     let mut rounds = rounds(Revision::V2025_11_25, Method::PromptsGet, r#"{"sampling":{}}"#);
     let asked =
         required(r#"{"a":{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}"#, None);
+    let later = r#"{"resultType":"input_required","requestState":"s"}"#;
     for _ in 0..MAX_ROUNDS {
+        assert_eq!(rounds.input_required(later, &mut Counting::default()), Next::AgainLater);
         assert!(matches!(rounds.input_required(&asked, &mut Counting::default()), Next::Ask(_)));
     }
     assert!(matches!(rounds.answered(Id::from_json("\"q1\""), Err("{}")), Some(Next::Error(_))));
