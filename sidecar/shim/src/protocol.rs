@@ -23,6 +23,8 @@
 //!   connection gets it with `Adopt(session)` and the number that it was started under. What its writer had half
 //!   written, and what its reader had half read, is lost: write a line first that may be lost too, and expect half a line. `life` says
 //!   how many had the process before, so that what they called their calls is never used again.
+//! * A sidecar that begins, and cannot ask for them yet, says `Keep` now and then: all that wait do so for [`ADOPTION`] from
+//!   then on. It has no answer.
 //! * `End` may come again with less patience, never with more.
 //!
 //! A packet is the version, the kind, and the kind's fields; integers are little-endian:
@@ -32,6 +34,7 @@
 //! | 1 | `Start` | session: 16 bytes |
 //! | 2 | `Adopt` | session: 16 bytes |
 //! | 3 | `End` | milliseconds after closing stdin: 4, milliseconds after SIGTERM: 4 |
+//! | 4 | `Keep` | |
 //! | 129 | `Started` | number: 4, life: 2 |
 //! | 130 | `Refused` | reason: 1, errno or 0: 4, words in UTF-8: the rest, at most [`MAX_WORDS`] |
 //! | 131 | `Ended` | 0 exited or 1 killed: 1, status or signal: 4, cause: 1, stderr: the rest, at most [`MAX_STDERR`] |
@@ -43,7 +46,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// The version of this contract.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// The longest packet, with room for fields to come.
 pub const MAX_PACKET: usize = 4096;
 /// How much of the end of a process's stderr is reported.
@@ -53,7 +56,7 @@ pub const MAX_WORDS: usize = 512;
 /// How many sidecars may have a process, one after the other. Their calls have numbers below 2^53 in all, so that every
 /// reader keeps them as they are, and 2^40 of these are each sidecar's.
 pub const MAX_LIVES: u16 = 1 << 13;
-/// How long a process waits for another sidecar when its own has died.
+/// How long a process waits for another sidecar when its own has died, or when that one has said last that it begins.
 pub const ADOPTION: Duration = Duration::from_secs(10);
 
 /// The number that a sidecar starts a process under and finds it again by. The sidecar chooses it, at random, so that
@@ -79,6 +82,8 @@ pub enum Request {
     Adopt(Session),
     /// End it.
     End(Patience),
+    /// Let those wait on whose sidecars have died.
+    Keep,
 }
 
 /// What the shim says.
@@ -213,6 +218,7 @@ impl Request {
             Self::End(patience) => {
                 packet(3, &[&milliseconds(patience.input), &milliseconds(patience.terminate)])
             }
+            Self::Keep => packet(4, &[]),
         }
     }
 
@@ -223,6 +229,7 @@ impl Request {
             1 => Self::Start(Session(u128::from_le_bytes(fields.take()?))),
             2 => Self::Adopt(Session(u128::from_le_bytes(fields.take()?))),
             3 => Self::End(Patience { input: fields.duration()?, terminate: fields.duration()? }),
+            4 => Self::Keep,
             kind => return Err(DecodeError::Kind(kind)),
         };
         if fields.0.is_empty() { Ok(request) } else { Err(DecodeError::Length) }
@@ -382,7 +389,8 @@ mod tests {
 
     fn requests() -> Vec<Request> {
         let patience = Patience { input: Duration::from_millis(1500), terminate: Duration::ZERO };
-        vec![Request::Start(Session(7)), Request::Adopt(Session(u128::MAX)), Request::End(patience)]
+        let of_one = [Request::Start(Session(7)), Request::Adopt(Session(u128::MAX)), Request::End(patience)];
+        of_one.into_iter().chain([Request::Keep]).collect()
     }
 
     fn reports() -> Vec<Report> {

@@ -291,7 +291,7 @@ impl Shim<'_> {
         match lifeline.receive() {
             Received::Request(Request::End(patience)) => process.end(Cause::Asked, patience, now),
             Received::Nothing => {}
-            Received::Request(Request::Start(_) | Request::Adopt(_))
+            Received::Request(Request::Start(_) | Request::Adopt(_) | Request::Keep)
             | Received::Nonsense(_)
             | Received::Closed => {
                 process.abandon(now, &mut self.log);
@@ -324,6 +324,9 @@ impl Shim<'_> {
             match lifeline.receive() {
                 Received::Request(Request::Start(session)) => self.start(session, lifeline, now),
                 Received::Request(Request::Adopt(session)) => self.adopt(session, lifeline),
+                Received::Request(Request::Keep) => {
+                    self.processes.iter_mut().for_each(|process| process.keep(now));
+                }
                 Received::Request(Request::End(_)) => {
                     lifeline.send(&refused(Refusal::Misunderstood, "there is nothing to end"));
                 }

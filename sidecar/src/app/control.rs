@@ -59,6 +59,7 @@ pub(super) async fn control(
     tasks.start("the admin port", admin::serve(admin, router));
     tasks.start("the inventory", inventory::publish(shared.clone(), publish));
     tasks.start("the processes that wait", stdio::keep_warm(shared.clone()));
+    tasks.start("the processes of a sidecar before", stdio::keep_former(shared.clone()));
     tasks.start("the watch over the server", monitor::watch_server(shared.clone(), pool.clone()));
     tasks.start("the watch over sockets", monitor::watch_sockets(shared.clone()));
     tasks.start("the end of idle sessions", sessions::expire(shared.clone(), pool.clone()));

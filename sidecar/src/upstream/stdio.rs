@@ -9,6 +9,7 @@
 mod alone;
 mod conversation;
 mod failure;
+mod former;
 mod handshake;
 mod limits;
 mod lines;
@@ -43,6 +44,7 @@ use crate::shares::Shares;
 use call::{Events, First, Waiting};
 use conversation::Joining;
 pub(crate) use failure::{Failure, Gone, Why};
+pub(crate) use former::keep_former;
 use limits::Places;
 use message::{Command, Key};
 use registry::{Handle, Limits, Open, Registered};

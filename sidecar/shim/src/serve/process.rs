@@ -154,6 +154,13 @@ impl Process {
         };
     }
 
+    /// A sidecar begins that may come for it.
+    pub(super) fn keep(&mut self, now: Instant) {
+        if let Hold::Abandoned(until) = &mut self.hold {
+            *until = now + ADOPTION;
+        }
+    }
+
     /// Brings it to its end when nobody who has it asked for that. Its sidecar still has a descriptor of its stdin, which
     /// does not close now: there is nothing to wait for before SIGTERM.
     pub(super) fn force_end(&mut self, cause: Cause, now: Instant) {

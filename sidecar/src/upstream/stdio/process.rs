@@ -177,6 +177,11 @@ impl Idle {
     }
 }
 
+/// Has the shim keep the processes whose sidecars have died.
+pub(super) async fn keep(socket: &Path) -> io::Result<()> {
+    Lifeline::connect(socket).await?.say(&Request::Keep)
+}
+
 impl Running {
     /// How many mebibytes it had in memory when that was last measured.
     pub(super) fn mebibytes(&self) -> u64 {

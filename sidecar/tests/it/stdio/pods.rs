@@ -10,7 +10,7 @@ use super::{pid, said, text};
 use crate::harness::config::processes;
 use crate::harness::replicas::Network;
 use crate::harness::shim::{server, stdio};
-use crate::harness::{Client, Events, Pod, Sidecar, eventually};
+use crate::harness::{Client, Events, Files, Pod, Sidecar, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
 const BOB: Option<&str> = Some("key-b");
@@ -227,4 +227,22 @@ fn what_was_set_outlives_the_sidecar_and_the_process() {
     });
     let state = state(&through);
     assert_eq!((&state["level"], &state["subscriptions"]), (&json!("notice"), &json!(["x:1"])));
+}
+
+/// No client comes to the next sidecar before that has a process of its own, which takes longer than processes wait.
+#[test]
+fn a_process_waits_for_a_sidecar_whose_server_starts_slowly() {
+    let network = Network::new();
+    let marks = Files::new();
+    let mark = marks.path("slow");
+    let flag = format!("slow-with={}", mark.display());
+    let config = config(Isolation::Session, OnOwnerLoss::NotFound);
+    let mut pods = Pod::start(&network, &config, &server(&[&flag]), 1);
+    let pod = pods.remove(0);
+    let client = Client::open(&pod.sidecar, ALICE);
+    let before = pid(&client);
+    std::fs::write(&mark, "").unwrap();
+    pod.sidecar.signal(Signal::KILL);
+    let again = network.start_again(1, "pod-1", pod.sidecar.files.clone()).ready();
+    assert_eq!(pid(&client.through(&again)), before, "its process goes on");
 }
