@@ -31,6 +31,7 @@ fn the_chart() {
     refuses_values_that_cannot_work(&cluster);
     rights_end_at_the_watched_namespaces(&cluster);
     values_make_what_they_say(&cluster);
+    amounts_are_the_same_text_however_they_are_set(&cluster);
     notes_tell_of_targets_that_would_be_down(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     an_open_catalog_knows_its_names(&cluster);
@@ -192,6 +193,26 @@ fn values_make_what_they_say(cluster: &Cluster) {
         // Whose they are is not in the series.
         assert_eq!(servers["spec"]["podTargetLabels"], serde_json::json!(["longshore.dev/server"]));
     }
+}
+
+/// Helm has a whole number as another kind of number once it was stored with the release. If that were another text, an
+/// upgrade that changes nothing would make new pods of all servers.
+fn amounts_are_the_same_text_however_they_are_set(cluster: &Cluster) {
+    let limits = |values: &str, more: &[&str]| -> String {
+        let manifests = template_with(cluster, NAMESPACE, values, more).unwrap();
+        let line = manifests.lines().find(|line| line.contains("--sidecar-limits=")).unwrap();
+        line.trim().trim_start_matches("- --sidecar-limits=").to_owned()
+    };
+    let amount = "sidecar.resources.limits.memory=268435456";
+    for (values, more) in [
+        ("{}", &["--set", amount][..]),
+        ("{}", &["--set-string", amount]),
+        ("{sidecar: {resources: {limits: {memory: 268435456}}}}", &[]),
+        ("{sidecar: {resources: {limits: {memory: '268435456'}}}}", &[]),
+    ] {
+        assert_eq!(limits(values, more), "memory=268435456", "{values} {more:?}");
+    }
+    assert_eq!(limits("{sidecar: {resources: {limits: {cpu: 0.5}}}}", &[]), "cpu=0.5,memory=128Mi");
 }
 
 /// Prometheus is kept out unless its namespace is named, and its targets alone would say so.
@@ -408,6 +429,11 @@ fn template(cluster: &Cluster, values: &str) -> Result<String, String> {
 }
 
 fn template_in(cluster: &Cluster, namespace: &str, values: &str) -> Result<String, String> {
+    template_with(cluster, namespace, values, &[])
+}
+
+/// With more arguments.
+fn template_with(cluster: &Cluster, namespace: &str, values: &str, more: &[&str]) -> Result<String, String> {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     // Values from a file go beneath those that are set, so this one goes first.
     let said = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
@@ -417,7 +443,8 @@ fn template_in(cluster: &Cluster, namespace: &str, values: &str) -> Result<Strin
     helm.args(["template", "longshore", &chart("longshore"), "--namespace", namespace, "--values"])
         .arg(said.path())
         .arg("--values")
-        .arg(file.path());
+        .arg(file.path())
+        .args(more);
     run(helm).map_err(|error| error.to_string())
 }
 
