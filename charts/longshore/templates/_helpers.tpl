@@ -39,6 +39,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ (.Values.images).sidecar | default (printf "%slongshore-sidecar:%s" ((.Values.images).prefix | default "") .Chart.AppVersion) }}
 {{- end }}
 
+{{- /* What values.yaml has, where a line there was left blank: Helm takes that for no value at all. */}}
+{{- define "longshore.imagePullPolicy" -}}
+{{ .Values.imagePullPolicy | default "IfNotPresent" }}
+{{- end }}
+
+{{- define "longshore.logLevel" -}}
+{{ .Values.logLevel | default "info" }}
+{{- end }}
+
 {{- /* What any container of Longshore's may do: the restricted Pod Security Standard, and less. */}}
 {{- define "longshore.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
@@ -86,11 +95,11 @@ topologySpreadConstraints:
 {{- end }}
 
 {{- /* Whether there is a catalog. What every template asks first, so it is also where the values of an older chart are
-       noticed, which has no catalog at all. */}}
+       noticed, which has no catalog at all. A blank `catalog:` looks the same. */}}
 {{- define "longshore.catalog.enabled" -}}
 {{- $catalog := .Values.catalog | default dict }}
 {{- if not (and (hasKey $catalog "enabled") (hasKey $catalog "replicas")) }}
-{{- fail "these values are those of an older chart: upgrade with --reset-then-reuse-values instead of --reuse-values" }}
+{{- fail "these values are those of an older chart: upgrade with --reset-then-reuse-values instead of --reuse-values, or write something under `catalog:`" }}
 {{- end }}
 {{- if $catalog.enabled }}true{{ end }}
 {{- end }}
@@ -121,7 +130,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- /* The Secret with the catalog's API keys; empty where everybody may read it. Who may is never assumed. */}}
 {{- define "longshore.catalog.apiKeysSecret" -}}
-{{- $auth := .Values.catalog.auth }}
+{{- $auth := .Values.catalog.auth | default dict }}
 {{- if and $auth.none $auth.apiKeysSecret }}
 {{- fail "catalog.auth says two things: set catalog.auth.none=true to let everybody read the catalog, or catalog.auth.apiKeysSecret=NAME for callers with a key, not both" }}
 {{- end }}

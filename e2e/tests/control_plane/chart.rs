@@ -32,6 +32,7 @@ fn the_chart() {
     rights_end_at_the_watched_namespaces(&cluster);
     values_make_what_they_say(&cluster);
     amounts_are_the_same_text_however_they_are_set(&cluster);
+    blank_lines_leave_the_defaults(&cluster);
     notes_tell_of_targets_that_would_be_down(&cluster);
     a_secret_that_is_deleted_takes_its_keys_along(&cluster);
     an_open_catalog_knows_its_names(&cluster);
@@ -213,6 +214,14 @@ fn amounts_are_the_same_text_however_they_are_set(cluster: &Cluster) {
         assert_eq!(limits(values, more), "memory=268435456", "{values} {more:?}");
     }
     assert_eq!(limits("{sidecar: {resources: {limits: {cpu: 0.5}}}}", &[]), "cpu=0.5,memory=128Mi");
+}
+
+/// Programs would not start with an empty flag.
+fn blank_lines_leave_the_defaults(cluster: &Cluster) {
+    let manifests = template(cluster, "{}").unwrap();
+    for name in ["imagePullPolicy", "logLevel", "upgradesAtOnce"] {
+        assert_eq!(template(cluster, &format!("{{{name}: null}}")).unwrap(), manifests, "{name}");
+    }
 }
 
 /// Prometheus is kept out unless its namespace is named, and its targets alone would say so.

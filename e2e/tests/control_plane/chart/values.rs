@@ -79,9 +79,11 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{sidecar: {resources: {claims: []}}}", "at '/sidecar/resources'"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.apiKeysSecret=NAME"),
     ("{catalog: {auth: {none: false}}}", "catalog.auth.none=true"),
+    ("{catalog: {auth: null}}", "say who may read the catalog"),
     // The values that `--reuse-values` keeps of a release before the catalog.
     ("{catalog: {enabled: null}}", "upgrade with --reset-then-reuse-values"),
     ("{catalog: {replicas: null}}", "upgrade with --reset-then-reuse-values"),
+    ("{catalog: null}", "or write something under `catalog:`"),
     ("{catalog: {auth: {apiKeysSecret: readers}}}", "catalog.auth says two things"),
     ("{catalog: {auth: {jwt: true}}}", "additional properties 'jwt' not allowed"),
     ("{catalog: {auth: {none: 'yes'}}}", "at '/catalog/auth/none'"),
