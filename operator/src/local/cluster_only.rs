@@ -1,6 +1,7 @@
 //! What a manifest asks for that only a cluster can give. It is said, and left out. Pure.
 
 use longshore_crds::McpServer;
+use longshore_crds::mcp_server::sidecar::LogLevel;
 use longshore_crds::mcp_server::{ObjectMetadata, Strategy};
 
 /// One sentence, if there is anything.
@@ -26,6 +27,8 @@ pub(super) fn sentence(manifest: &McpServer, env: &[String]) -> Option<String> {
         (!pod.metadata.labels.is_empty() || !pod.metadata.annotations.is_empty(), "pod.metadata"),
         (pod.overrides.is_some(), "pod.overrides"),
         (spec.sidecar.resources.is_some(), "sidecar.resources"),
+        // They all are in one process.
+        (spec.sidecar.log_level != LogLevel::default(), "sidecar.logLevel (here: --log-level)"),
     ] {
         if there {
             left_out.push(format!("spec.{field}"));

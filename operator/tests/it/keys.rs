@@ -163,6 +163,7 @@ fn the_environment_is_the_manifests_and_little_else() {
     ]);
     manifest["spec"]["pod"] = json!({"nodeSelector": {"disk": "fast"}});
     manifest["spec"]["replicas"] = json!(3);
+    manifest["spec"]["sidecar"] = json!({"logLevel": "debug"});
     folder.write("server.json", &manifest.to_string());
     let local = Local::start(&[folder.path().to_str().unwrap()]);
     local.says("Secret tools/keys, which spec.source.env[1].valueFrom.secretKeyRef names, does not exist");
@@ -173,6 +174,7 @@ fn the_environment_is_the_manifests_and_little_else() {
     local.says(&format!("tools/env | {}", folder.path().canonicalize().unwrap().display()));
     let said = local.says("needs a cluster");
     assert!(said.contains("spec.replicas") && said.contains("spec.pod.nodeSelector"), "{said}");
+    assert!(said.contains("spec.sidecar.logLevel (here: --log-level)"), "{said}");
     assert!(said.contains("env NODE (fieldRef)"), "{said}");
     assert!(!local.said().contains("SECRET_OF_THE_USER"), "{}", local.said());
 }
