@@ -12,6 +12,10 @@ use crate::model::Problem;
 /// The other header that a key may come in.
 pub(super) const API_KEY: &str = "x-api-key";
 
+const MISSING: &str = "this needs an API key: send it as `Authorization: Bearer KEY`";
+const SEVERAL: &str =
+    "an API key is sent in one header only, and once: as `Authorization: Bearer KEY` or as `X-API-Key: KEY`";
+
 pub(super) async fn required(State(login): State<Login>, request: Request, next: Next) -> Response {
     let refusal = match &login {
         Login::Open => None,
@@ -25,11 +29,11 @@ pub(super) async fn required(State(login): State<Login>, request: Request, next:
             .into_response();
         }
         Login::Keys(ring) => match key(request.headers()) {
-            None => Some("this needs an API key: send it as `Authorization: Bearer KEY`"),
-            Some(key) if ring.load().principal(key).is_none() => {
+            Err(refusal) => Some(refusal),
+            Ok(key) if ring.load().principal(key).is_none() => {
                 Some("this API key is not, or no longer, one of those that the catalog knows")
             }
-            Some(_) => None,
+            Ok(_) => None,
         },
     };
     let Some(detail) = refusal else { return next.run(request).await };
@@ -40,17 +44,19 @@ pub(super) async fn required(State(login): State<Login>, request: Request, next:
     response
 }
 
-/// The key that a request brings. Who sends two different ones sends none.
-fn key(headers: &HeaderMap) -> Option<&str> {
+/// The key that a request brings, or why it brings none. Of two, whose would it be?
+fn key(headers: &HeaderMap) -> Result<&str, &'static str> {
     let mut bearer = headers.get_all(AUTHORIZATION).iter();
     let mut plain = headers.get_all(API_KEY).iter();
     match (bearer.next(), plain.next(), bearer.next(), plain.next()) {
         (Some(value), None, None, None) => {
-            let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+            let parts = value.to_str().ok().and_then(|value| value.split_once(' '));
+            let key = parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            key.map(|(_, key)| key.trim()).ok_or(MISSING)
         }
-        (None, Some(value), None, None) => Some(value.to_str().ok()?.trim()),
-        _ => None,
+        (None, Some(value), None, None) => value.to_str().map(str::trim).map_err(|_| MISSING),
+        (None, None, ..) => Err(MISSING),
+        _ => Err(SEVERAL),
     }
 }
 
@@ -61,14 +67,15 @@ mod tests {
     #[test]
     fn a_key_comes_in_one_place() {
         for (headers, expected) in [
-            (&[("authorization", "Bearer one")][..], Some("one")),
-            (&[("authorization", "bEARER  one ")], Some("one")),
-            (&[("x-api-key", "one")], Some("one")),
-            (&[], None),
-            (&[("authorization", "Basic one")], None),
-            (&[("authorization", "one")], None),
-            (&[("authorization", "Bearer one"), ("x-api-key", "one")], None),
-            (&[("authorization", "Bearer one"), ("authorization", "Bearer two")], None),
+            (&[("authorization", "Bearer one")][..], Ok("one")),
+            (&[("authorization", "bEARER  one ")], Ok("one")),
+            (&[("x-api-key", "one")], Ok("one")),
+            (&[], Err(MISSING)),
+            (&[("authorization", "Basic one")], Err(MISSING)),
+            (&[("authorization", "one")], Err(MISSING)),
+            (&[("authorization", "Bearer one"), ("x-api-key", "one")], Err(SEVERAL)),
+            (&[("authorization", "Bearer one"), ("authorization", "Bearer two")], Err(SEVERAL)),
+            (&[("x-api-key", "one"), ("x-api-key", "one")], Err(SEVERAL)),
         ] {
             let mut map = HeaderMap::new();
             for (name, value) in headers {

@@ -34,6 +34,10 @@ async fn a_key_is_needed_as_long_as_it_is_one() {
             assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer"), "{path}");
         }
     }
+    // It has one, so it is not told that it needs one.
+    let both = [("authorization", "Bearer key-of-ada"), ("x-api-key", "key-of-ada")];
+    let said = stand.ask(Method::GET, "/v1/tools", &both).await.problem(401);
+    assert!(said.contains("in one header only"), "{said}");
     for headers in [[("authorization", "Bearer key-of-ada")], [("x-api-key", "key-of-ada")]] {
         assert_eq!(stand.ask(Method::GET, "/v1/tools", &headers).await.status, StatusCode::OK);
     }
