@@ -6,6 +6,7 @@
 mod answers;
 mod login;
 mod openapi;
+mod places;
 mod probes;
 mod problem;
 mod query;

@@ -1,5 +1,6 @@
 //! `/openapi.json`: made from the types that are answered.
 
+use axum::Extension;
 use axum::response::IntoResponse as _;
 use axum::routing::{MethodRouter, get};
 use http::{HeaderMap, StatusCode};
@@ -12,6 +13,7 @@ use utoipa::openapi::security::{
 use utoipa::openapi::{RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
+use super::places::Public;
 use super::{answers, login};
 use crate::Login;
 use crate::model::{Freshness, Problem};
@@ -82,7 +84,10 @@ pub(super) fn document(login: &Login) -> MethodRouter {
     }
     let document = openapi.to_json().map_err(|error| error.to_string());
     get(async move |headers: HeaderMap| match document {
-        Ok(document) => answers::tagged(&headers, &Freshness::default(), document.into_bytes()),
+        Ok(document) => {
+            let answer = answers::tagged(&headers, &Freshness::default(), document.into_bytes());
+            (Extension(Public), answer).into_response()
+        }
         Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
     })
 }

@@ -3,11 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::get;
 use http::StatusCode;
+use longshore_catalog::http::Port;
 use longshore_catalog::{About, Reader};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Stand, eventually, inventory, names, record, tool};
 
@@ -45,9 +51,7 @@ async fn a_flood_of_hostile_tools_is_cut_to_its_bounds() {
 /// Who connects and asks nothing keeps nobody out: neither readers nor the kubelet.
 #[tokio::test]
 async fn connections_that_ask_nothing_make_room() {
-    let mut descriptors = getrlimit(Resource::Nofile);
-    descriptors.current = descriptors.maximum;
-    setrlimit(Resource::Nofile, descriptors).unwrap();
+    have_descriptors();
     let stand = Stand::open().await;
     let mut idle = Vec::new();
     for _ in 0..600 {
@@ -59,6 +63,55 @@ async fn connections_that_ask_nothing_make_room() {
     };
     // Each of them may stay for half a minute if nobody needs its place.
     timeout(Duration::from_secs(20), answered).await.unwrap();
+}
+
+/// A slow reader gets all of its answer, also where others want its place. First to go is who never was given anything,
+/// and then who had its answer longest ago.
+#[tokio::test]
+async fn an_answer_that_is_being_taken_is_not_cut_off() {
+    // More than the system takes for a reader.
+    const LARGE: usize = 32 << 20;
+    const PLACES: usize = 512;
+    have_descriptors();
+    let router = Router::new()
+        .route("/large", get(|| async { vec![b'x'; LARGE] }))
+        .route("/small", get(|| async { "ok" }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    tokio::spawn(Port::over(listener, router).serve(stop.clone()));
+    let ask = async |stream: &mut TcpStream, path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: catalog\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.map(|_| assert_eq!(&first, b"HTTP/1.1 200"))
+    };
+    let connect = async || TcpStream::connect(address).await.unwrap();
+    let ends = async |mut stream: TcpStream| {
+        let mut rest = Vec::new();
+        timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await.expect("it goes on").unwrap();
+    };
+
+    let mut slow = connect().await;
+    ask(&mut slow, "/large").await.unwrap();
+    let mut others = std::collections::VecDeque::new();
+    for _ in 1..PLACES {
+        let mut other = connect().await;
+        ask(&mut other, "/small").await.unwrap();
+        others.push_back(other);
+    }
+    let mut late = connect().await;
+    ask(&mut late, "/small").await.unwrap();
+    ends(others.pop_front().unwrap()).await;
+    let silent = connect().await;
+    ends(others.pop_front().unwrap()).await;
+    ask(&mut connect().await, "/small").await.unwrap();
+    ends(silent).await;
+
+    let mut left = vec![0; LARGE];
+    slow.read_exact(&mut left).await.unwrap();
+    assert!(left.ends_with(b"xxx"));
+    stop.cancel();
 }
 
 /// A tenant that takes all that it can get leaves the others what they have, through every change of it.
@@ -164,4 +217,10 @@ async fn a_server_that_never_settles_costs_the_others_nothing() {
     // One reading in a tenth of a second, and those of the calm server and of the first word.
     let most = 3 + began.elapsed().as_millis() / 100;
     assert!(indexed.parse::<u128>().unwrap() <= most, "{indexed} readings, where {most} were due");
+}
+
+fn have_descriptors() {
+    let mut descriptors = getrlimit(Resource::Nofile);
+    descriptors.current = descriptors.maximum;
+    setrlimit(Resource::Nofile, descriptors).unwrap();
 }

@@ -1,0 +1,287 @@
+//! Places of connections, as many as there may be. Where all are taken, somebody on whom nothing is spent just now makes
+//! room: first whoever was given nothing yet that not everybody gets, then who has been quiet for the longest time.
+
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::{AbortHandle, Id};
+use tokio::time::{Instant, sleep_until};
+
+/// So long nothing came or went on one that makes room. Its next request may be on the way.
+const GRACE: Duration = Duration::from_millis(250);
+/// How long a connection may wait for no answer: until all of the last one is taken, and the next request is there.
+const REST: Duration = Duration::from_secs(60);
+
+/// The place of a connection.
+pub(super) struct Place(Mutex<State>);
+
+struct State {
+    /// Since when no answer is being made, if none is.
+    idle: Option<Instant>,
+    /// Whether an answer is being made, or some of it is still to be handed to hyper.
+    busy: bool,
+    /// Whether some of what hyper has is still to be handed to the system.
+    unsent: bool,
+    /// Whether something was served, rather than refused.
+    served: bool,
+    /// When something came or went last. As long as nothing was served: when it was taken.
+    moved: Instant,
+}
+
+/// Whoever has it answers a request of that connection.
+pub(super) struct Busy(Arc<Place>);
+
+/// The body of an answer, until the end of which its connection is busy.
+pub(super) struct Sent<B> {
+    body: B,
+    _busy: Busy,
+}
+
+/// A stream that tells its place what comes and goes.
+pub(super) struct Watched<I> {
+    stream: I,
+    place: Arc<Place>,
+}
+
+/// Those that are taken.
+#[derive(Default)]
+pub(super) struct Places(HashMap<Id, (AbortHandle, Arc<Place>)>);
+
+/// Marks an answer that everybody gets who asks, also where a key is needed.
+#[derive(Clone, Copy)]
+pub(super) struct Public;
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn new() -> Arc<Self> {
+        let now = Instant::now();
+        let state = State { idle: Some(now), busy: false, unsent: false, served: false, moved: now };
+        Arc::new(Self(Mutex::new(state)))
+    }
+
+    /// A request has come.
+    pub(super) fn begin(self: &Arc<Self>) -> Busy {
+        let mut state = self.state();
+        (state.idle, state.busy) = (None, true);
+        Busy(self.clone())
+    }
+
+    pub(super) async fn is_idle_too_long(&self) {
+        loop {
+            let idle = self.state().idle;
+            let end = idle.unwrap_or_else(Instant::now) + REST;
+            if end <= Instant::now() {
+                return;
+            }
+            sleep_until(end).await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Something came, or went. Nobody keeps a place by that alone who is served nothing.
+    fn moves(&mut self) {
+        if self.served {
+            self.moved = Instant::now();
+        }
+    }
+
+    /// Since when it could make room, and before whom, if it could.
+    fn rests(&self) -> Option<(bool, Instant)> {
+        let is_taken = !self.unsent || !self.served;
+        (!self.busy && is_taken).then_some((self.served, self.moved))
+    }
+}
+
+// === impl Busy ===
+
+impl Busy {
+    /// The answer is made, and is to be handed on.
+    pub(super) fn until_sent(self, response: Response) -> Response<Sent<axum::body::Body>> {
+        let mut state = self.0.state();
+        state.idle = Some(Instant::now());
+        let status = response.status();
+        let is_something = status.is_success() || status == StatusCode::NOT_MODIFIED;
+        state.served |= is_something && response.extensions().get::<Public>().is_none();
+        // hyper may have all of it before it writes the first byte.
+        state.moves();
+        drop(state);
+        response.map(|body| Sent { body, _busy: self })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.state().busy = false;
+    }
+}
+
+// === impl Sent ===
+
+impl<B: Body + Unpin> Body for Sent<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+// === impl Watched ===
+
+impl<I> Watched<I> {
+    pub(super) fn new(stream: I, place: Arc<Place>) -> Self {
+        Self { stream, place }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_ready() {
+            self.place.state().moves();
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.place.state().unsent = true;
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    /// hyper does so once it has written all that it has.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_ready() {
+            let mut state = self.place.state();
+            if std::mem::take(&mut state.unsent) {
+                state.moves();
+            }
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.place.state().unsent = true;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+// === impl Places ===
+
+impl Places {
+    pub(super) fn take(&mut self, task: AbortHandle, place: Arc<Place>) {
+        self.0.insert(task.id(), (task, place));
+    }
+
+    /// Its connection has ended.
+    pub(super) fn free(&mut self, task: Id) {
+        self.0.remove(&task);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn could_make_room(&self) -> bool {
+        self.next().is_some()
+    }
+
+    /// Ends the connection whose turn it is. Says whether there is one.
+    pub(super) fn make_room(&mut self) -> bool {
+        let Some((task, _)) = self.next().and_then(|next| self.0.remove(&next)) else { return false };
+        task.abort();
+        true
+    }
+
+    /// Whose turn it is, if it has come. That those whose turn is first are too new is no reason to end another.
+    fn next(&self) -> Option<Id> {
+        let rests = self.0.iter().filter_map(|(id, (_, place))| Some((place.state().rests()?, *id)));
+        let ((_, since), id) = rests.min_by_key(|(rests, _)| *rests)?;
+        (since.elapsed() >= GRACE).then_some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Extension;
+    use axum::response::IntoResponse as _;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_idle_too_long_when_nothing_was_asked_meanwhile() {
+        let (place, began) = (Place::new(), Instant::now());
+        let asks = async {
+            sleep(REST / 2).await;
+            let busy = place.begin();
+            sleep(REST * 2).await;
+            let _sending = busy.until_sent(Response::default());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = place.is_idle_too_long() => {}
+            () = asks => {}
+        }
+        assert_eq!(began.elapsed().as_secs(), (REST / 2 + REST * 3).as_secs());
+    }
+    #[test]
+    fn what_everybody_gets_is_no_reason_to_stay() {
+        for (response, is_served) in [
+            (StatusCode::OK.into_response(), true),
+            (StatusCode::NOT_MODIFIED.into_response(), true),
+            (StatusCode::UNAUTHORIZED.into_response(), false),
+            (StatusCode::NOT_FOUND.into_response(), false),
+            ((Extension(Public), StatusCode::OK).into_response(), false),
+        ] {
+            let (place, status) = (Place::new(), response.status());
+            drop(place.begin().until_sent(response));
+            assert_eq!(place.state().served, is_served, "{status}");
+        }
+    }
+}
