@@ -10,6 +10,9 @@ const REPLACES: u64 = 6;
 /// That of the one by which a server does not stay.
 const SHAKES: u64 = 11;
 
+/// A sidecar that is away for less than this is waited for, and so are the sessions of its server, which lives on.
+const SOON_BACK: u64 = 4_500;
+
 /// Something that ends later.
 pub(super) enum Fault {
     /// A sidecar is down.
@@ -134,10 +137,13 @@ impl World {
             format!("pod {pod}: the sidecar dies{}", if with_server { " with the server" } else { "" })
         });
         self.stop(pod);
+        let time = self.random.between(300, 9_000);
         if with_server {
             self.pods[pod].server_knows.clear();
         }
-        let time = self.random.between(300, 9_000);
+        if with_server || time >= SOON_BACK {
+            self.lose(pod);
+        }
         self.after(time, Happening::Heal(Fault::Down(pod)));
     }
 
@@ -155,6 +161,7 @@ impl World {
     fn vanish(&mut self, pod: usize) {
         self.say(|| format!("pod {pod} vanishes"));
         self.stop(pod);
+        self.lose(pod);
         self.pods[pod].gone = true;
         let time = self.random.between(1, 8_000);
         self.after(time, Happening::Heal(Fault::Listed(pod)));
@@ -170,6 +177,7 @@ impl World {
         let Some(process) = &mut self.pods[pod].process else { return };
         process.replica.set_state(State::Draining);
         process.drains_since = Some(now);
+        self.lose_what_is_not_held(pod);
         let life = self.pods[pod].life;
         self.say(|| format!("pod {pod} drains"));
         self.send_heartbeats(pod);
@@ -196,6 +204,7 @@ impl World {
         }
         self.say(|| format!("pod {pod} ends"));
         self.stop(pod);
+        self.lose(pod);
         self.pods[pod].gone = true;
         // DNS is behind.
         let time = self.random.between(1, 8_000);

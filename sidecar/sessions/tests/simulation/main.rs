@@ -12,7 +12,8 @@
 //! * a session whose `DELETE` succeeded never serves again while a replica lives that knows of it;
 //! * a request that was forwarded is not forwarded again;
 //! * where pods only come and go in order, every request is served;
-//! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404;
+//! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404, also where
+//!   its sidecar dies alone and is back within a few seconds;
 //! * what a client set is known to whoever takes its session, as long as a replica lives that has a copy of it;
 //! * when faults have ended, every such session is served again.
 

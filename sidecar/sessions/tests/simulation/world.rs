@@ -317,17 +317,28 @@ impl World {
         let life = self.pods[number].life;
         self.asks.retain(|_, ask| (ask.pod, ask.life) != (number, life));
         self.tasks.retain(|_, task| (task.pod, task.life) != (number, life));
-        self.lose(number);
     }
 
     /// What cannot move is lost with its pod.
     pub(super) fn lose(&mut self, number: usize) {
+        self.lose_where(number, |_| true);
+    }
+
+    /// A sidecar that ends takes no session up any more that it had before it died.
+    pub(super) fn lose_what_is_not_held(&mut self, number: usize) {
+        let held = self.pods[number].process.as_ref().map(|process| &process.replica);
+        let held = held.into_iter().flat_map(Replica::all_held).map(|(key, _)| *key);
+        let held: BTreeSet<SessionKey> = held.collect();
+        self.lose_where(number, |key| !held.contains(key));
+    }
+
+    fn lose_where(&mut self, number: usize, is_lost: impl Fn(&SessionKey) -> bool) {
         if !self.reinitialize {
             // Whoever finds that the pod that had a session is down may say that it is lost.
             for session in
                 self.sessions.iter_mut().filter(|session| session.owner == number && session.has_state)
             {
-                session.lost = true;
+                session.lost |= is_lost(&session.capsule.key);
             }
         }
     }
