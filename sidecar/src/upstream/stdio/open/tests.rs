@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipes};
+use std::sync::{Mutex, PoisonError};
 
 use http::Method;
 use http_body_util::BodyExt;
@@ -15,6 +16,8 @@ use crate::names::SESSION_ID;
 use crate::shares::{SUBSCRIPTIONS, Shares};
 
 const SOCKET: &str = "LONGSHORE_TEST_SOCKET";
+/// Held while a program starts: until then it has a copy of every descriptor, also of a sidecar's that dies meanwhile.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// This program again, as the shim.
 pub(in super::super) struct Shim {
@@ -26,6 +29,7 @@ impl Shim {
     pub(in super::super) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
+        let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--ignored", "upstream::stdio::open::tests::shim"])
             .env(SOCKET, &socket)
@@ -33,6 +37,7 @@ impl Shim {
             .stderr(Pipes::null())
             .spawn()
             .unwrap();
+        drop(starting);
         while !socket.exists() {
             std::thread::yield_now();
         }
@@ -53,7 +58,11 @@ impl Shim {
         stdio.places.limit(Some(limits(Isolation::Session)));
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), life(stdio)).await.unwrap() })
+        let lived = runtime
+            .block_on(async { tokio::time::timeout(Duration::from_secs(20), life(stdio)).await.unwrap() });
+        drop(runtime);
+        drop(STARTING.lock());
+        lived
     }
 }
 
