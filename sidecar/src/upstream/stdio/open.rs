@@ -148,7 +148,7 @@ impl Stdio {
         let has_room = || self.places.have_room() || self.warm.has_any();
         let Some((host, sessions)) = open.fewest(wanted, Some(Instant::now())) else {
             // One that is too old goes on having the place of another one.
-            let another = self.places.allow(principal.as_ref()) && (has_room() || open.has_empty());
+            let another = self.places.allow(principal.as_ref()) && (has_room() || open.has_empty(None));
             return open.fewest(wanted, None).map(|(host, _)| host).filter(|_| !another);
         };
         // Everybody's sessions are spread over as many processes as there may be.
@@ -189,7 +189,7 @@ impl Stdio {
                     let wanting = wanting.get_or_insert_with(|| self.warm.want());
                     if !gives_way {
                         let ends = wanting.have_one_end();
-                        gives_way = !ends && self.lock().ask_empty();
+                        gives_way = !ends && self.lock().ask_empty(None);
                         // Another session may take the place of the one that ends, and leave this one the next.
                         if ends || gives_way {
                             patience = patience.max(given_way);
@@ -200,9 +200,13 @@ impl Stdio {
                         break;
                     }
                 }
-                Err(_) => {
-                    // Nothing that ends here would be this principal's.
+                Err(failure) => {
+                    // No warm process that ends would make this principal's part smaller, but one that rests may.
                     drop(wanting.take());
+                    let is_full = matches!(failure, Failure::FullForPrincipal { .. });
+                    if is_full && self.lock().ask_empty(principal) {
+                        patience = patience.max(given_way);
+                    }
                     break;
                 }
             }

@@ -147,14 +147,15 @@ impl Open {
         self.hosts.values().filter(of_all).count()
     }
 
-    /// Whether there is a conversation without sessions that could end for another one.
-    pub(super) fn has_empty(&self) -> bool {
-        self.hosts.values().any(Host::is_empty)
+    /// Whether there is a conversation without sessions that could end for another one: of this principal, if one is
+    /// named.
+    pub(super) fn has_empty(&self, of: Option<&Arc<str>>) -> bool {
+        self.hosts.values().any(|host| host.is_empty(of))
     }
 
     /// Asks such a conversation to end. Says whether there is one.
-    pub(super) fn ask_empty(&mut self) -> bool {
-        let Some(host) = self.hosts.values_mut().find(|host| host.is_empty()) else { return false };
+    pub(super) fn ask_empty(&mut self, of: Option<&Arc<str>>) -> bool {
+        let Some(host) = self.hosts.values_mut().find(|host| host.is_empty(of)) else { return false };
         host.gives_way = true;
         host.handle.control.send(Control::GiveWay).is_ok()
     }
@@ -198,9 +199,11 @@ impl Open {
 }
 
 impl Host {
-    /// Whether nobody would miss it. The sidecar's own takes nobody's place, and one that gives way makes room for one.
-    fn is_empty(&self) -> bool {
-        self.sessions.is_empty() && !self.gives_way && self.group.as_ref().is_some_and(|group| !group.own)
+    /// Whether nobody would miss it, and it is of this principal, if one is named. The sidecar's own takes nobody's place,
+    /// and one that gives way makes room for one.
+    fn is_empty(&self, of: Option<&Arc<str>>) -> bool {
+        let suits = |group: &Group| !group.own && (of.is_none() || group.principal.as_ref() == of);
+        self.sessions.is_empty() && !self.gives_way && self.group.as_ref().is_some_and(suits)
     }
 }
 
@@ -285,10 +288,10 @@ mod tests {
     fn each_that_nobody_needs_makes_room_for_one() {
         let ((commands, _queue), (control, mut asked)) = (mpsc::channel(1), mpsc::unbounded_channel());
         let handle = Handle { commands, control };
-        let group = |own| Group {
+        let group = |own, principal: Option<&str>| Group {
             own,
             alone: false,
-            principal: None,
+            principal: principal.map(Arc::from),
             asked: String::new(),
             version: None,
             began: Instant::now(),
@@ -296,15 +299,21 @@ mod tests {
         };
         let mut open = Open::default();
         for (host, own, sessions) in [(1, true, vec![]), (2, false, vec![]), (3, false, vec![7])] {
-            let (handle, group) = (handle.clone(), Some(group(own)));
+            let (handle, group) = (handle.clone(), Some(group(own, None)));
             open.hosts.insert(host, Host { handle, group, sessions, gives_way: false });
         }
-        assert!(open.has_empty() && open.ask_empty());
-        assert!(!open.has_empty() && !open.ask_empty(), "it was asked for another one");
+        assert!(open.has_empty(None) && open.ask_empty(None));
+        assert!(!open.has_empty(None) && !open.ask_empty(None), "it was asked for another one");
         assert!(open.join(2, 8).is_some());
         open.hosts.values_mut().for_each(|host| host.sessions.clear());
-        assert!(open.ask_empty() && open.ask_empty());
-        assert!(!open.ask_empty(), "the sidecar's own");
-        assert_eq!(std::iter::from_fn(|| asked.try_recv().ok()).count(), 3);
+        assert!(open.ask_empty(None) && open.ask_empty(None));
+        assert!(!open.ask_empty(None), "the sidecar's own");
+        // Where somebody's part is full, only what is theirs makes room.
+        let [a, b] = ["a", "b"].map(Arc::<str>::from);
+        let group = Some(group(false, Some("a")));
+        open.hosts.insert(4, Host { handle, group, sessions: vec![], gives_way: false });
+        assert!(!open.has_empty(Some(&b)) && !open.ask_empty(Some(&b)));
+        assert!(open.has_empty(Some(&a)) && open.ask_empty(Some(&a)) && !open.ask_empty(Some(&a)));
+        assert_eq!(std::iter::from_fn(|| asked.try_recv().ok()).count(), 4);
     }
 }

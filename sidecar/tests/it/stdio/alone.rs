@@ -11,7 +11,7 @@ use super::{error, text};
 use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::shim::{settled, stdio};
-use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, eventually, modern};
+use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, client, eventually, modern};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const LEVEL: &str = "io.modelcontextprotocol/logLevel";
@@ -213,6 +213,27 @@ fn sessions_from_before_do_not_bring_their_limits_back() {
     assert!(refused.text().contains("as may (1)"), "{}", refused.text());
     sidecar.runs(&files.write_with_keys(&limited(3), &both));
     assert_ne!(super::said(&clients[1], "pid", json!({})), "");
+}
+
+/// A process that nobody calls gives way to who has a session also where both are of one principal, whose part is full.
+#[test]
+fn the_process_of_ones_own_calls_makes_room_for_a_session() {
+    let mut config = config(Isolation::Session, 4);
+    config.limits.processes.iter_mut().for_each(|processes| processes.per_principal = 1);
+    let (_shim, sidecar) = both(&config);
+    let others = said(&sidecar, "key-b", "pid", json!({}));
+    assert_eq!(said(&sidecar, "key-a", "era", json!({})), "modern");
+    let initialize = Request::post(client::initialize("2025-11-25")).key("key-a");
+    // The call's end may be heard of a moment after its answer.
+    let reply =
+        eventually("there is room", || Some(initialize.send(sidecar.mcp)).filter(|it| it.status == 200));
+    // A session that somebody has does not give way.
+    let refused = request("key-a", 1, "era", json!({})).send(sidecar.mcp);
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    let end = Request::new("DELETE", "/mcp").session(reply.header("mcp-session-id").unwrap()).key("key-a");
+    assert_eq!(end.send(sidecar.mcp).status, 204);
+    assert_eq!(said(&sidecar, "key-a", "era", json!({})), "modern");
+    assert_eq!(said(&sidecar, "key-b", "pid", json!({})), others, "what is another's stays");
 }
 
 /// Calls whose process waits for a place wait beside each other, and not one after the other.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{KEYS, config, delete, error, open, pid, shared};
 use crate::harness::config::keys;
-use crate::harness::eventually;
+use crate::harness::{Client, Request, client, eventually};
 
 /// Also in a session that was begun under others.
 #[test]
@@ -50,4 +50,22 @@ fn a_process_that_died_keeps_its_place_no_longer_than_one_that_rests() {
     let other = open(&sidecar, 1);
     let pid_of_other = pid(&other);
     assert_ne!(pid(&first), pid_of_other, "it gets another one, when there is room");
+}
+
+/// One may have it also who asks for what it does not speak, and others keep theirs.
+#[test]
+fn a_process_that_nobody_uses_makes_room_within_its_principals_part() {
+    let mut config = config(Isolation::Principal, 4);
+    config.limits.processes.as_mut().unwrap().per_principal = 1;
+    let (_shim, sidecar) = shared(&config, &[], &[]);
+    let [others, own] = [1, 0].map(|principal| {
+        let client = open(&sidecar, principal);
+        let pid = pid(&client);
+        delete(&client);
+        pid
+    });
+    let older = Request::post(client::initialize("2025-06-18")).key(KEYS[0].1);
+    eventually("it is there", || (older.send(sidecar.mcp).status == 200).then_some(()));
+    assert_eq!(pid(&open(&sidecar, 1)), others);
+    assert_ne!(pid(&Client::of(&sidecar, Some(KEYS[0].1), "2025-06-18")), own);
 }
