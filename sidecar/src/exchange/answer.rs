@@ -75,7 +75,7 @@ async fn open(
             Form::Json => {
                 (Vec::new(), collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?)
             }
-            Form::Events => first_answer(call, body, lease, deadline).await?,
+            Form::Events => first_answer(call, client, body, lease, deadline).await?,
             Form::Other => return Err(Refusal::ServerNonsense),
         };
         opening.finish(call, client, &before, &message).await

@@ -5,15 +5,17 @@ use http_body_util::BodyExt;
 use longshore_mcp::sse::Decoder;
 
 use crate::exchange::Call;
+use crate::exchange::client::Client;
 use crate::exchange::deadline::Deadline;
 use crate::exchange::edit::{Looked, look};
 use crate::rescue::Refusal;
 use crate::upstream::{self, EDITABLE, Lease, Tail};
 
 /// Reads events until the answer: the requests and notifications before it, and the answer. What else comes is for nobody:
-/// the client could take it for its answer.
+/// the client could take it for its answer. A process that is only begun for a client is given up with it here too.
 pub(in crate::exchange) async fn first_answer(
     call: &Call,
+    client: &mut Client,
     mut body: upstream::Body,
     lease: Lease,
     deadline: Deadline,
@@ -22,7 +24,7 @@ pub(in crate::exchange) async fn first_answer(
     let (mut before, mut bytes_before) = (Vec::new(), 0);
     let mut answer = None;
     loop {
-        let data = deadline.within(body.frame()).await?.ok_or(Refusal::ServerLost)??.into_data();
+        let data = client.wait(call, deadline, body.frame()).await?.ok_or(Refusal::ServerLost)??.into_data();
         let Ok(data) = data else { continue };
         let mut failure = None;
         let looked = decoder.push(&data, |event| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::pid;
+use super::warm::handshakes;
 use crate::harness::config::{idle, keys, processes};
 use crate::harness::shim::{server, serving, settled, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
@@ -85,6 +86,23 @@ fn a_place_comes_back_on_every_way() {
     assert!(refused.text().contains("as may (1)"), "{}", refused.text());
     assert_eq!(Request::new("DELETE", "/mcp").session(&session).send(sidecar.mcp).status, 204);
     Client::open(&sidecar, None);
+}
+
+/// Its answer has begun by then, as events.
+#[test]
+fn a_place_comes_back_of_who_goes_after_the_first_words_of_a_handshake() {
+    let mut config = stdio();
+    config.limits.processes = Some(processes(1, 1));
+    config.limits.request_timeout_ms = 600_000;
+    let (shim, sidecar) = serving(&config, &server(&["wordy", "frank"]), &[]);
+    for greeted in [2, 3] {
+        let mut stream = crate::harness::http::connect(sidecar.mcp);
+        Request::post(client::initialize("2025-11-25")).write(&mut stream);
+        eventually("it has said something", || (handshakes(&sidecar) == greeted).then_some(()));
+        drop(stream);
+        eventually("its process is gone", || (shim.processes().len() == 1).then_some(()));
+        eventually("and its place", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    }
 }
 
 #[test]

@@ -281,11 +281,16 @@ def main():
                 time.sleep(0.5)
             if "sluggish" in flags:
                 time.sleep(3)
+            if "wordy" in flags:
+                note("notifications/message", level="info", data="a model is loaded")
             if "proud" in flags:
                 version = "2025-11-25"
             heard.append(message["params"])
             if "frank" in flags:
                 os.write(2, b"shook hands\n")
+            if "wordy" in flags and message["params"]["clientInfo"].get("name") == "test":
+                # A model that is never loaded, where it is for a client.
+                continue
             capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}}
             result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "scripted", "version": "1"}}
             send({"id": message["id"], "result": result})
