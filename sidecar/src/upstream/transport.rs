@@ -113,6 +113,14 @@ impl Transport {
         }
     }
 
+    /// Why a session would wait for its process, or does if its opening has `begun`.
+    pub(super) fn lacks_place(&self, upstream: &Upstream, opener: &Opener, begun: bool) -> Option<Failure> {
+        match upstream {
+            Upstream::Stdio {} => self.stdio.lacks_place(opener, begun).map(Failure::from),
+            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => None,
+        }
+    }
+
     /// Takes a session up again that a sidecar before this one began in this pod: `session` is the server's own id of
     /// it. A server over HTTP has kept it or says that it has not; the process of one over stdio waits a few seconds for
     /// the sidecar that comes back. Asked for twice at once, it goes on for both.

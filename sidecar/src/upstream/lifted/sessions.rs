@@ -226,13 +226,13 @@ impl Sessions {
         Some(Lease { session: entry.session.clone(), key, purpose, sessions: self.clone() })
     }
 
-    /// Keeps a place for one more. If there is none, one that nobody uses has to go.
+    /// Keeps a place for one more. If there is none, one that nobody uses has to go. Says whether one goes.
     fn place(
         self: &Arc<Self>,
         transport: &Rc<Transport>,
         principal: &Arc<str>,
         bounds: Bounds,
-    ) -> Result<Place, Failure> {
+    ) -> Result<(Place, bool), Failure> {
         let mut table = self.lock();
         let own = table.of_principals.get(principal).copied().unwrap_or(0);
         let evicted = if own >= bounds.per_principal {
@@ -247,10 +247,9 @@ impl Sessions {
         table.total += 1;
         *table.of_principals.entry(principal.clone()).or_default() += 1;
         drop(table);
-        if let Some(entry) = evicted {
-            close(vec![entry], transport);
-        }
-        Ok(Place { principal: principal.clone(), sessions: self.clone() })
+        let goes = evicted.is_some();
+        close(evicted.into_iter().collect(), transport);
+        Ok((Place { principal: principal.clone(), sessions: self.clone() }, goes))
     }
 
     /// Whether there is a place for one more, or would be without those that nobody uses.
@@ -389,23 +388,44 @@ impl Opening {
 
     async fn open(&self) -> Result<Lease, Failure> {
         let Self { sessions, transport, upstream, opener, asked, speaks, principal, .. } = self;
-        let place = sessions.place(transport, principal, self.bounds)?;
+        let (place, mut one_goes) = sessions.place(transport, principal, self.bounds)?;
         let open = || Session::open(transport, upstream, opener.clone(), asked, *speaks);
-        let session = match open().await {
-            // Nobody's has to go for one that is nobody's either.
-            Err(failure) if self.unwanted.load(Ordering::Relaxed) => return Err(failure),
-            // A process that nobody uses just now has to go for it.
-            Err(failure) => match sessions.in_the_way(&failure, principal) {
-                Some(idle) => {
-                    idle.session.close(transport).await;
-                    drop(idle);
-                    open().await?
+        let opened = {
+            let (mut opening, mut begun) = (pin!(open()), false);
+            loop {
+                let freed = sessions.freed.notified();
+                // It would wait for as long as a place is waited for, beside a process that nobody uses.
+                if !one_goes
+                    && !self.is_unwanted()
+                    && let Some(lacking) = transport.lacks_place(upstream, opener, begun)
+                {
+                    one_goes = self.make_room(&lacking).await;
                 }
-                None => return Err(failure),
-            },
-            Ok(session) => session,
+                begun = true;
+                tokio::select! {
+                    opened = opening.as_mut() => break opened,
+                    () = freed, if !one_goes => {}
+                }
+            }
+        };
+        let session = match opened {
+            // Nobody's has to go for one that is nobody's either.
+            Err(failure) if self.is_unwanted() => return Err(failure),
+            Err(failure) if self.make_room(&failure).await => open().await?,
+            opened => opened?,
         };
         Ok(sessions.add(self.key, place, session, self.purpose))
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.unwanted.load(Ordering::Relaxed)
+    }
+
+    /// A process that nobody uses just now has to go for this session, if that is what is wrong. Says whether one did.
+    async fn make_room(&self, failure: &Failure) -> bool {
+        let Some(idle) = self.sessions.in_the_way(failure, &self.principal) else { return false };
+        idle.session.close(&self.transport).await;
+        true
     }
 }
 

@@ -51,11 +51,8 @@ impl Places {
     ) -> Result<Place, Failure> {
         let mut waiting = {
             let mut state = self.lock();
-            let refusal = match state.refusal(principal) {
-                None if state.is_anybodys() => return Ok(self.place(&mut state, principal.cloned())),
-                // What is free is on its way to somebody who came earlier. Those who may not have it hold nobody up.
-                None => Failure::Full { limit: state.limits.map_or(0, |limits| limits.total) },
-                Some(refusal) => refusal,
+            let Some(refusal) = state.refusal_now(principal) else {
+                return Ok(self.place(&mut state, principal.cloned()));
             };
             if patience.is_zero() {
                 return Err(refusal);
@@ -72,6 +69,11 @@ impl Places {
             // What has come meanwhile is given back.
             Ok(Err(_)) | Err(_) => Err(self.lock().refusal(principal).unwrap_or(Failure::Queue)),
         }
+    }
+
+    /// Why this principal would have to wait for one, if it would.
+    pub(super) fn refusal(&self, principal: Option<&Arc<str>>) -> Option<Failure> {
+        self.lock().refusal_now(principal)
     }
 
     /// What whoever got none is told. Where one caller may have all of them, as where nobody says who they are, it is not
@@ -100,6 +102,11 @@ impl Places {
     pub(super) fn have_room(&self) -> bool {
         let state = self.lock();
         state.limits.is_some_and(|limits| state.total < limits.total)
+    }
+
+    /// Whether somebody waits who is this principal.
+    pub(super) fn is_waited_for_by(&self, principal: &Arc<str>) -> bool {
+        self.lock().waiting.has(principal)
     }
 
     /// How many wait.
@@ -189,6 +196,15 @@ impl State {
             return Some(Failure::FullForPrincipal { limit: per_principal });
         }
         (self.total >= total).then_some(Failure::Full { limit: total })
+    }
+
+    /// The same, for who has not waited.
+    fn refusal_now(&self, principal: Option<&Arc<str>>) -> Option<Failure> {
+        self.refusal(principal).or_else(|| {
+            // What is free is on its way to somebody who came earlier. Those who may not have it hold nobody up.
+            let limit = self.limits.map_or(0, |limits| limits.total);
+            (!self.is_anybodys()).then_some(Failure::Full { limit })
+        })
     }
 
     /// Whether nobody waits who may have what is free.

@@ -1,12 +1,13 @@
+use longshore_sidecar_config::Processes;
 use serde_json::{Value, json};
 
 use super::{again, asked, call, is_error, request, text};
-use crate::harness::config::processes;
+use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::own::example_server;
 use crate::harness::peer::everything;
-use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Events, Sidecar, config, eventually};
+use crate::harness::shim::{server, serving, settled, stdio};
+use crate::harness::{Events, Files, Shim, Sidecar, config, eventually};
 
 fn can() -> Value {
     json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
@@ -299,4 +300,30 @@ fn one_process_serves_clients_that_can_do_different_things_one_after_the_other()
     let reply =
         again("ask", json!({"method": "roots/list"}), &can(), &state, answers(&questions)).send(sidecar.mcp);
     text(&reply);
+}
+
+/// What may go at once is not waited for as long as for a place that somebody has; that may be longer than a call.
+#[test]
+fn a_process_that_nobody_uses_goes_at_once_for_another_client() {
+    let mut config = stdio();
+    for (total, per_principal) in [(2, 1), (1, 1)] {
+        config.limits.processes = Some(Processes { queue_ms: 60_000, ..processes(total, per_principal) });
+        let files = Files::new();
+        files.write_with_keys(&config, &keys(&[("a", "key-a"), ("b", "key-b")]));
+        let shim = Shim::start(&files, &server(&[]));
+        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        settled(&shim, &sidecar, &config);
+        let pid = |key, can: &Value| text(&call("pid", json!({}), can).key(key).send(sidecar.mcp));
+        let others = pid("key-b", &can());
+        for can in [json!({}), can(), json!({})] {
+            pid("key-a", &can);
+        }
+        // It is of no use to who has a full part that somebody else's goes.
+        assert_eq!(pid("key-b", &can()) == others, total == 2);
+        // One that somebody uses goes as soon as nobody does.
+        let mut busy = connect(sidecar.mcp);
+        call("later", json!({"seconds": 2}), &can()).key("key-b").write(&mut busy);
+        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        pid("key-b", &json!({}));
+    }
 }

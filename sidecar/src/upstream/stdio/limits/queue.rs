@@ -27,6 +27,11 @@ impl<T> Queue<T> {
         self.turns.iter().any(|who| may(who))
     }
 
+    /// Whether this one waits.
+    pub(super) fn has(&self, who: &str) -> bool {
+        self.waiting.contains_key(who)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.count
     }
