@@ -36,8 +36,6 @@ pub(super) struct Plan {
     pub(super) upstream: Upstream,
     /// How many threads serve clients.
     pub(super) workers: usize,
-    /// How many processes of a stdio server may run, the sidecar's own included.
-    pub(super) processes: usize,
     /// What to start. Otherwise why nothing can be started.
     pub(super) program: Result<Program, Vec<String>>,
     /// What clients have to bring.
@@ -72,9 +70,7 @@ impl Plan {
     /// The rules and keys of this one, which nothing can be started for, with the program that runs. `None`: that program
     /// cannot be reached as this one says.
     pub(super) fn with_program_of(self, running: &Self) -> Option<Self> {
-        let as_before = self.upstream == running.upstream
-            && self.workers == running.workers
-            && self.processes == running.processes;
+        let as_before = self.upstream == running.upstream && self.workers == running.workers;
         as_before.then(|| Self { program: running.program.clone(), ..self })
     }
 }
@@ -123,13 +119,11 @@ pub(super) fn plan(
             program::find(manifest, &found.folder, environment).map_err(|error| vec![error.to_string()])
         }
     };
-    let processes = validated.limits.processes.map_or(0, |limits| limits.total as usize + 1);
     Ok(Ok(Plan {
         id: id.clone(),
         files: files(&validated),
         upstream: validated.upstream.clone(),
         workers: validated.sidecar.workers.into(),
-        processes,
         program,
         key,
         notes,

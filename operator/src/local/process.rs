@@ -53,8 +53,6 @@ pub(super) enum Kind {
     Stdio {
         /// Where the shim listens.
         socket: PathBuf,
-        /// How many processes it starts at most.
-        processes: usize,
     },
     /// It listens at this port.
     Http {
@@ -109,9 +107,9 @@ impl Process {
 
 impl Launch {
     /// What the sidecar reaches like this.
-    pub(super) fn new(program: Program, upstream: &Upstream, socket: PathBuf, processes: usize) -> Self {
+    pub(super) fn new(program: Program, upstream: &Upstream, socket: PathBuf) -> Self {
         let kind = match upstream {
-            Upstream::Stdio {} => Kind::Stdio { socket, processes },
+            Upstream::Stdio {} => Kind::Stdio { socket },
             Upstream::StreamableHttp { port, .. } | Upstream::Sse { port, .. } => Kind::Http { port: *port },
         };
         Self { program, kind }
@@ -135,9 +133,9 @@ impl Launch {
         let mut command = Command::new(super::OWN_PROGRAM);
         command.arg0("longshore");
         match &self.kind {
-            Kind::Stdio { socket, processes } => {
-                command.arg("shim").arg("--socket").arg(socket);
-                command.arg("--max-processes").arg(processes.to_string()).arg("--until-stdin-closes");
+            Kind::Stdio { socket } => {
+                // How many may run the sidecar says, as on a cluster: it has some for itself, and some that are ending.
+                command.arg("shim").arg("--socket").arg(socket).arg("--until-stdin-closes");
             }
             Kind::Http { .. } => {
                 command.arg("guard");

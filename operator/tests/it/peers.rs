@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Folder, Local, compare, free_port, peer, python, typescript};
+use crate::harness::{Folder, Local, compare, eventually, free_port, peer, post, python, typescript};
 
 /// A manifest that permits everything to everybody.
 pub(crate) fn open(name: &str, command: &[&str], transport: Value) -> Value {
@@ -122,4 +122,30 @@ fn the_example_for_ones_own_machine_runs() {
     let seen = typescript(&served, &json!([list, write]));
     assert!(seen[2].to_string().contains("filesystem.yaml"), "{seen:#}");
     assert!(seen[3]["failed"].as_str().unwrap().contains("write_file"), "no rule permits it: {seen:#}");
+}
+
+/// What the sidecar runs for itself takes nothing of what clients may have, and neither does what is asked beside it.
+#[test]
+fn clients_have_as_many_processes_as_the_manifest_says() {
+    // It does not know the question that is put to another process of it, and says nothing.
+    let script = "import json, sys\n\
+                  for line in sys.stdin:\n    \
+                      said = json.loads(line)\n    \
+                      if said.get('method') == 'initialize':\n        \
+                          info = {'name': 'silent', 'version': '1'}\n        \
+                          result = {'protocolVersion': '2025-06-18', 'capabilities': {}, 'serverInfo': info}\n        \
+                          print(json.dumps({'jsonrpc': '2.0', 'id': said['id'], 'result': result}), flush=True)";
+    let folder = Folder::new();
+    let stdio = json!({"stdio": {"maxProcesses": 1}});
+    let manifest = open("silent", &["python3", "-c", script, "one-that-is-silent"], stdio);
+    folder.write("silent.json", &manifest.to_string());
+    let mut local = Local::json(&[folder.path().to_str().unwrap()]);
+    let served = local.server("silent");
+    eventually("it is asked what else it speaks", || {
+        (local.running("one-that-is-silent").len() == 2).then_some(())
+    });
+    let params = json!({
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}});
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    post(&served.url, &[], &initialize, "\"result\"");
 }

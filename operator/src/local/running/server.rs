@@ -103,5 +103,5 @@ impl Running {
 /// What is to run for a plan, if anything can.
 pub(super) fn launch(plan: &Plan, place: &Place) -> Option<Launch> {
     let program = plan.program.clone().ok()?;
-    Some(Launch::new(program, &plan.upstream, place.socket(), plan.processes))
+    Some(Launch::new(program, &plan.upstream, place.socket()))
 }
