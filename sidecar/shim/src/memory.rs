@@ -70,6 +70,11 @@ impl Memory {
 }
 
 impl Share {
+    /// Somebody listens from now on who was told nothing. What is in the log is there.
+    pub(crate) fn begin_anew(&mut self) {
+        self.reported = 0;
+    }
+
     /// Takes a new number. Says whether it is worth a report, and whether it is worth a line.
     pub(crate) fn take(&mut self, kilobytes: u64, limit: u64) -> (bool, bool) {
         self.kilobytes = kilobytes;
@@ -126,6 +131,9 @@ mod tests {
         ] {
             assert_eq!(share.take(kilobytes, 1000), told, "{kilobytes}");
         }
+        assert_eq!(share.take(900, 1000), (true, true));
+        share.begin_anew();
+        assert_eq!(share.take(900, 1000), (true, false), "another sidecar is told of it, and the log is not");
         assert_eq!(share.take(1 << 40, 0), (true, false), "of no limit nothing is much");
     }
 

@@ -115,6 +115,7 @@ impl Process {
             let started = Report::Started { number: self.number, life: self.life };
             // Also if it is never heard: it might be.
             self.life += 1;
+            self.memory.begin_anew();
             lifeline.send_with(&started, [stdin.as_fd(), self.stdout.as_fd()])?;
             self.hold = Hold::Lifeline(lifeline);
         }

@@ -2,7 +2,8 @@
 
 use longshore_shim::protocol::Report;
 
-use crate::harness::{NO_PATIENCE, Setup, eventually};
+use super::takeover::killed;
+use crate::harness::{NO_PATIENCE, Process, Setup, Shim, eventually};
 
 #[test]
 fn what_processes_have_is_told_and_what_is_much_is_in_the_log() {
@@ -26,4 +27,18 @@ fn what_processes_have_is_told_and_what_is_much_is_in_the_log() {
     eventually("the line", || shim.log().contains("MiB in memory, of 40 MiB that this container may have"));
     process.end(NO_PATIENCE);
     process.ended();
+}
+
+/// It has heard nothing of what the one before was told.
+#[test]
+fn the_next_sidecar_is_told_what_a_process_has_that_stays_as_it_is() {
+    let shim = Shim::of(&["cat"]);
+    let told = |process: &Process| match process.lifeline.receive() {
+        Some((Report::Resident(resident), _)) => resident.kilobytes,
+        other => panic!("{other:?}"),
+    };
+    let process = shim.start(1);
+    assert!(told(&process) > 0);
+    killed(vec![process]);
+    assert!(told(&shim.adopt(1).unwrap()) > 0);
 }

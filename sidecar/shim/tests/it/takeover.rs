@@ -6,7 +6,7 @@ use crate::harness::{ALL_PATIENCE, Process, Shim, eventually};
 
 /// What the kernel does to the descriptors of a sidecar that is killed: it has no copies of them left. A program that
 /// another test is just about to start has, for a moment.
-fn killed(sidecar: Vec<Process>) {
+pub(super) fn killed(sidecar: Vec<Process>) {
     sidecar.iter().for_each(|process| process.lifeline.shut());
     drop(sidecar);
 }
