@@ -170,8 +170,8 @@ impl Stdio {
         let given_way = GIVEN_WAY.saturating_sub(waited);
         // A process that rested waits as long as is said now, and not as when it was begun.
         let queue = Duration::from_millis(self.places.in_force(client.limits).queue_ms);
-        let mut patience = queue.saturating_sub(waited);
-        let until = Instant::now() + given_way;
+        let now = Instant::now();
+        let (mut until, moves) = (now + queue.saturating_sub(waited), now + given_way);
         let mut wanting = None;
         let mut gives_way = false;
         loop {
@@ -192,12 +192,19 @@ impl Stdio {
                         gives_way = !ends && self.lock().ask_empty(None);
                         // Another session may take the place of the one that ends, and leave this one the next.
                         if ends || gives_way {
-                            patience = patience.max(given_way);
+                            until = until.max(Instant::now() + given_way);
                         }
                     }
-                    // A place may also be that of a process which is being started, for a session like this.
-                    if timeout_at(until, self.warm.moved()).await != Ok(true) {
-                        break;
+                    // A place may also be that of a process which is being started, for a session like this. Who waits for
+                    // that is in the queue like all others; what comes there is not left for what has moved.
+                    tokio::select! {
+                        biased;
+                        place = self.places.take(principal, Duration::MAX) => {
+                            return Acquired::anew(place.map_err(|failure| self.places.told(failure))?);
+                        }
+                        moved = timeout_at(moves, self.warm.moved()) => if moved != Ok(true) {
+                            break;
+                        }
                     }
                 }
                 Err(failure) => {
@@ -205,12 +212,14 @@ impl Stdio {
                     drop(wanting.take());
                     let is_full = matches!(failure, Failure::FullForPrincipal { .. });
                     if is_full && self.lock().ask_empty(principal) {
-                        patience = patience.max(given_way);
+                        until = until.max(Instant::now() + given_way);
                     }
                     break;
                 }
             }
         }
+        // The time that has passed here is a part of it.
+        let patience = until.saturating_duration_since(Instant::now());
         let place = self.places.take(principal, patience).await;
         Acquired::anew(place.map_err(|failure| self.places.told(failure))?)
     }

@@ -270,4 +270,37 @@ mod tests {
             has_its_place_until_it_ends(&stdio, number).await;
         });
     }
+
+    /// Who waits for a place that has a process which is being started waits in the queue, and for no longer than others.
+    #[test]
+    fn those_who_wait_for_one_that_is_being_started_are_in_the_queue() {
+        Shim::start().life(async |stdio| {
+            tokio::time::pause();
+            let limits =
+                Processes { total: 1, per_principal: 1, queue_ms: 9_000, ..limits(Isolation::Session) };
+            stdio.places.limit(Some(limits));
+            let starting = Starting::begin(stdio.clone());
+            let place = stdio.places.take_ahead().unwrap();
+            let (began, client) = (Instant::now(), Client { principal: Some("a".into()), limits });
+            let acquire = || {
+                let (stdio, client) = (stdio.clone(), client.clone());
+                tokio::task::spawn_local(async move { stdio.acquire(&client, &Bytes::new(), began).await })
+            };
+            let mut waiting: Vec<_> = (0..40).map(|_| acquire()).collect();
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            waiting.retain(|it| !it.is_finished());
+            assert_eq!((waiting.len(), stdio.queued()), (32, 32), "as many of one principal as may");
+            drop(place);
+            let first = waiting.remove(0).await.unwrap();
+            assert!(first.is_ok() && began.elapsed() == Duration::ZERO, "in turn");
+            for waits in waiting {
+                assert!(waits.await.unwrap().is_err());
+            }
+            let waited = began.elapsed();
+            assert!((9_000..9_100).contains(&waited.as_millis()), "{waited:?}");
+            drop((starting, first));
+        });
+    }
 }
