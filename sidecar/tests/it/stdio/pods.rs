@@ -243,6 +243,7 @@ fn a_process_waits_for_a_sidecar_whose_server_starts_slowly() {
     let before = pid(&client);
     std::fs::write(&mark, "").unwrap();
     pod.sidecar.signal(Signal::KILL);
+    let _ = pod.sidecar.wait(Duration::from_secs(5));
     let again = network.start_again(1, "pod-1", pod.sidecar.files.clone()).ready();
     assert_eq!(pid(&client.through(&again)), before, "its process goes on");
 }
