@@ -172,7 +172,15 @@ async fn ask_within(
         return Ok((answer, within));
     }
     let status = answer.response.status();
-    if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+    // It has one, and cannot give it now: too much is asked, say, or it takes a stream for open that has just ended.
+    let passes = matches!(
+        status,
+        StatusCode::REQUEST_TIMEOUT
+            | StatusCode::CONFLICT
+            | StatusCode::TOO_EARLY
+            | StatusCode::TOO_MANY_REQUESTS
+    );
+    if passes || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
         return Err(Refusal::ServerStatus { status: status.as_u16() });
     }
     let is_lost = async {

@@ -162,6 +162,9 @@ fn a_server_without_one_has_none() {
         (404, 405, "server offers no GET stream"),
         (400, 405, "server offers no GET stream"),
         (500, 502, "server answered with an HTTP error"),
+        // One that has a stream, and not now.
+        (409, 502, "server answered with an HTTP error"),
+        (429, 502, "server answered with an HTTP error"),
     ] {
         let server = Scripted::listening(move |_, stream| {
             scripted::write(stream, &format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n"));
