@@ -28,6 +28,8 @@ struct Open {
     file: File,
     /// How many lines it has. It is written anew when most of them are old.
     lines: usize,
+    /// Its last line may be half of one, to which nothing can be added.
+    is_torn: bool,
 }
 
 impl Journal {
@@ -59,10 +61,14 @@ impl Journal {
         }
         let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(open) = guard.as_mut() else { return };
-        let text: String = tombstones.iter().map(line).collect();
-        let mut result = open.file.write_all(text.as_bytes());
-        open.lines += tombstones.len();
-        if result.is_ok() && open.lines > 2 * MAX_TOMBSTONES {
+        let mut result = Ok(());
+        if !open.is_torn {
+            let text: String = tombstones.iter().map(line).collect();
+            result = open.file.write_all(text.as_bytes());
+            open.is_torn = result.is_err();
+            open.lines += tombstones.len();
+        }
+        if open.is_torn || open.lines > 2 * MAX_TOMBSTONES {
             result = rewrite(open.path.clone(), all().into_iter()).map(|new| *open = new);
         }
         if let Err(error) = result {
@@ -80,7 +86,7 @@ fn rewrite(path: PathBuf, tombstones: impl Iterator<Item = Tombstone>) -> io::Re
     let text: String = tombstones.inspect(|_| lines += 1).map(|tombstone| line(&tombstone)).collect();
     file.write_all(text.as_bytes())?;
     std::fs::rename(&temporary, &path)?;
-    Ok(Open { path, file, lines })
+    Ok(Open { path, file, lines, is_torn: false })
 }
 
 fn line(tombstone: &Tombstone) -> String {
@@ -124,6 +130,22 @@ mod tests {
         assert_eq!(read(directory.path(), 25), [stone(3, 30)]);
         assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 1, "old lines are gone");
         assert!(open().is_resumed());
+    }
+
+    #[test]
+    fn half_a_line_takes_no_other_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::open(Some(directory.path()), 0, &mut Tombstones::default());
+        let all = || vec![stone(1, 10), stone(2, 20)];
+        // The volume is full, and for what takes the file's place too.
+        let place = directory.path().join(NAME).with_extension("new");
+        std::fs::create_dir(&place).unwrap();
+        journal.open.lock().unwrap().as_mut().unwrap().file =
+            OpenOptions::new().write(true).open("/dev/full").unwrap();
+        journal.add(&[stone(1, 10)], all);
+        std::fs::remove_dir(&place).unwrap();
+        journal.add(&[stone(2, 20)], all);
+        assert_eq!(read(directory.path(), 0), all());
     }
 
     #[test]
