@@ -30,7 +30,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use longshore_mcp::detect::Conversation;
 use longshore_mcp::envelope::{self, Id, Message};
@@ -251,6 +251,12 @@ async fn serve_message(
     // wrong with the message.
     let session = if in_session {
         match session::find(worker, &caller, &body, trail).await {
+            // Who begins anew is begun here, once it is known that there is nothing left of the session that it names.
+            Ok(session::Found::Elsewhere(response))
+                if response.status() == StatusCode::NOT_FOUND && body::shakes_hands(&body) =>
+            {
+                Err(Refusal::UnknownSession)
+            }
             Ok(session::Found::Elsewhere(response)) => return Ok(Passed::Handed(response)),
             Ok(session::Found::Here(session)) => Ok(session),
             Err(refusal) => Err(refusal),
@@ -270,7 +276,7 @@ async fn serve_message(
     // begin as if they had not. Over HTTP+SSE the session is the stream's, which ends with it.
     let session = match (&conversation, session) {
         (Conversation::Handshake(_), Err(Refusal::UnknownSession | Refusal::PodEnds))
-            if !sse::is_letter(&caller) =>
+            if !sse::is_letter(&caller) && !forward::begins_no_session(worker, &caller) =>
         {
             let (mut caller, body) = (caller, text.clone());
             caller.request.headers_mut().remove(SESSION_ID);
@@ -283,7 +289,7 @@ async fn serve_message(
             return Box::pin(modern::serve(worker, caller, &modern, text, trail)).await;
         }
         Conversation::ModernNotification => return Ok(modern::drop_notification(text, trail)),
-        Conversation::Handshake(_) if forward::begins_no_session(worker, &caller) => {
+        Conversation::Handshake(_) if session.is_ok() && forward::begins_no_session(worker, &caller) => {
             return Ok(Passed::Handed(forward::not_begun(trail)));
         }
         Conversation::Handshake(request) => Message::Request(request),

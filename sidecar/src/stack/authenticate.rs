@@ -27,6 +27,9 @@ pub(crate) enum Through {
     Client,
     /// From another replica, which the client called. It is never forwarded again.
     Replica,
+    /// The same within something that is answered here, a batch or a stream of HTTP+SSE: nobody but this replica waits for
+    /// what comes of it, so it is forwarded like a client's own.
+    Within,
 }
 
 /// Checks the credentials. A key in the query string is not looked at, and the query string never travels on.
@@ -83,7 +86,10 @@ impl Authenticated {
     fn under(self, snapshot: Arc<Snapshot>) -> Result<Self, Refusal> {
         match self.through {
             Through::Client => by_credentials(self.request, snapshot),
-            Through::Replica => by_replica(self.request, snapshot, &self.caller.principal),
+            through @ (Through::Replica | Through::Within) => {
+                let now = by_replica(self.request, snapshot, &self.caller.principal)?;
+                Ok(Self { through, ..now })
+            }
         }
     }
 
@@ -95,6 +101,15 @@ impl Authenticated {
         *request.headers_mut() = self.request.headers().clone();
         let Self { snapshot, caller, through, .. } = self;
         Self { request, snapshot: snapshot.clone(), caller: caller.clone(), through: *through }
+    }
+
+    /// The same within something that is answered here.
+    pub(crate) fn within(self) -> Self {
+        let through = match self.through {
+            Through::Client => Through::Client,
+            Through::Replica | Through::Within => Through::Within,
+        };
+        Self { through, ..self }
     }
 
     /// Who calls.

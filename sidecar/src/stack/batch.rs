@@ -107,7 +107,7 @@ fn one(
     body: &Bytes,
     text: &str,
 ) -> impl Future<Output = Response<Body>> + use<> {
-    let (worker, caller) = (worker.clone(), caller.another(Method::POST));
+    let (worker, caller) = (worker.clone(), caller.another(Method::POST).within());
     // All of what was read is held, and counts, for as long as any of it is under way.
     let body = body.slice_ref(text.as_bytes());
     Serving::new(|reading| serve_one(worker, caller, body, reading))

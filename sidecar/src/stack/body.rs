@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use longshore_mcp::batch::Batch;
 use longshore_mcp::envelope::{self, Malformed, Message};
 use longshore_mcp::headers;
+use longshore_mcp::method::Method;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
@@ -96,6 +97,11 @@ pub(super) fn only_tells(body: &[u8]) -> bool {
         Err(Malformed::Batch) => Batch::read(body).is_ok_and(|batch| batch.answers().is_none()),
         Err(_) => false,
     }
+}
+
+/// Whether it is the first message of a session.
+pub(super) fn shakes_hands(body: &[u8]) -> bool {
+    matches!(envelope::read(body), Ok(Message::Request(request)) if request.is(Method::Initialize))
 }
 
 /// Leaves what is unread of a body. Little is read and dropped, and the connection goes on; otherwise it ends with the

@@ -131,7 +131,7 @@ async fn search(
     trail: &mut Trail,
 ) -> Result<Way, Refusal> {
     let entry = match caller.through {
-        Through::Client => Entry::Client,
+        Through::Client | Through::Within => Entry::Client,
         Through::Replica => Entry::Forwarded,
     };
     let forward = async |peer: &_| forward::forward(worker, caller, body, peer, trail).await;

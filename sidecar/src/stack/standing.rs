@@ -82,7 +82,7 @@ impl Standing {
                 let caller = snapshot.authenticator.authenticate(&self.headers).ok()?;
                 (caller.principal == self.principal).then(|| caller.clone())
             }
-            Through::Replica => {
+            Through::Replica | Through::Within => {
                 let is_known = snapshot.authenticator.caller(&self.principal).is_some();
                 let was_known = std::mem::replace(&mut self.is_known, is_known);
                 (is_known || !was_known).then(|| snapshot.caller(&self.principal))

@@ -8,7 +8,7 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{Method, Response, StatusCode};
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::headers::EVENT_STREAM;
-use longshore_mcp::method::{Method as McpMethod, NotificationMethod};
+use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use longshore_mcp::translate::names;
@@ -23,7 +23,7 @@ use crate::rescue::Refusal;
 use crate::sessions::{self, Place, Use};
 use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
 use crate::stack::respond::{Body, Piece};
-use crate::stack::{Authenticated, serve_one, serve_without_body};
+use crate::stack::{Authenticated, body, serve_one, serve_without_body};
 use crate::worker::{Reading, Worker};
 
 /// How long a client may take for the handshake. Until then its stream is of no use to anybody.
@@ -193,7 +193,7 @@ impl Talk {
 
     fn take(&mut self, letter: Letter) -> Going {
         let Some(id) = &letter.id else { return self.tell(letter) };
-        if self.session.is_none() && is_handshake(&letter.body) {
+        if self.session.is_none() && body::shakes_hands(&letter.body) {
             let id = id.clone();
             self.shake_hands(letter, id);
             return Going::On;
@@ -266,7 +266,7 @@ impl Talk {
 
     /// The same request as it would be at the MCP endpoint.
     fn within(&self, caller: Authenticated) -> Result<Authenticated, Refusal> {
-        let mut caller = caller.once_more(&self.worker)?;
+        let mut caller = caller.once_more(&self.worker)?.within();
         let headers = caller.request.headers_mut();
         headers.remove(MARK);
         headers.remove(SESSION_ID);
@@ -471,8 +471,4 @@ fn is_initialized(body: &[u8]) -> bool {
         Ok(Message::Notification(notification))
             if NotificationMethod::parse(&notification.method) == Some(NotificationMethod::Initialized)
     )
-}
-
-fn is_handshake(body: &[u8]) -> bool {
-    matches!(envelope::read(body), Ok(Message::Request(request)) if request.is(McpMethod::Initialize))
 }

@@ -188,6 +188,73 @@ fn sessions_that_are_never_idle_move_too() {
     assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
 }
 
+/// What a client says in several messages at once goes on at the next pod one by one.
+#[test]
+fn what_comes_in_a_batch_moves_too() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let session = Client::of(&replicas[0], ALICE, "2025-03-26").session.clone();
+    let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let _over = Over(&done);
+        for number in 0..3 {
+            let (entry, session, done, calls) = (&replicas[1], &session, &done, &calls);
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(300 * number));
+                let mut client = Client::in_session(entry, session).with_key("key-a");
+                client.revision = "2025-03-26";
+                let slow = json!({"name": "slow", "arguments": {"milliseconds": 900}});
+                while !done.load(Ordering::Relaxed) {
+                    let text = format!("[{}]", client.message("tools/call", &slow));
+                    let reply = client.request(text).send(entry.mcp);
+                    let answer = match reply.header("content-type") {
+                        Some("application/json") => reply.message()[0].clone(),
+                        _ => serde_json::from_str(reply.events().last().unwrap()).unwrap(),
+                    };
+                    assert!(answer["result"].is_object(), "{number}: {answer}");
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        eventually("all of them call", || (calls.load(Ordering::Relaxed) >= 3).then_some(()));
+        let hook = replicas[0].hook();
+        replicas[0].signal(Signal::TERM);
+        replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
+        assert!(replicas[0].wait(Duration::from_secs(10)).success(), "it does not take as long as it might");
+        drop(hook);
+    });
+    assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
+}
+
+/// Its client names the session from before still, which a pod that ends keeps for a call that is under way.
+#[test]
+fn who_begins_anew_does_so_while_its_session_ends() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let mut stream = connect(replicas[0].mcp);
+    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    let through = client.through(&replicas[1]);
+    eventually("no more calls are taken", || {
+        let echo = json!({"name": "echo", "arguments": {"text": "e"}});
+        (through.send("tools/call", echo).status == 404).then_some(())
+    });
+    let begin = Request::post(client::initialize("2025-11-25")).key("key-a");
+    let reply = begin.header("mcp-session-id", &client.session).send(replicas[1].mcp);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_ne!(reply.header("mcp-session-id"), Some(&*client.session));
+    assert_eq!(replicas[0].metric("longshore_calls"), 1.0, "the call goes on");
+    drop(hook);
+}
+
 /// As with a single replica whose pod is deleted: the next one is there a little later.
 #[test]
 fn sessions_wait_for_somebody_who_takes_them() {
