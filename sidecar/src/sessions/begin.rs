@@ -60,7 +60,16 @@ pub(super) async fn begin(
     };
     let opener = Opener::client(principal, &snapshot.config);
     match (take, &capsule.server) {
-        (_, ServerSession::None) => return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how)),
+        (_, ServerSession::None) => {
+            if take == Take::Adopt {
+                // A server that does not tell its clients apart may remember what they have set, and this is another one.
+                let server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener)
+                    .pinned(snapshot.protocol)
+                    .without_session(capsule.server_revision);
+                set_again(&server, &copy).await;
+            }
+            return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how));
+        }
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
             let former = former(opener.clone(), capsule, copy.clone());
@@ -202,13 +211,18 @@ async fn anew(
         let _ = timeout(SETTING, server.end()).await;
         return unfit;
     }
-    // It goes on without: a server that does not take them is no reason to lose it.
+    set_again(&server, copy).await;
+    Ok(Some(server.into_session()))
+}
+
+/// Sets again what a client had set. The session goes on without, if need be: a server that does not take it is no reason
+/// to lose it.
+async fn set_again(server: &Server, copy: &Copy) {
     match timeout(SETTING, server.set_again(copy)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "what a client had set could not be set again"),
         Err(_) => tracing::debug!("what a client had set could not be set again in time"),
     }
-    Ok(Some(server.into_session()))
 }
 
 fn refusal(error: CallError) -> Refusal {

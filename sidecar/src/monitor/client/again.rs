@@ -35,6 +35,11 @@ impl Server {
         self.tell(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await
     }
 
+    /// Takes it as it is: one that gives its clients no sessions, and was greeted in this revision.
+    pub(crate) fn without_session(self, revision: Revision) -> Self {
+        Self { revision: Some(revision), ..self }
+    }
+
     /// What the client had set.
     pub(crate) async fn set_again(&self, copy: &Copy) -> Result<(), CallError> {
         if let Some(level) = copy.log_level {

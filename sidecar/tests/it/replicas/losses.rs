@@ -199,3 +199,28 @@ fn a_session_that_is_found_late_is_only_its_own_principals() {
         assert_eq!(reply.status, status, "{then}: {}", reply.text());
     }
 }
+
+/// Such a server may remember all the same what its clients have set, and the one in another pod was told nothing.
+#[test]
+fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
+    let servers = [(); 2].map(|()| {
+        Scripted::nameless(|request, stream| {
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        })
+    });
+    let network = Network::new();
+    let ports = servers.each_ref().map(|server| server.port);
+    let replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let client = Client::open(&replicas[0], ALICE);
+    client.ask("logging/setLevel", json!({"level": "warning"}));
+    client.ask("resources/subscribe", json!({"uri": "file:///a"}));
+    eventually("the other one keeps it", || (replicas[0].copied(2) > 0).then_some(()));
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2]);
+    client.through(&replicas[1]).call("t", json!({}));
+    let heard = servers[1].seen_all();
+    let heard = heard.iter().map(|request| scripted::message(request)["method"].clone());
+    let heard: Vec<_> = heard.filter(|method| method != "ping" && method != "initialize").collect();
+    let last = &heard[heard.len() - 3..];
+    assert_eq!(last, ["logging/setLevel", "resources/subscribe", "tools/call"]);
+}
