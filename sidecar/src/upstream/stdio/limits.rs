@@ -109,6 +109,17 @@ impl Places {
         self.lock().waiting.has(principal)
     }
 
+    /// Whether somebody waits who would get a place of this principal's, if it were given back.
+    pub(super) fn are_wanted_of(&self, principal: Option<&Arc<str>>) -> bool {
+        let state = self.lock();
+        let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return false };
+        let is_full = state.total == limits.total;
+        state.waiting.has_any(|who| {
+            let own = principal.is_some_and(|principal| **principal == *who);
+            own || is_full && may_have_more(&state.by_principal, limits, who)
+        })
+    }
+
     /// How many wait.
     pub(super) fn queued(&self) -> usize {
         self.lock().waiting.len()

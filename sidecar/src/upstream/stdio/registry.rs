@@ -213,12 +213,15 @@ impl Registered {
         self.stdio.lock().remove(self.host);
     }
 
-    /// A session is over.
+    /// A session is over. If it was the last one, and somebody waits for the place of the process, that is given.
     pub(super) fn leave(&self, name: Name) {
         let mut open = self.stdio.lock();
         open.sessions.remove(&name);
-        if let Some(host) = open.hosts.get_mut(&self.host) {
-            host.sessions.retain(|session| *session != name);
+        let Some(host) = open.hosts.get_mut(&self.host) else { return };
+        host.sessions.retain(|session| *session != name);
+        let principal = host.group.as_ref().and_then(|group| group.principal.as_ref());
+        if host.is_empty(None) && self.stdio.places.are_wanted_of(principal) {
+            host.gives_way = host.handle.control.send(Control::GiveWay).is_ok();
         }
     }
 
