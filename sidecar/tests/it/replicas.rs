@@ -4,6 +4,7 @@ mod alone;
 mod drains;
 mod endings;
 mod forwarding;
+mod late;
 mod losses;
 mod meeting;
 mod questions;

@@ -1,10 +1,9 @@
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::DONE;
+use super::{DONE, answered};
 use crate::harness::config::{keys, rule};
 use crate::harness::http::connect;
 use crate::harness::{
@@ -14,10 +13,6 @@ use crate::harness::{
 const ODD: &str = "{\"id\": \"\\u0061\" ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"io.modelcontextprotocol/clientCapabilities\":{ },\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
     "{\"result\":{\"content\":[ ],\"n\":1.00,\"s\":\"\\u0041\"} , \"id\":\"a\",\"jsonrpc\":\"2.0\"}";
-
-fn answered(request: &Request, result: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, scripted::message(request)["id"])
-}
 
 #[test]
 fn params_and_results_keep_their_bytes() {
@@ -445,80 +440,5 @@ fn large_messages_pass_both_ways() {
         let params = json!({"name": "t", "arguments": {"text": "x".repeat(size)}});
         let message = modern::request(1, "tools/call", params).send(sidecar.mcp).message();
         assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
-    }
-}
-
-/// 27: a client holds itself to the list that it has read last, which a server may change without a word.
-#[test]
-fn r027_marks_that_do_not_fit_are_read_again() {
-    let marked = Arc::new(AtomicBool::new(true));
-    let is_marked = marked.clone();
-    let server = Scripted::of_both(json!({"tools": {}}), move |request, stream| {
-        let text = match scripted::message(request)["method"].as_str() {
-            Some("tools/list") => {
-                let mark = if is_marked.load(Ordering::SeqCst) { "Region" } else { "Place" };
-                let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": mark}}});
-                scripted::reply_to(request, &json!({"tools": [{"name": "t", "inputSchema": schema}]}))
-            }
-            _ => answered(request, DONE),
-        };
-        scripted::json(stream, &text);
-    });
-    let sidecar = Sidecar::start(&config(server.port)).ready();
-    let call = |header: &str| {
-        modern::request(1, "tools/call", json!({"name": "t", "arguments": {"region": "eu"}}))
-            .header(header, "eu")
-            .send(sidecar.mcp)
-    };
-    assert_eq!(call("mcp-param-region").status, 200);
-    marked.store(false, Ordering::SeqCst);
-    assert_eq!(call("mcp-param-place").status, 200);
-    let refused = call("mcp-param-region");
-    assert_eq!((refused.status, &refused.message()["error"]["code"]), (400, &json!(-32020)));
-    assert_eq!(server.seen("tools/call").len(), 2);
-}
-
-/// 27: the schema is the server's own, as the sidecar has listed it.
-#[test]
-fn r027_marked_arguments_are_repeated_as_headers() {
-    let server = Scripted::of_both(json!({"tools": {}}), |request, stream| {
-        let text = match scripted::message(request)["method"].as_str() {
-            Some("tools/list") => {
-                let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
-                scripted::reply_to(request, &json!({"tools": [{"name": "t", "inputSchema": schema}]}))
-            }
-            _ => answered(request, DONE),
-        };
-        scripted::json(stream, &text);
-    });
-    let sidecar = Sidecar::start(&config(server.port)).ready();
-    let call = |region: &str| {
-        modern::request(1, "tools/call", json!({"name": "t", "arguments": {"region": region}}))
-    };
-    let mismatch = |request: Request| {
-        let reply = request.send(sidecar.mcp);
-        (reply.status, reply.message()["error"]["code"].clone(), reply.message()["error"]["data"].clone())
-    };
-    let expected = (400, json!(-32020), json!({"header": "Mcp-Param-Region"}));
-    assert_eq!(mismatch(call("eu")), expected);
-    // Some readers take such arguments, and each of them other ones.
-    let twice = call("eu");
-    let body =
-        String::from_utf8_lossy(&twice.body).replace(r#""region":"eu""#, r#""region":"eu","x":1,"x":2"#);
-    assert_eq!(mismatch(twice.body(body)), expected);
-    assert_eq!(mismatch(call("eu").header("mcp-param-region", "us")), expected);
-    assert_eq!(
-        mismatch(call("eu").header("mcp-param-region", "eu").header("Mcp-Param-Region", "eu")),
-        expected
-    );
-    assert!(server.seen("tools/call").is_empty());
-    let reply = call("\u{e9}")
-        .header("Mcp-Param-REGION", "=?base64?w6k=?=")
-        .header("mcp-param-other", "1")
-        .send(sidecar.mcp);
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    let seen = server.seen("tools/call").pop().unwrap();
-    for (name, value) in [("mcp-param-region", "=?base64?w6k=?="), ("mcp-param-other", "1")] {
-        assert!(seen.headers.contains(&(name.to_owned(), value.to_owned())), "{name}: {:?}", seen.headers);
     }
 }
