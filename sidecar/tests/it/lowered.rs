@@ -1,5 +1,6 @@
 //! Clients with sessions, and a server of 2026-07-28, which has none.
 
+mod absences;
 mod asking;
 mod calls;
 mod ends;

@@ -28,7 +28,7 @@ use super::{Failure, local};
 use crate::shares::Share;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::waiting::Unread;
-use crate::upstream::{Answer, Failure as Any, Opener, random};
+use crate::upstream::{AGAIN, Answer, Failure as Any, Opener, random};
 
 /// How long a server is left alone that only wants to be called again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -102,14 +102,18 @@ impl Call {
     async fn run(mut self, mut first: Bytes, out: Out) -> Result<Bytes, Any> {
         let mut asking: Option<(Rounds, Share)> = None;
         let (mut body, mut id, mut renewed) = (first.clone(), self.id.clone(), false);
+        let mut has_answered = false;
         loop {
-            let (status, answer) = self.send(body.clone(), &id, &out).await?;
+            let (status, answer) = if has_answered {
+                Box::pin(self.send_on(&body, &id, &out)).await?
+            } else {
+                self.send(body.clone(), &id, &out).await?
+            };
+            has_answered = true;
             let Some(answer) = answer else {
                 let Self { way, under_way, .. } = &mut self;
-                return Err(under_way
-                    .during(Box::pin(unanswered(way, status)))
-                    .await
-                    .unwrap_or_else(|failure| failure));
+                let why = Box::pin(async { Ok(unanswered(way, status).await) });
+                return Err(under_way.during(why).await.unwrap_or_else(|failure| failure));
             };
             let Ok(Message::Response(response)) = envelope::read_servers(answer.as_bytes()) else {
                 return Err(Failure::Nonsense.into());
@@ -127,7 +131,9 @@ impl Call {
                         }
                     }
                     let Self { way, under_way, .. } = &mut self;
-                    if is_suspicious(status, code) && !under_way.during(Box::pin(way.is_modern())).await? {
+                    if is_suspicious(status, code)
+                        && !under_way.during(Box::pin(way.is_modern())).await.map_err(once_answered)?
+                    {
                         return Err(Failure::Forgotten.into());
                     }
                 }
@@ -191,6 +197,28 @@ impl Call {
         under_way.during(exchange).await
     }
 
+    /// The same once the server has answered the call. One that is away for a little is waited for here: the call would be
+    /// another one if it was made again, and what its client was asked would be for nothing.
+    async fn send_on(
+        &mut self,
+        body: &Bytes,
+        id: &str,
+        out: &Out,
+    ) -> Result<(StatusCode, Option<String>), Any> {
+        loop {
+            match self.send(body.clone(), id, out).await {
+                Err(failure) if failure.is_absence() && self.way.is_soon_back() => {
+                    let pause = pin!(async {
+                        sleep(AGAIN).await;
+                        Ok(())
+                    });
+                    self.under_way.during(pause).await?;
+                }
+                sent => return sent.map_err(once_answered),
+            }
+        }
+    }
+
     /// Reads the server's tools anew, since it misses what its schema marks. Says whether there is anything to be done
     /// better.
     async fn renew(&mut self, sent: &[u8]) -> Result<bool, Any> {
@@ -231,12 +259,21 @@ impl Call {
 }
 
 /// What it means that no answer came.
-async fn unanswered(way: &Way, status: StatusCode) -> Result<Any, Any> {
+async fn unanswered(way: &Way, status: StatusCode) -> Any {
     if status.is_success() {
-        return Ok(Failure::BrokenOff.into());
+        return Failure::BrokenOff.into();
     }
-    let is_modern = way.is_modern().await?;
-    Ok(if is_modern { Failure::Status(status.as_u16()) } else { Failure::Forgotten }.into())
+    match way.is_modern().await {
+        Ok(false) => Failure::Forgotten.into(),
+        // Whoever has answered so and is not there any more has seen the call all the same.
+        Ok(true) | Err(_) => Failure::Status(status.as_u16()).into(),
+    }
+}
+
+/// What a failure means once the server has answered: that it is not there any more says no longer that it has seen nothing
+/// of the call, which must not be made again.
+fn once_answered(failure: Any) -> Any {
+    if failure.is_absence() { Failure::BrokenOff.into() } else { failure }
 }
 
 /// Has the client answer until the call can be sent again, or gives the answer that ends it.

@@ -13,7 +13,7 @@ use super::tools::Tools;
 use crate::names::SESSION_ID;
 use crate::shares::{Bounds, Share, Shares};
 use crate::upstream::hold::Hold;
-use crate::upstream::{Opener, random};
+use crate::upstream::{Absence, Opener, random};
 
 /// What the ids of these sessions begin with, so that others are not even looked for.
 const PREFIX: &str = "lowered-";
@@ -36,6 +36,8 @@ pub(crate) struct Lowered {
     parked: Arc<Shares>,
     /// What sessions keep for as long as they last.
     kept: Arc<Shares>,
+    /// Since when calls that the server has answered once have not found it.
+    pub(super) absence: Absence,
     /// How long a client may take to answer what the server asks.
     pub(super) patience: Duration,
     /// The processes that clients may have by now, whatever they might have when their sessions began.
@@ -52,6 +54,7 @@ impl Lowered {
             questions: AtomicU64::new(0),
             parked: Shares::new(PARKED),
             kept,
+            absence: Absence::new(),
             patience,
             processes: Mutex::default(),
         }

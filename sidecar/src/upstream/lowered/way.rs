@@ -16,6 +16,7 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::handshake;
 use longshore_mcp::translate::requests::Client;
 use longshore_sidecar_config::Upstream;
+use tokio::time::Instant;
 
 use super::registry::Lowered;
 use super::session::Session;
@@ -64,6 +65,13 @@ impl Way {
     pub(super) async fn call(&self, body: Bytes, repeated: &Repeated) -> Result<Source, Any> {
         let opener = self.lowered.opener(&self.session);
         self.server.call(&opener, self.session.pair.server, body, repeated).await
+    }
+
+    /// Whether a server that was not found is waited for, in the middle of a call.
+    pub(super) fn is_soon_back(&self) -> bool {
+        // Whoever watches it is to know it too.
+        self.server.transport.doubt.raise();
+        self.lowered.absence.is_short(Instant::now())
     }
 
     /// A message of the session's client that is held whole from now on, if there is room for it.

@@ -2,7 +2,7 @@
 //! headers, and the marks of its tools.
 
 use std::io::BufReader;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -81,7 +81,7 @@ impl Sessionless {
                     let end = stream.try_clone().expect("a clone");
                     serve(stream, &*answer, &seen, &says);
                     // Whoever else has a hold of it does not keep it open.
-                    let _ = end.shutdown(std::net::Shutdown::Both);
+                    let _ = end.shutdown(Shutdown::Both);
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
             }
@@ -91,11 +91,21 @@ impl Sessionless {
 
     /// Ends it, and all that is under way.
     pub(crate) fn stop(&self) {
+        self.end(Shutdown::Both);
+    }
+
+    /// Ends it, but that it goes on with what it answers already. Nothing listens when this returns.
+    pub(crate) fn leave(&self) {
+        self.end(Shutdown::Read);
+        eventually("nothing listens", || TcpStream::connect(("127.0.0.1", self.port)).is_err().then_some(()));
+    }
+
+    fn end(&self, how: Shutdown) {
         self.stopped.store(true, Ordering::SeqCst);
         // Wakes the listener, which closes then.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
         for stream in self.streams.lock().expect("no panic").drain(..) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = stream.shutdown(how);
         }
     }
 

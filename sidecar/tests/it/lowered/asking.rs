@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{able, answer, serving, sidecar};
+use super::{able, answer, everything, sidecar, tools};
 use crate::harness::config::keys;
 use crate::harness::own::example_server;
 use crate::harness::scripted::message;
 use crate::harness::{Client, Event, Events, Files, Sessionless, Sidecar, config};
 
-fn form(text: &str) -> Value {
+pub(super) fn form(text: &str) -> Value {
     json!({"method": "elicitation/create", "params": {"message": text, "requestedSchema":
         {"type": "object", "properties": {"name": {"type": "string"}}}}})
 }
@@ -21,7 +21,12 @@ fn sampling() -> Value {
 
 /// A server that asks for `rounds[n]` in round n, and says in the end what it was answered.
 fn asking(rounds: Vec<Value>) -> Sessionless {
-    serving(move |request, stream| {
+    asking_at(0, rounds)
+}
+
+/// The same at this port.
+pub(super) fn asking_at(port: u16, rounds: Vec<Value>) -> Sessionless {
+    Sessionless::at(port, everything(), tools(), move |request, stream| {
         let params = &message(request)["params"];
         let round = params["requestState"].as_str().map_or(0, |state| state.len());
         match rounds.get(round) {
@@ -40,16 +45,16 @@ fn asking(rounds: Vec<Value>) -> Sessionless {
     })
 }
 
-fn reply(client: &Client<'_>, id: &Value, result: &Value) {
+pub(super) fn reply(client: &Client<'_>, id: &Value, result: &Value) {
     let body = json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
     assert_eq!(client.request(body).send(client.sidecar.mcp).status, 202);
 }
 
-fn next(events: &mut Events) -> Value {
+pub(super) fn next(events: &mut Events) -> Value {
     events.next().as_ref().map(Event::message).expect("an event")
 }
 
-fn answer_to(question: &Value) -> Value {
+pub(super) fn answer_to(question: &Value) -> Value {
     match question["method"].as_str().unwrap() {
         "elicitation/create" => json!({"action": "accept", "content": {"name": "ann"}}),
         "sampling/createMessage" => {

@@ -1,0 +1,89 @@
+//! Servers that go away in the middle of a call: they have seen it, so it is not made again.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::asking::{answer_to, asking_at, form, next, reply};
+use super::{able, answer, echoing_at, everything, sidecar, tools};
+use crate::harness::scripted::{self, message};
+use crate::harness::{Gate, Sessionless, eventually};
+
+/// Longer than it takes to look for a server once, and shorter than one that restarts is waited for.
+const SHORT: Duration = Duration::from_millis(1_500);
+
+#[test]
+fn r072_a_call_goes_on_where_it_was_with_a_server_that_is_back() {
+    let rounds = [vec![Value::Null], vec![json!({"who": form("who?")})]];
+    for (rounds, asks) in rounds.into_iter().zip([false, true]) {
+        let server = asking_at(0, rounds.clone());
+        let (sidecar, left) = (&sidecar(&server), &Gate::default());
+        let again = std::thread::scope(|scope| {
+            let client = able(sidecar, "2025-11-25");
+            let calling = scope.spawn(move || {
+                let mut events = client.stream("echo", json!({}));
+                if asks {
+                    let question = next(&mut events);
+                    left.pass();
+                    // Only now is the server called again.
+                    reply(&client, &question["id"], &answer_to(&question));
+                }
+                next(&mut events)
+            });
+            eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
+            server.leave();
+            left.open();
+            std::thread::sleep(SHORT);
+            let again = asking_at(server.port, rounds);
+            let end = calling.join().unwrap();
+            assert!(end["result"]["content"].is_array(), "{end}");
+            again
+        });
+        let seen: Vec<_> = again.seen("tools/call").iter().map(message).collect();
+        assert_eq!(seen.len(), 1, "{seen:?}");
+        assert_eq!(seen[0]["params"]["requestState"], "x", "the call was made anew");
+    }
+}
+
+/// Nobody can tell what has become of it.
+#[test]
+fn a_call_is_not_made_again_with_a_server_that_stays_away() {
+    let server = asking_at(0, vec![Value::Null]);
+    let sidecar = &sidecar(&server);
+    std::thread::scope(|scope| {
+        let client = able(sidecar, "2025-11-25");
+        let calling = scope.spawn(move || client.call("echo", json!({})));
+        eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
+        server.leave();
+        let end = calling.join().unwrap();
+        assert!(end["error"]["message"].as_str().unwrap().contains("broke off"), "{end}");
+    });
+}
+
+#[test]
+fn what_a_server_says_before_it_goes_away_is_its_answer() {
+    let (called, left) = (Gate::default(), Gate::default());
+    let (calls, leaves) = (called.clone(), left.clone());
+    let server = Sessionless::at(0, everything(), tools(), move |request, stream| {
+        if message(request)["method"] != "tools/call" {
+            return answer(request, stream, &json!({}));
+        }
+        calls.open();
+        leaves.pass();
+        let head = "HTTP/1.1 500 X\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 4";
+        scripted::write(stream, &format!("{head}\r\n\r\nfull"));
+    });
+    let sidecar = &sidecar(&server);
+    std::thread::scope(|scope| {
+        let client = able(sidecar, "2025-11-25");
+        let calling = scope.spawn(move || client.call("echo", json!({})));
+        called.pass();
+        server.leave();
+        left.open();
+        std::thread::sleep(SHORT);
+        let again = echoing_at(server.port);
+        let end = calling.join().unwrap();
+        assert!(end["error"]["message"].as_str().unwrap().contains("500"), "{end}");
+        assert!(again.seen("tools/call").is_empty());
+    });
+}
