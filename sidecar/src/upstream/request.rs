@@ -46,6 +46,11 @@ pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
     trace
 }
 
+/// Who the sidecar says that it is, as JSON.
+pub(crate) fn own_info() -> String {
+    format!(r#"{{"name":"longshore-sidecar","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
+}
+
 fn of(method: Method, within: Option<Within>, body: Bytes) -> Request<Bytes> {
     let mut request = Request::new(body);
     *request.method_mut() = method;

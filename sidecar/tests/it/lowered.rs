@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::harness::scripted::{self, message, method_of, reply_to};
-use crate::harness::{Client, Request, Sessionless, Sidecar, config};
+use crate::harness::{Client, Request, Sessionless, Sidecar, config, modern};
 
 /// What a server can do that can do everything.
 pub(crate) fn everything() -> Value {
@@ -118,6 +118,26 @@ fn a_server_does_not_hear_who_a_client_is_that_takes_long_to_say_so() {
     assert_eq!(opened["result"]["serverInfo"]["name"], "modern", "{opened}");
     let asked = server.seen("server/discover").pop().unwrap();
     assert_eq!(message(&asked)["params"]["_meta"].get("io.modelcontextprotocol/clientInfo"), None);
+}
+
+/// What the server is known to speak does not depend on what a client says of itself.
+#[test]
+fn a_client_that_a_server_cannot_read_is_refused_alone() {
+    let server = echoing();
+    server.says(|says| says.is_particular = true);
+    let sidecar = sidecar(&server);
+    let before = able(&sidecar, "2025-11-25");
+    let mut first: Value = serde_json::from_str(&crate::harness::client::initialize("2025-11-25")).unwrap();
+    first["params"]["capabilities"] = json!({"experimental": {"x": {}}});
+    let refused = Request::post(first.to_string()).send(sidecar.mcp).message();
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let alone = modern::request(1, "tools/call", json!({"name": "echo", "arguments": {}}));
+    let said = alone.send(sidecar.mcp).message();
+    assert!(said["result"]["content"].is_array(), "{said}");
+    for client in [before, able(&sidecar, "2025-06-18")] {
+        assert!(client.call("echo", json!({}))["result"]["content"].is_array());
+    }
+    assert_eq!(server.seen("server/discover").len(), 3, "each client was told of once");
 }
 
 #[test]

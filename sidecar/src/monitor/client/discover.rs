@@ -88,7 +88,7 @@ impl Server {
     }
 
     async fn ask_what_it_speaks(&self) -> Result<Discovery, CallError> {
-        let info = format!(r#"{{"name":"longshore-sidecar","version":"{}"}}"#, env!("CARGO_PKG_VERSION"));
+        let info = request::own_info();
         let client = Client { capabilities: "{}", info: Some(&info), level: None };
         let body = handshake::discover(ID, NEWEST, &client);
         let session = Some((None, NEWEST));

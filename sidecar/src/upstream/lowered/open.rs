@@ -76,7 +76,16 @@ pub(in crate::upstream) async fn open(
     };
     let server = Server::new(transport, speaks, upstream, head);
     let says = Client { capabilities: &ours, info, level: None };
-    let found = server.discover(opener, revision, &says).await?;
+    let mut found = server.discover(opener, revision, &says).await?;
+    if found.verdict == Verdict::Legacy && !matches!(opener, Opener::Own) {
+        // Of another era, or it cannot read what this client says of itself, which is nobody else's business.
+        found = server.discover_plainly(opener, revision).await?;
+        if matches!(found.verdict, Verdict::Modern(_)) {
+            return refused(
+                "the server refuses what the client says of itself: its capabilities, or who it is",
+            );
+        }
+    }
     let other = || {
         let why = format!(
             "the server was asked for revision {revision} of MCP on behalf of a client of revision {client}, and \

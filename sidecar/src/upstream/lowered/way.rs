@@ -23,7 +23,7 @@ use super::session::Session;
 use super::source::Source;
 use super::{Failure, KeptHere};
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::upstream::request::ACCEPT_BOTH;
+use crate::upstream::request::{ACCEPT_BOTH, own_info};
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
 
 /// The id of requests that the sidecar makes on its own account, as JSON. Each stands alone, so they may share it.
@@ -87,9 +87,8 @@ impl Way {
 
     /// Asks who the server is. Says whether it is one of this era still; if it is not, that is not known any more.
     pub(super) async fn is_modern(&self) -> Result<bool, Any> {
-        let client = self.session.client();
         let opener = self.lowered.opener(&self.session);
-        let found = self.server.discover(&opener, self.session.pair.server, &client).await?;
+        let found = self.server.discover_plainly(&opener, self.session.pair.server).await?;
         let is_other = found.verdict == Verdict::Legacy;
         if is_other {
             self.server.speaks.set(None);
@@ -164,6 +163,13 @@ impl Server {
             _ => probe::over_http(status, message.as_deref()),
         };
         Ok(Found { status, message, verdict })
+    }
+
+    /// The same in words that no client has a part in: what all are told of the server must not depend on what one of them
+    /// says of itself. They are those that it was asked in at first.
+    pub(super) async fn discover_plainly(&self, opener: &Opener, revision: Revision) -> Result<Found, Any> {
+        let info = own_info();
+        self.discover(opener, revision, &Client { capabilities: "{}", info: Some(&info), level: None }).await
     }
 }
 

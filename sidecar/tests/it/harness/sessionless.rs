@@ -35,6 +35,8 @@ pub(crate) struct Says {
     pub(crate) tools: Value,
     /// It does not answer `tools/list` any more.
     pub(crate) lists_nothing: bool,
+    /// It refuses clients that have experimental capabilities.
+    pub(crate) is_particular: bool,
 }
 
 impl Sessionless {
@@ -57,7 +59,8 @@ impl Sessionless {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
         let (seen, open) = (Arc::<Mutex<Vec<Request>>>::default(), Arc::<AtomicU64>::default());
-        let says = Arc::new(Mutex::new(Says { capabilities, tools, lists_nothing: false }));
+        let says =
+            Arc::new(Mutex::new(Says { capabilities, tools, lists_nothing: false, is_particular: false }));
         let (stopped, streams) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
         let server = Self {
             port,
@@ -203,6 +206,12 @@ fn judge(request: &Request, says: &Says) -> Result<(), (u16, String)> {
         ["mcp-session-id", "last-event-id"].iter().all(|name| request.value(name).is_none()),
         "what belongs to sessions goes nowhere"
     );
+    let can = &message(request)["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+    if says.is_particular && can["experimental"].is_object() {
+        let text = json!({"jsonrpc": "2.0", "id": message(request)["id"],
+            "error": {"code": -32602, "message": "invalid capabilities"}});
+        return Err((400, text.to_string()));
+    }
     let tool = says.tools.as_array().into_iter().flatten().find(|tool| {
         Some(tool["name"].as_str().unwrap_or_default()) == message(request)["params"]["name"].as_str()
     });
