@@ -102,9 +102,10 @@ impl Question {
         let before = speaks.get();
         let modern = match discovery.verdict {
             Verdict::Modern(revision) => Some(revision),
-            // What is asked again keeps what it was known to speak.
+            // What is asked again since it has said nothing keeps what it was known to speak.
+            Verdict::Nothing => before.and_then(|spoken| spoken.modern),
             _ if discovery.is_silence && again.is_some() => before.and_then(|spoken| spoken.modern),
-            Verdict::Legacy | Verdict::Strange | Verdict::Nothing => None,
+            Verdict::Legacy | Verdict::Strange => None,
         };
         let legacy = before.and_then(|spoken| spoken.legacy);
         speaks.set(Some(Spoken { legacy, modern }).filter(|_| legacy.is_some() || modern.is_some()));
@@ -305,22 +306,28 @@ mod tests {
     fn r065_only_a_server_that_may_become_another_is_asked_again_when_it_is_older() {
         const OLDER: Duration = Duration::from_mins(15);
         let over_http = Some(OLDER);
-        for (older, verdict, again, modern) in [
-            (over_http, Verdict::Legacy, Some(OLDER), None),
-            (None, Verdict::Legacy, None, None),
-            (over_http, Verdict::Nothing, Some(ASK_AGAIN), None),
-            (None, Verdict::Nothing, Some(ASK_AGAIN), None),
-            (over_http, Verdict::Strange, None, None),
-            (over_http, Verdict::Modern(V2026_07_28), None, Some(V2026_07_28)),
+        let new = Some(V2026_07_28);
+        for (older, known, verdict, again, modern) in [
+            (over_http, None, Verdict::Legacy, Some(OLDER), None),
+            (None, None, Verdict::Legacy, None, None),
+            (over_http, None, Verdict::Nothing, Some(ASK_AGAIN), None),
+            (None, None, Verdict::Nothing, Some(ASK_AGAIN), None),
+            (over_http, None, Verdict::Strange, None, None),
+            (over_http, None, Verdict::Modern(V2026_07_28), None, new),
+            // What says nothing is no evidence that it has changed either.
+            (over_http, new, Verdict::Nothing, Some(ASK_AGAIN), new),
+            (over_http, new, Verdict::Legacy, Some(OLDER), None),
+            (over_http, new, Verdict::Strange, None, None),
         ] {
             let speaks = Speaks::new();
-            speaks.begin(Spoken::only(V2025_11_25));
+            speaks.begin(Spoken { legacy: Some(V2025_11_25), modern: known });
             let mut question = Question::after(Duration::ZERO, Duration::ZERO, older);
             let discovery = Discovery::of(verdict, None);
             // However often it is asked.
             for _ in 0..3 {
-                assert_eq!(question.answered(&speaks, &discovery), again, "{verdict:?}");
-                assert_eq!(speaks.get(), Some(Spoken { legacy: Some(V2025_11_25), modern }), "{verdict:?}");
+                assert_eq!(question.answered(&speaks, &discovery), again, "{verdict:?}, {known:?}");
+                let spoken = Spoken { legacy: Some(V2025_11_25), modern };
+                assert_eq!(speaks.get(), Some(spoken), "{verdict:?}, {known:?}");
             }
         }
     }
