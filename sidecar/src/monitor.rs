@@ -157,6 +157,11 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                             link.failed(Problem::died_soon(), Instant::now(), now());
                             show(&shared, &link);
                         }
+                        // One over HTTP may know it all the same, whatever it has said. That of a process goes with what
+                        // is held of it.
+                        if !matches!(server.upstream(), Upstream::Stdio {}) {
+                            let _ = timeout(END_TIMEOUT, server.end()).await;
+                        }
                         if connected.elapsed() < SHORT_LIVED {
                             // One that keeps forgetting, or dying, is not pressed.
                             sleep(BETWEEN_SHORT_LIVES).await;
@@ -351,6 +356,11 @@ async fn attend(
                     Ok(Ok(())) => {
                         (late, has_answered, *knows_no_pings) = (0, true, false);
                         shared.speaks.confirm();
+                        believe(shared, link);
+                    }
+                    // It is there, and that is all that it says.
+                    Ok(Err(error)) if error.is_busy() => {
+                        late = 0;
                         believe(shared, link);
                     }
                     Ok(Err(CallError::Rpc { code: -32601, .. })) if *knows_no_pings && !has_answered => {

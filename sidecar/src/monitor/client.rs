@@ -195,6 +195,8 @@ impl Server {
     /// Asks whether the server is there. Any answer says that it is.
     pub(super) async fn ping(&self) -> Result<(), CallError> {
         match self.call(McpMethod::Ping, json!({})).await {
+            // One that has no time has not looked at the session, nor at what it is asked.
+            Err(error) if error.is_busy() => Err(error),
             Ok(_) | Err(CallError::Rpc { status: 200..=299, .. }) => Ok(()),
             // One that knows no pings says so, and so does one that is of another era by now.
             Err(error @ CallError::Rpc { code: -32601, .. }) => Err(error),

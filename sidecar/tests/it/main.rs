@@ -25,6 +25,7 @@ mod lowered;
 mod modern;
 mod passthrough;
 mod peers;
+mod pings;
 mod readiness;
 mod replicas;
 mod sessions;

@@ -200,6 +200,14 @@ impl CallError {
         Problem { reason, message: self.to_string() }
     }
 
+    /// Whether the server is there and has no time, which says nothing of the session or of what was asked.
+    pub(in crate::monitor) fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Self::Rpc { status: 408 | 425 | 429, .. } | Self::Status { status: 408 | 425 | 429, .. }
+        )
+    }
+
     /// Whether the server answered, in the session as it was, and what it answered is of no use.
     pub(in crate::monitor) fn is_answer(&self) -> bool {
         matches!(self, Self::Rpc { .. } | Self::Status { .. } | Self::NotMcp { .. } | Self::TooLarge)

@@ -2,6 +2,7 @@
 
 mod wire;
 
+use std::collections::VecDeque;
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -60,6 +61,8 @@ struct Manners {
     told: bool,
     /// And with pings.
     pinged: bool,
+    /// How it answers the pings of the sidecar's own, one after the other, by status and error; those that follow well.
+    pings: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
     /// How it answers a handshake of the sidecar's own in this revision, if not as any other.
     greets_again: Option<(&'static str, Greeting)>,
     /// Such a handshake in this revision begins a client's session again, which has a name of its own.
@@ -102,6 +105,7 @@ impl Manners {
             answered: false,
             told: false,
             pinged: false,
+            pings: Arc::default(),
             greets_again: None,
             begins_again: None,
         }
@@ -258,6 +262,15 @@ impl Scripted {
     pub(crate) fn pinged(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let manners = Manners { pinged: true, ..Manners::of(json!({})) };
         Self::with(0, manners, without_streams(answer))
+    }
+
+    /// A server that answers the first pings of the sidecar's own with these statuses and errors.
+    pub(crate) fn pinging(
+        pings: impl IntoIterator<Item = (u16, &'static str)>,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let pings = Arc::new(Mutex::new(pings.into_iter().collect()));
+        Self::with(0, Manners { pings, ..Manners::of(json!({})) }, without_streams(answer))
     }
 
     /// A server that breaks off in the middle of its answer to a handshake of the sidecar's own in this revision.
@@ -438,6 +451,12 @@ fn serve(
                 json(&mut stream, &reply_to(&request, &result));
             }
             "server/discover" if own => json_with(&mut stream, 400, "", "{}"),
+            "ping"
+                if own && let Some((status, error)) = manners.pings.lock().expect("no panic").pop_front() =>
+            {
+                let error = error.replace("ID", &message(&request)["id"].to_string());
+                json_with(&mut stream, status, "", &error);
+            }
             "ping" if own || !manners.pinged => json(&mut stream, &reply_to(&request, &json!({}))),
             "notifications/roots/list_changed" if manners.hears.is_some() => {
                 manners.hears.iter().for_each(Gate::pass);
