@@ -54,6 +54,7 @@ pub(crate) use lowered::{KeptHere, Lowered};
 pub(crate) use speaks::{Speaks, Spoken};
 pub(crate) use tail::Tail;
 pub(crate) use transport::Transport;
+pub(crate) use unheard::Unwanted;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.
 pub(crate) const EDITABLE: usize = 32 * 1024 * 1024;
@@ -306,6 +307,12 @@ impl Pool {
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
         self.transport.open(upstream, opener, request).await
+    }
+
+    /// A session that came with an answer of the server itself to something else, under this id: it ends when this is
+    /// dropped.
+    pub(crate) fn unwanted(&self, upstream: &Upstream, id: HeaderValue) -> Option<Unwanted> {
+        self.transport.unwanted(upstream, id)
     }
 
     /// A message in a session that was opened so.

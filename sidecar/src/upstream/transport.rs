@@ -12,7 +12,7 @@ use tokio::time::Duration;
 
 use super::sse::{Place, Sse};
 use super::stdio::{self, Hold, Stdio};
-use super::unheard::{self, Handshake};
+use super::unheard::{self, Handshake, Unwanted};
 use super::{Answer, Failure, Former, Opener, Recalled, http, starts};
 use crate::doubt::Doubt;
 use crate::shares::{Coming, Share, Shares};
@@ -110,6 +110,17 @@ impl Transport {
                     self.sse.open(&self.http, place, self.coming_for(&opener), request).await?;
                 Ok((Answer::of(response), hold))
             }
+        }
+    }
+
+    /// A session that a server has begun with its answer to something else, under this id.
+    pub(super) fn unwanted(&self, upstream: &Upstream, id: HeaderValue) -> Option<Unwanted> {
+        match upstream {
+            Upstream::StreamableHttp { port, path } => {
+                Some(Unwanted::new(&self.http, &self.unheard, (*port, path), id))
+            }
+            // These are ended with what is held of them.
+            Upstream::Stdio {} | Upstream::Sse { .. } => None,
         }
     }
 

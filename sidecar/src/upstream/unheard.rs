@@ -1,5 +1,5 @@
 //! Handshakes with a server over HTTP that nobody waits for any more. The server may have begun the session all the
-//! same, and only its answer says which one is to be ended.
+//! same, and only its answer says which one is to be ended. So it may for what is no handshake at all.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, timeout};
 
 use super::http::{Connections, Unanswered};
@@ -29,6 +29,10 @@ const ERRAND: Duration = Duration::from_secs(5);
 const MAX_UNHEARD: usize = 64;
 /// The most of an answer that is read to find the revision in it.
 const MAX_ANSWER: usize = 64 * 1024;
+
+/// The revision that is spoken where none was chosen. It has no header for that: a server refuses one that says what it does
+/// not know, and takes it for this without.
+const UNSAID: Revision = Revision::V2025_03_26;
 
 type Sending = Pin<Box<dyn Future<Output = Result<Answer, Unanswered>>>>;
 
@@ -74,16 +78,41 @@ impl Future for Handshake {
     }
 }
 
+/// A session that a server has begun with its answer to something else. It ends when this is dropped.
+pub(crate) struct Unwanted {
+    id: HeaderValue,
+    http: Rc<Connections>,
+    endpoint: (u16, Rc<str>),
+    unheard: Arc<Semaphore>,
+}
+
+impl Unwanted {
+    /// The one that this endpoint calls so, by its port and path. `unheard` has the [`places`] of this thread.
+    pub(super) fn new(
+        http: &Rc<Connections>,
+        unheard: &Arc<Semaphore>,
+        (port, path): (u16, &str),
+        id: HeaderValue,
+    ) -> Self {
+        Self { id, http: http.clone(), endpoint: (port, path.into()), unheard: unheard.clone() }
+    }
+}
+
+impl Drop for Unwanted {
+    fn drop(&mut self) {
+        let Some(place) = place(&self.unheard) else { return };
+        let (http, endpoint, id) = (self.http.clone(), self.endpoint.clone(), self.id.clone());
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            tell(&http, endpoint, id, None).await;
+        });
+    }
+}
+
 impl Drop for Handshake {
     fn drop(&mut self) {
         let Some(sending) = self.sending.take() else { return };
-        let Ok(place) = self.unheard.clone().try_acquire_owned() else {
-            tracing::warn!(
-                MAX_UNHEARD,
-                "the server answers no handshakes, and may keep sessions that nobody has"
-            );
-            return;
-        };
+        let Some(place) = place(&self.unheard) else { return };
         let (http, endpoint) = (self.http.clone(), self.endpoint.clone());
         // It ends with the answer, or with its time.
         tokio::task::spawn_local(async move {
@@ -95,11 +124,33 @@ impl Drop for Handshake {
     }
 }
 
+/// Room for one more of what nobody waits for.
+fn place(unheard: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    let place = unheard.clone().try_acquire_owned().ok();
+    if place.is_none() {
+        tracing::warn!(
+            MAX_UNHEARD,
+            "the server answers no handshakes, and may keep sessions that nobody has"
+        );
+    }
+    place
+}
+
 /// Ends the session that an answer has begun, if it has.
-async fn end(http: &Rc<Connections>, (port, path): (u16, Rc<str>), answer: Answer) {
+async fn end(http: &Rc<Connections>, endpoint: (u16, Rc<str>), answer: Answer) {
     let Some(id) = session_id(answer.response.headers()) else { return };
     let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
-    let within = Some((Some(id), revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE)));
+    tell(http, endpoint, id, revision).await;
+}
+
+/// Tells a server that a session has ended, in the revision that it has chosen there, if it has.
+async fn tell(
+    http: &Rc<Connections>,
+    (port, path): (u16, Rc<str>),
+    id: HeaderValue,
+    revision: Option<Revision>,
+) {
+    let within = Some((Some(id), revision.unwrap_or(UNSAID)));
     let request = request::build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     if !matches!(timeout(ERRAND, http.send_to((port, &path), request)).await, Ok(Ok(_))) {

@@ -20,6 +20,8 @@ enum Manner {
     Status(u16),
     Silence,
     Hangup,
+    /// With a status, after so long, and with a session that it has begun.
+    Begins(Duration),
 }
 
 /// A server with sessions that knows nothing newer, and the methods that it was asked for, in order.
@@ -40,7 +42,13 @@ fn older(manner: Manner) -> (u16, Arc<Mutex<Vec<String>>>) {
 fn serve(mut stream: TcpStream, manner: Manner, asked: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     while let Some(request) = scripted::read(&mut reader) {
-        let method = scripted::method_of(&request);
+        let method = match &*request.method {
+            "DELETE" => {
+                let headers = ["mcp-session-id", "mcp-protocol-version"];
+                format!("DELETE {:?}", headers.map(|name| request.value(name)))
+            }
+            _ => scripted::method_of(&request),
+        };
         asked.lock().unwrap().push(method.clone());
         let result = match method.as_str() {
             "initialize" => json!({
@@ -58,6 +66,11 @@ fn serve(mut stream: TcpStream, manner: Manner, asked: &Mutex<Vec<String>>) {
                 }
                 Manner::Status(status) => {
                     scripted::json_with(&mut stream, status, "", "{}");
+                    continue;
+                }
+                Manner::Begins(after) => {
+                    std::thread::sleep(after);
+                    scripted::json_with(&mut stream, 400, "mcp-session-id: unwanted\r\n", "{}");
                     continue;
                 }
                 Manner::Silence => {
@@ -101,6 +114,21 @@ fn r065_a_server_over_http_is_asked_first_and_greeted_if_it_has_to_be() {
         let questions = asked.lock().unwrap().iter().filter(|method| *method == "server/discover").count();
         // Once more at most, while it serves: what it has said in time it is not asked again.
         assert!((1..=2).contains(&questions), "{manner:?}");
+    }
+}
+
+/// Each restart would leave one at the server, and so would each quarter of an hour.
+#[test]
+fn a_session_that_a_server_begins_for_a_question_is_ended() {
+    // At the latter the question is not waited for any more.
+    for after in [Duration::ZERO, Duration::from_secs(1)] {
+        let (port, asked) = older(Manner::Begins(after));
+        let sidecar = Sidecar::start(&config(port)).ready();
+        let ended = || asked.lock().unwrap().iter().find(|asked| asked.starts_with("DELETE")).cloned();
+        // Nobody knows in which revision, so none is said.
+        assert_eq!(eventually("it is ended", ended), r#"DELETE [Some("unwanted"), None]"#, "{after:?}");
+        let client = Client::of(&sidecar, None, "2025-06-18");
+        assert_eq!(client.names("tools/list", "tools", "name"), [""; 0], "{after:?}");
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::{Duration, timeout};
 
 use super::wire::collect;
 use super::{CallError, Server, quote};
+use crate::names::session_id;
 use crate::upstream::{Answer, Form, Opener, request};
 
 /// The most names of revisions that are looked at.
@@ -99,6 +100,9 @@ impl Server {
         let (Answer { response, lease }, _hold) =
             self.pool.open_itself(self.upstream(), Opener::Own, request).await?;
         let (head, body) = response.into_parts();
+        // There are servers that begin a session for whatever comes without one, and refuse it only then.
+        let begun = session_id(&head.headers).filter(|id| Some(id) != self.session.as_ref());
+        let _unwanted = begun.and_then(|id| self.pool.unwanted(self.upstream(), id));
         let message = if Form::of(&head.headers) == Form::Events {
             self.first_answer(body, ID).await?
         } else {
