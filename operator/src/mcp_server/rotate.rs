@@ -9,7 +9,7 @@ use longshore_crds::McpServer;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::dereference::own_keys;
-use crate::mcp_server::session_keys::{SessionKeys, Situation, Step};
+use crate::mcp_server::session_keys::{SessionKeys, Situation, Step, lives};
 use crate::mcp_server::status::PodFacts;
 use crate::mcp_server::validate::ValidatedServer;
 use crate::mirror::ServerKey;
@@ -43,7 +43,10 @@ pub fn rotate(
     let now = Timestamp::now();
     let situation = Situation {
         now,
-        max_age: Duration::from_millis(server.sessions.max_age_ms),
+        lives: lives(
+            Duration::from_millis(server.sessions.max_age_ms),
+            Duration::from_millis(server.limits.request_timeout_ms),
+        ),
         rotate_after: settings.rotate_session_keys_after,
         wish,
         confirmed: pods.iter().all(|facts| confirms(facts, desired, now.as_second())),

@@ -28,7 +28,9 @@ const SECRET_BYTES: usize = 32;
 /// How many keys there may be at once. Each is a try for whoever opens an id, and a part of the file that every pod
 /// mounts; a server that rotates once a week and has sessions of a month needs six.
 const MOST_HELD: usize = 8;
-/// How much longer than sessions live a key is kept: clocks differ.
+/// For how long a call waits for its client's answer, whose way back is sealed too: as long as sidecars wait.
+const ANSWERS: Duration = Duration::from_secs(600);
+/// How much longer than what it has sealed a key is kept: clocks differ.
 const SLACK: Duration = Duration::from_secs(60);
 
 /// The keys of one server, the oldest first.
@@ -64,8 +66,8 @@ pub struct Material {
 pub struct Situation<'a> {
     /// The time.
     pub now: Timestamp,
-    /// How long a session may live.
-    pub max_age: Duration,
+    /// How long what a key has sealed may matter: see [`lives`].
+    pub lives: Duration,
     /// How old a key becomes before another follows it. `None`: as old as its server.
     pub rotate_after: Option<Duration>,
     /// What the server's owner wrote to ask for a rotation. Another value asks again.
@@ -187,7 +189,7 @@ impl SessionKeys {
     /// How long a key that no longer seals has to stay.
     fn left(&self, held: &Held, situation: &Situation<'_>) -> Option<Duration> {
         let retired = held.retired.filter(|_| held.key.id != self.seal_with)?;
-        Some((situation.max_age + SLACK).saturating_sub(age(retired, situation.now)))
+        Some((situation.lives + SLACK).saturating_sub(age(retired, situation.now)))
     }
 
     fn is_wanted(&self, situation: &Situation<'_>) -> bool {
@@ -206,6 +208,13 @@ impl SessionKeys {
         let candidates = (1..=u8::MAX).map(|step| newest.wrapping_add(step));
         candidates.into_iter().find(|id| *id != 0 && self.held().all(|key| key.id != *id))
     }
+}
+
+/// How long what a key has sealed may matter: as long as a session may live, or a call may wait for its client. Both may
+/// have begun under the key of before, and be sealed when the server answers.
+#[must_use]
+pub fn lives(max_age: Duration, request_timeout: Duration) -> Duration {
+    max_age.max(ANSWERS) + request_timeout
 }
 
 /// A wish is remembered by its digest, since it may be of any length.

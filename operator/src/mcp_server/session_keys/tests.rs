@@ -18,7 +18,7 @@ fn at(second: i64) -> Timestamp {
 fn situation(second: i64) -> Situation<'static> {
     Situation {
         now: at(second),
-        max_age: Duration::from_secs(24 * 3600),
+        lives: Duration::from_secs(24 * 3600),
         rotate_after: Some(Duration::from_secs(720 * 3600)),
         wish: None,
         confirmed: true,
@@ -99,14 +99,22 @@ fn keys_are_kept_for_the_longest_session_there_can_be() {
     step(&mut keys, &Situation { wish: Some("b"), ..situation(0) });
     step(&mut keys, &situation(0));
     step(&mut keys, &situation(0));
-    let longer = Situation { max_age: Duration::from_secs(48 * 3600), ..situation(25 * HOUR) };
+    let longer = Situation { lives: Duration::from_secs(48 * 3600), ..situation(25 * HOUR) };
     assert_eq!(
         step(&mut keys, &longer),
         None,
         "sessions that are there live longer since the manifest changed"
     );
-    let shorter = Situation { max_age: Duration::from_secs(3600), ..situation(2 * HOUR) };
+    let shorter = Situation { lives: Duration::from_secs(3600), ..situation(2 * HOUR) };
     assert_eq!(step(&mut keys, &shorter), Some(Step::Dropped));
+}
+
+#[test]
+fn keys_are_kept_for_calls_that_wait_and_for_what_takes_long() {
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    for (max_age, request_timeout, expected) in [(60, 1, 61), (60, 30, 90), (1, 1, 11)] {
+        assert_eq!(lives(minutes(max_age), minutes(request_timeout)), minutes(expected));
+    }
 }
 
 /// Whoever asks again and again gets no more keys than a pod wants to try, and no number twice among those in use.
@@ -118,7 +126,7 @@ fn numbers_come_round_and_never_meet() {
         let second = second * 10;
         let wish = wishes.to_string();
         let situation =
-            Situation { wish: Some(&wish), max_age: Duration::from_secs(3600), ..situation(second) };
+            Situation { wish: Some(&wish), lives: Duration::from_secs(3600), ..situation(second) };
         if let Some(Step::Accepted { id }) = step(&mut keys, &situation) {
             assert_ne!(id, 0);
             wishes += 1;
