@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use longshore_crds::McpServer;
 use longshore_crds::mcp_server::Catalog as About;
@@ -155,17 +156,18 @@ fn dereferenced(
             // Only `spec.pod` names one.
             Kind::ServiceAccount => None,
         };
-        let lookup =
-            data.map_or(Lookup::Missing, |data| Lookup::Present { keys: data.keys().cloned().collect() });
+        let lookup = data.map_or(Lookup::Missing, |data| Lookup::Present {
+            keys: Arc::new(data.keys().cloned().collect()),
+        });
         objects.insert((kind, name), lookup);
     }
     for Reference { kind, name, key, .. } in left_out {
         let is_demanded = demanded.contains(&(kind, name.clone(), key.clone()));
-        let lookup = objects.entry((kind, name)).or_insert(Lookup::Present { keys: BTreeSet::new() });
+        let lookup = objects.entry((kind, name)).or_insert(Lookup::Present { keys: Arc::default() });
         if let Lookup::Present { keys } = lookup
             && !is_demanded
         {
-            keys.extend(key);
+            Arc::make_mut(keys).extend(key);
         }
     }
     // Nobody has a token here: the catalog is in the same process and asks the sidecar itself.

@@ -77,7 +77,7 @@ impl Context {
     pub fn forget(&self, server: &ServerKey) {
         self.memory.forget(server);
         self.upgrades.done(server);
-        self.references.uses(&server.namespace, &server.name, std::iter::empty());
+        self.references.uses(&server.namespace, &server.name, BTreeMap::new());
         self.inventories.track(object_ref(server), BTreeMap::<PodUid, IpAddr>::new());
         self.count_servers();
     }

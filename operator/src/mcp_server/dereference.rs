@@ -1,12 +1,14 @@
 //! First step: reads what a manifest names. The only step that looks at Secrets, ConfigMaps and ServiceAccounts.
 //!
 //! What was read is remembered until the watch says that it changed ([`cache`]), so a reconcile of a settled server
-//! reads nothing. Of a Secret only the names of its entries are kept, and of API keys their hashes.
+//! reads nothing. Of an object only the names of those entries are kept that some manifest asks for, and of API keys their
+//! hashes: whoever writes a ConfigMap of fifty thousand entries fills nobody's memory.
 
 pub mod cache;
 pub mod own_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use longshore_crds::McpServer;
 use longshore_sidecar_config::{InventoryAccess, Upstream};
@@ -26,10 +28,10 @@ pub enum Lookup {
     Reserved,
     /// Nobody knows: the API server does not give it, and these are its words.
     Unreadable(String),
-    /// It does, with these entries.
+    /// It does, with these of the entries that matter.
     Present {
         /// The names of its data.
-        keys: BTreeSet<String>,
+        keys: Arc<BTreeSet<String>>,
     },
 }
 
@@ -91,19 +93,13 @@ pub async fn dereference(
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let keys_secret = server.spec.auth.api_keys.as_ref().map(|keys| keys.secret_ref.name.as_str());
-    let mut references = references::of(&server.spec);
-    if references::beyond(&references).is_some() {
-        // The validation refuses it, whatever they are.
-        references.clear();
+    let asked = references::asked(&server.spec);
+    let mut used = asked.clone();
+    if let Some(secret) = keys_secret {
+        used.entry((Kind::Secret, secret.to_owned())).or_default();
     }
-    let wanted: BTreeSet<(Kind, String)> =
-        references.into_iter().map(|reference| (reference.kind, reference.name)).collect();
     // Said before the first read: a change during the reads then triggers another reconcile.
-    cache.uses(
-        namespace,
-        name,
-        wanted.iter().cloned().chain(keys_secret.map(|name| (Kind::Secret, name.to_owned()))),
-    );
+    cache.uses(namespace, name, used);
     let mut unread = None;
     let mut words = |error: ApiError| match error.lasting(!patient).map(str::to_owned) {
         Some(words) => {
@@ -116,10 +112,10 @@ pub async fn dereference(
         None => Err(error),
     };
     let mut objects = BTreeMap::new();
-    for (kind, object) in wanted {
-        let lookup = match cache.lookup(kind, namespace, &object) {
+    for ((kind, object), entries) in asked {
+        let lookup = match cache.lookup(kind, namespace, &object, &entries) {
             Some(lookup) => lookup,
-            None => match cache.read(client, kind, namespace, &object).await {
+            None => match cache.read(client, kind, namespace, &object, &entries).await {
                 Ok(lookup) => lookup,
                 Err(error) => Lookup::Unreadable(words(error)?),
             },
@@ -140,9 +136,13 @@ pub async fn dereference(
     Ok((Dereferenced { objects, api_keys, mounted_upstreams, inventory, configured, session_keys }, unread))
 }
 
-/// A Secret or ConfigMap as far as it matters: its entries' names and whether it is Longshore's.
-fn summarise(reserved: bool, keys: impl Iterator<Item = String>) -> Lookup {
-    if reserved { Lookup::Reserved } else { Lookup::Present { keys: keys.collect() } }
+/// A Secret or ConfigMap as far as it matters: which of the entries that are asked for it has, and whether it is
+/// Longshore's.
+fn summarise(reserved: bool, keys: impl Iterator<Item = String>, asked: &BTreeSet<String>) -> Lookup {
+    if reserved {
+        return Lookup::Reserved;
+    }
+    Lookup::Present { keys: Arc::new(keys.filter(|key| asked.contains(key)).collect()) }
 }
 
 /// Reads one object, or finds that it is not there.

@@ -1,6 +1,6 @@
 //! Which Secrets, ConfigMaps and ServiceAccounts a manifest names, and where. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, KeyToPath, LocalObjectReference, PodTemplateSpec, Volume,
@@ -68,6 +68,39 @@ pub const MOST: usize = 512;
 pub fn beyond(references: &[Reference]) -> Option<&Reference> {
     let mut objects = BTreeSet::new();
     references.iter().find(|it| objects.insert((it.kind, it.name.as_str())) && objects.len() > MOST)
+}
+
+/// The variable that a container has in any case: whether it is the manifest's makes a difference.
+pub const HOME: &str = "HOME";
+
+/// The entry that makes a variable where all entries become variables, with this before their names. `None`: none does.
+pub fn entry_of<'a>(variable: &'a str, prefix: Option<&str>) -> Option<&'a str> {
+    variable.strip_prefix(prefix.unwrap_or_default())
+}
+
+/// The objects that a manifest names, but for the Secret with the API keys, and which entries of each it matters to know
+/// of. None at all where there are more than may be named: the validation refuses it, whatever they are.
+pub fn asked(spec: &McpServerSpec) -> BTreeMap<(Kind, String), BTreeSet<String>> {
+    let references = of(spec);
+    let mut asked: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    if beyond(&references).is_some() {
+        return asked;
+    }
+    for reference in references {
+        asked.entry((reference.kind, reference.name)).or_default().extend(reference.key);
+    }
+    for from in &spec.source.env_from {
+        let secret = from.secret_ref.as_ref().map(|it| (Kind::Secret, &it.name));
+        let config_map = from.config_map_ref.as_ref().map(|it| (Kind::ConfigMap, &it.name));
+        for (kind, name) in secret.into_iter().chain(config_map) {
+            if let (Some(entries), Some(entry)) =
+                (asked.get_mut(&(kind, name.clone())), entry_of(HOME, from.prefix.as_deref()))
+            {
+                entries.insert(entry.to_owned());
+            }
+        }
+    }
+    asked
 }
 
 /// Every reference of a manifest, but for the Secret with the API keys.
@@ -229,6 +262,42 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_entries_that_matter_are_those_that_are_named_and_those_that_make_a_home() {
+        let spec: McpServerSpec = serde_json::from_value(serde_json::json!({
+            "source": {
+                "image": "x",
+                "env": [
+                    {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c1", "key": "a"}}},
+                    {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c1", "key": "b"}}},
+                ],
+                "envFrom": [
+                    {"configMapRef": {"name": "c1"}},
+                    {"configMapRef": {"name": "c2"}, "prefix": "HO"},
+                    {"secretRef": {"name": "s1"}, "prefix": "X_"},
+                    {"secretRef": {"name": ""}},
+                ],
+            },
+            "transport": {"streamableHttp": {"port": 3000}},
+            "auth": {"none": {}},
+            "pod": {"serviceAccountName": "a1"},
+        }))
+        .unwrap();
+        let asked: Vec<String> = asked(&spec)
+            .into_iter()
+            .map(|((kind, name), entries)| format!("{} {name} {entries:?}", kind.name()))
+            .collect();
+        assert_eq!(
+            asked,
+            [
+                r#"Secret s1 {}"#,
+                r#"ConfigMap c1 {"HOME", "a", "b"}"#,
+                r#"ConfigMap c2 {"ME"}"#,
+                r#"ServiceAccount a1 {}"#,
+            ]
+        );
+    }
 
     #[test]
     fn finds_every_place_that_names_something() {

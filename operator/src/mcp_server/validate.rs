@@ -326,7 +326,7 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
             args: source.args.clone(),
             env: source.env.clone(),
             env_from: source.env_from.clone(),
-            has_home: named::environment_has(source, found, "HOME"),
+            has_home: named::has_home(source, found),
             resources: spec.pod.resources.clone(),
             volume_mounts: spec.pod.volume_mounts.clone(),
         },

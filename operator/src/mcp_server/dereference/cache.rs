@@ -1,10 +1,11 @@
 //! What is known of the Secrets, ConfigMaps and ServiceAccounts that manifests name, and who names them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::Semaphore;
 
 use super::{ApiKeysLookup, Lookup, get, summarise};
 use crate::api::ApiError;
@@ -12,10 +13,15 @@ use crate::api_keys::ParsedKeys;
 use crate::mcp_server::references::Kind;
 use crate::names::{MANAGED_BY_LABEL, MANAGER};
 
+/// So many objects are read at once. Each may have tens of thousands of entries, which take many times the room of their
+/// text until those that matter are picked out.
+const READS: usize = 4;
+
 /// Remembers what was read until the watch says that it changed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReferenceCache {
     state: Mutex<State>,
+    reads: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -34,23 +40,36 @@ struct Key {
 /// What is known of one object that some manifest names.
 #[derive(Debug, Default)]
 struct Entry {
-    users: BTreeSet<String>,
+    /// Who names it, and which of its entries.
+    users: BTreeMap<String, BTreeSet<String>>,
     /// Counts the changes, so that an answer which was on its way during one is not kept.
     epoch: u64,
     resource_version: Option<String>,
     /// Whether somebody was told what another version than this one held, and has yet to hear of this one.
     unannounced: bool,
-    lookup: Option<Lookup>,
+    lookup: Option<Known>,
     api_keys: Option<ApiKeysLookup>,
+}
+
+/// What was found of an object when these of its entries were asked for.
+#[derive(Clone, Debug)]
+struct Known {
+    lookup: Lookup,
+    asked: BTreeSet<String>,
+}
+
+impl Default for ReferenceCache {
+    fn default() -> Self {
+        Self { state: Mutex::default(), reads: Semaphore::new(READS) }
+    }
 }
 
 // === impl ReferenceCache ===
 
 impl ReferenceCache {
-    /// Remembers which objects a server names from now on.
-    pub fn uses(&self, namespace: &str, server: &str, objects: impl Iterator<Item = (Kind, String)>) {
-        let keys: BTreeSet<Key> =
-            objects.map(|(kind, name)| Key { kind, namespace: namespace.to_owned(), name }).collect();
+    /// Remembers which objects a server names from now on, and which entries of each.
+    pub fn uses(&self, namespace: &str, server: &str, objects: BTreeMap<(Kind, String), BTreeSet<String>>) {
+        let keys: BTreeSet<Key> = objects.keys().map(|(kind, name)| key(*kind, namespace, name)).collect();
         let mut state = self.state();
         let user = (namespace.to_owned(), server.to_owned());
         let before = if keys.is_empty() {
@@ -66,14 +85,23 @@ impl ReferenceCache {
                 }
             }
         }
-        for key in keys {
-            state.entries.entry(key).or_default().users.insert(server.to_owned());
+        for ((kind, name), asked) in objects {
+            let entry = state.entries.entry(key(kind, namespace, &name)).or_default();
+            entry.users.insert(server.to_owned(), asked);
         }
     }
 
-    /// What is known of an object, if anything is.
-    pub(super) fn lookup(&self, kind: Kind, namespace: &str, name: &str) -> Option<Lookup> {
-        self.state().entries.get(&key(kind, namespace, name))?.lookup.clone()
+    /// What is known of an object, if it is known of each of these entries.
+    pub(super) fn lookup(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        entries: &BTreeSet<String>,
+    ) -> Option<Lookup> {
+        let state = self.state();
+        let known = state.entries.get(&key(kind, namespace, name))?.lookup.as_ref()?;
+        entries.is_subset(&known.asked).then(|| known.lookup.clone())
     }
 
     /// What is known of a Secret with API keys, if anything is.
@@ -81,22 +109,26 @@ impl ReferenceCache {
         self.state().entries.get(&key(Kind::Secret, namespace, name))?.api_keys.clone()
     }
 
-    /// Reads an object and remembers what it found.
+    /// Reads an object, and remembers what it found of these entries and of those that others ask for.
     pub(super) async fn read(
         &self,
         client: &kube::Client,
         kind: Kind,
         namespace: &str,
         name: &str,
+        entries: &BTreeSet<String>,
     ) -> Result<Lookup, ApiError> {
+        // It is never closed.
+        let _turn = self.reads.acquire().await;
         let key = key(kind, namespace, name);
         let epoch = self.epoch(&key);
+        let asked = self.asked(&key, entries);
         let (lookup, version) = match kind {
             Kind::Secret => match get::<Secret>(client, namespace, name).await? {
                 None => (Lookup::Missing, None),
                 Some(secret) => {
                     let keys = secret.data.unwrap_or_default().into_keys();
-                    (summarise(is_ours(&secret.metadata), keys), secret.metadata.resource_version)
+                    (summarise(is_ours(&secret.metadata), keys, &asked), secret.metadata.resource_version)
                 }
             },
             Kind::ConfigMap => match get::<ConfigMap>(client, namespace, name).await? {
@@ -104,15 +136,18 @@ impl ReferenceCache {
                 Some(map) => {
                     let keys = map.data.unwrap_or_default().into_keys();
                     let keys = keys.chain(map.binary_data.unwrap_or_default().into_keys());
-                    (summarise(is_ours(&map.metadata), keys), map.metadata.resource_version)
+                    (summarise(is_ours(&map.metadata), keys, &asked), map.metadata.resource_version)
                 }
             },
             Kind::ServiceAccount => match get::<ServiceAccount>(client, namespace, name).await? {
                 None => (Lookup::Missing, None),
-                Some(account) => (summarise(false, std::iter::empty()), account.metadata.resource_version),
+                Some(account) => {
+                    (summarise(false, std::iter::empty(), &asked), account.metadata.resource_version)
+                }
             },
         };
-        self.remember(&key, epoch, version, |entry| entry.lookup = Some(lookup.clone()));
+        let known = Known { lookup: lookup.clone(), asked };
+        self.remember(&key, epoch, version, |entry| entry.lookup = Some(known));
         Ok(lookup)
     }
 
@@ -123,6 +158,7 @@ impl ReferenceCache {
         namespace: &str,
         name: &str,
     ) -> Result<ApiKeysLookup, ApiError> {
+        let _turn = self.reads.acquire().await;
         let key = key(Kind::Secret, namespace, name);
         let epoch = self.epoch(&key);
         let (keys, version) = match get::<Secret>(client, namespace, name).await? {
@@ -181,6 +217,14 @@ impl ReferenceCache {
         .collect()
     }
 
+    /// These entries of an object, and those that anybody else asks for: who names one that was not asked for before has
+    /// the object read anew, and nobody else again.
+    fn asked(&self, key: &Key, entries: &BTreeSet<String>) -> BTreeSet<String> {
+        let state = self.state();
+        let others = state.entries.get(key).into_iter().flat_map(|entry| entry.users.values().flatten());
+        others.chain(entries).cloned().collect()
+    }
+
     fn epoch(&self, key: &Key) -> u64 {
         self.state().entries.get(key).map_or(0, |entry| entry.epoch)
     }
@@ -216,7 +260,7 @@ impl Entry {
         self.unannounced = false;
         self.lookup = None;
         self.api_keys = None;
-        self.users.iter().cloned().collect()
+        self.users.keys().cloned().collect()
     }
 }
 
@@ -246,7 +290,54 @@ mod tests {
     }
 
     fn uses(cache: &ReferenceCache, server: &str, secrets: &[&str]) {
-        cache.uses("tools", server, secrets.iter().map(|name| (Kind::Secret, (*name).to_owned())));
+        asks(cache, server, secrets, &[]);
+    }
+
+    fn asks(cache: &ReferenceCache, server: &str, secrets: &[&str], asked: &[&str]) {
+        let named = secrets.iter().map(|name| ((Kind::Secret, (*name).to_owned()), entries(asked)));
+        cache.uses("tools", server, named.collect());
+    }
+
+    fn entries(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn known(lookup: &Lookup) -> Known {
+        Known { lookup: lookup.clone(), asked: BTreeSet::new() }
+    }
+
+    fn lookup(cache: &ReferenceCache, name: &str) -> Option<Lookup> {
+        cache.lookup(Kind::Secret, "tools", name, &BTreeSet::new())
+    }
+
+    /// Whoever may write a ConfigMap could otherwise fill the memory that all servers share.
+    #[test]
+    fn of_all_entries_those_are_kept_that_somebody_asks_for() {
+        let cache = ReferenceCache::default();
+        asks(&cache, "one", &["a"], &["k1", "none"]);
+        asks(&cache, "two", &["a"], &["k2"]);
+        let key = key(Kind::Secret, "tools", "a");
+        let read = |by: &[&str]| {
+            let asked = cache.asked(&key, &entries(by));
+            let lookup = summarise(false, (0..50_000).map(|index| format!("k{index}")), &asked);
+            let known = Known { lookup, asked };
+            let version = Some("7".to_owned());
+            cache.remember(&key, cache.epoch(&key), version, |entry| entry.lookup = Some(known));
+        };
+        let find = |asked: &[&str]| cache.lookup(Kind::Secret, "tools", "a", &entries(asked));
+        let found = |names: &[&str]| Some(Lookup::Present { keys: entries(names).into() });
+        read(&["k1", "none"]);
+        assert_eq!(find(&["k1", "none"]), found(&["k1", "k2"]));
+        assert_eq!(find(&["k2"]), found(&["k1", "k2"]), "nobody else reads it again");
+        // One of them asks for another entry, of which nothing is known.
+        asks(&cache, "two", &["a"], &["k2", "k3"]);
+        assert_eq!(find(&["k2", "k3"]), None);
+        read(&["k2", "k3"]);
+        assert_eq!(find(&["k2", "k3"]), found(&["k1", "k2", "k3"]));
+        // What nobody asks for any more goes with the next reading.
+        uses(&cache, "one", &[]);
+        read(&["k2", "k3"]);
+        assert_eq!(find(&["k2"]), found(&["k2", "k3"]));
     }
 
     #[test]
@@ -269,9 +360,9 @@ mod tests {
         let cache = ReferenceCache::default();
         uses(&cache, "one", &["a"]);
         let key = key(Kind::Secret, "tools", "a");
-        let found = Lookup::Present { keys: BTreeSet::new() };
+        let found = Lookup::Present { keys: Default::default() };
         let keep = |epoch: u64| {
-            cache.remember(&key, epoch, Some("7".to_owned()), |entry| entry.lookup = Some(found.clone()));
+            cache.remember(&key, epoch, Some("7".to_owned()), |entry| entry.lookup = Some(known(&found)));
         };
         keep(cache.epoch(&key));
         assert_eq!(
@@ -279,20 +370,16 @@ mod tests {
             Vec::<String>::new(),
             "the version that was read"
         );
-        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), Some(found.clone()));
+        assert_eq!(lookup(&cache, "a"), Some(found.clone()));
         let epoch = cache.epoch(&key);
         assert_eq!(cache.seen(Kind::Secret, &metadata("a", "8")), ["one"]);
-        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None);
+        assert_eq!(lookup(&cache, "a"), None);
         keep(epoch);
-        assert_eq!(
-            cache.lookup(Kind::Secret, "tools", "a"),
-            None,
-            "an answer from before the change is not kept"
-        );
+        assert_eq!(lookup(&cache, "a"), None, "an answer from before the change is not kept");
         keep(cache.epoch(&key));
         let gone = cache.listed(Kind::Secret, None, &BTreeSet::new());
         assert_eq!(gone, [("tools".to_owned(), "one".to_owned())]);
-        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None);
+        assert_eq!(lookup(&cache, "a"), None);
     }
 
     #[test]
@@ -300,8 +387,10 @@ mod tests {
         let cache = ReferenceCache::default();
         uses(&cache, "one", &["a"]);
         let key = key(Kind::Secret, "tools", "a");
-        let found = Lookup::Present { keys: BTreeSet::new() };
-        cache.remember(&key, cache.epoch(&key), Some("7".to_owned()), |entry| entry.lookup = Some(found));
+        let found = Lookup::Present { keys: Default::default() };
+        cache.remember(&key, cache.epoch(&key), Some("7".to_owned()), |entry| {
+            entry.lookup = Some(known(&found))
+        });
         // Another server reads that it is gone, before the watch is back.
         let keys = ApiKeysLookup::Missing;
         cache.remember(&key, cache.epoch(&key), None, |entry| entry.api_keys = Some(keys));
@@ -316,11 +405,11 @@ mod tests {
         uses(&cache, "one", &["a"]);
         uses(&cache, "two", &["a"]);
         let key = key(Kind::Secret, "tools", "a");
-        let found = Lookup::Present { keys: BTreeSet::new() };
+        let found = Lookup::Present { keys: Default::default() };
         let keys = ApiKeysLookup::Present(ParsedKeys { keys: vec![], problems: vec![] });
         let look_up = |version: &str| {
             cache.remember(&key, cache.epoch(&key), Some(version.to_owned()), |entry| {
-                entry.lookup = Some(found.clone());
+                entry.lookup = Some(known(&found));
             });
         };
         let read_keys = |version: &str| {
@@ -330,12 +419,12 @@ mod tests {
         };
         look_up("7");
         read_keys("7");
-        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), Some(found.clone()));
+        assert_eq!(lookup(&cache, "a"), Some(found.clone()));
         assert_eq!(cache.seen(Kind::Secret, &metadata("a", "7")), Vec::<String>::new());
         // The object changes, and one answer is read anew before the watch says so.
         read_keys("8");
         assert_eq!(cache.api_keys("tools", "a"), Some(keys.clone()));
-        assert_eq!(cache.lookup(Kind::Secret, "tools", "a"), None, "the answer of before");
+        assert_eq!(lookup(&cache, "a"), None, "the answer of before");
         assert_eq!(
             cache.seen(Kind::Secret, &metadata("a", "8")),
             ["one", "two"],

@@ -76,10 +76,12 @@ pub fn unreadable(kind: &str, namespace: &str, name: &str, role: &str, words: &s
     )
 }
 
-/// Whether a server's environment has a variable by the manifest, be it out of a Secret or ConfigMap as a whole.
-pub(super) fn environment_has(source: &Source, found: &Dereferenced, variable: &str) -> bool {
+/// Whether a server's environment has a home by the manifest, be it out of a Secret or ConfigMap as a whole. (Of no other
+/// variable is it known what makes it there.)
+pub(super) fn has_home(source: &Source, found: &Dereferenced) -> bool {
+    let variable = references::HOME;
     let has = |kind, name: &str, prefix: Option<&str>| {
-        let Some(key) = variable.strip_prefix(prefix.unwrap_or_default()) else { return false };
+        let Some(key) = references::entry_of(variable, prefix) else { return false };
         matches!(found.lookup(kind, name), Lookup::Present { keys } if keys.contains(key))
     };
     source.env.iter().any(|one| one.name == variable)

@@ -43,7 +43,7 @@ fn what_is_missing_is_named_and_holds_the_pod_back_alone() {
     let from = json!([{"configMapRef": {"name": "settings"}}]);
     let optional = json!([{"secretRef": {"name": "maybe", "optional": true}}]);
     let keys = json!({"apiKeys": {"secretRef": {"name": "keys"}}});
-    let without_key = Lookup::Present { keys: BTreeSet::from(["other".to_owned()]) };
+    let without_key = Lookup::Present { keys: BTreeSet::from(["other".to_owned()]).into() };
     for (field, value, lookups, expected) in [
         (
             "source.env",

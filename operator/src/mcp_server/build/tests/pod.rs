@@ -50,7 +50,10 @@ fn a_stdio_server_is_started_by_the_shim_once_that_is_there() {
 #[test]
 fn a_home_of_the_manifest_is_left_to_it_wherever_it_is_said() {
     let ours = json!([{"name": "HOME", "value": "/tmp"}]);
-    let holds = |keys: &[&str]| Lookup::Present { keys: keys.iter().map(|key| (*key).to_owned()).collect() };
+    let holds = |keys: &[&str]| {
+        let keys: BTreeSet<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+        Lookup::Present { keys: keys.into() }
+    };
     for (env_from, kind, keys, expected) in [
         (json!({"configMapRef": {"name": "it"}}), Kind::ConfigMap, &["HOME"], json!([])),
         (json!({"secretRef": {"name": "it"}}), Kind::Secret, &["HOME"], json!([])),
@@ -110,13 +113,15 @@ fn the_manifest_shapes_the_pod() {
         },
     });
     let mut lookups = found();
-    lookups.objects.insert((Kind::Secret, "registry".to_owned()), Lookup::Present { keys: BTreeSet::new() });
     lookups
         .objects
-        .insert((Kind::ConfigMap, "settings".to_owned()), Lookup::Present { keys: BTreeSet::new() });
+        .insert((Kind::Secret, "registry".to_owned()), Lookup::Present { keys: Default::default() });
     lookups
         .objects
-        .insert((Kind::ServiceAccount, "github".to_owned()), Lookup::Present { keys: BTreeSet::new() });
+        .insert((Kind::ConfigMap, "settings".to_owned()), Lookup::Present { keys: Default::default() });
+    lookups
+        .objects
+        .insert((Kind::ServiceAccount, "github".to_owned()), Lookup::Present { keys: Default::default() });
     let server = validate(&manifest(spec), &lookups).unwrap();
     let resources = build(&server, &settings()).0;
     assert_eq!(resources.service_account, None);
@@ -227,7 +232,7 @@ fn an_installation_says_what_sidecars_are_pulled_with_and_may_use() {
     settings.sidecar.limits = of(&[("memory", "256Mi"), ("cpu", "1")]);
     let mut lookups = found();
     for name in ["registry", "own"] {
-        lookups.objects.insert((Kind::Secret, name.to_owned()), Lookup::Present { keys: BTreeSet::new() });
+        lookups.objects.insert((Kind::Secret, name.to_owned()), Lookup::Present { keys: Default::default() });
     }
     let template = |spec| {
         let deployment =
