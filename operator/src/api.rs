@@ -7,8 +7,10 @@ use thiserror::Error;
 
 use crate::reasons::sentence;
 
-/// How long one call may take. `kube` itself would wait for ever.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// How long one call may take. `kube` itself would wait for ever. A webhook that does not answer is waited for by the API
+/// server, ten seconds where nobody says how long: it has to be heard out, since it names the webhook then or goes on
+/// without it, and drops the request of whoever has gone. (Shorter than `hearing::SILENT`: a call is no dead connection.)
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Why a call failed.
 #[derive(Debug, Error)]
@@ -25,6 +27,14 @@ pub enum ApiError {
     /// It did not answer in time.
     #[error("the API server did not answer within {} seconds", DEADLINE.as_secs())]
     TimedOut,
+}
+
+/// What a write that was not answered is said to be. A webhook may be waited for longer than anybody here waits.
+pub fn unanswered() -> String {
+    format!(
+        "it answers, but not to this within {} seconds, as where a webhook of the cluster does not",
+        DEADLINE.as_secs()
+    )
 }
 
 /// Waits for a call, up to [`DEADLINE`].

@@ -31,7 +31,7 @@ use longshore_crds::{McpServer, McpServerStatus};
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 
-use crate::api::ApiError;
+use crate::api::{self, ApiError};
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
 use crate::names;
@@ -327,13 +327,22 @@ async fn pursue(
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
         }
         Err(error) => {
-            if let apply::Error::Api { what, source } = &error {
-                pursuit.met(source);
-                if let Some(words) = source.failure().filter(|_| !patient) {
-                    let message = format!("the API server does not take {what}, and is asked again: {words}");
-                    pursuit.problems.insert(0, Problem::new(Reason::Rejected, message));
-                    pursuit.held_back = true;
+            let lasting = match &error {
+                apply::Error::Api { what, source } => {
+                    pursuit.met(source);
+                    source.failure().filter(|_| !patient).map(|words| (what, words.to_owned()))
                 }
+                apply::Error::Unanswered { what } => {
+                    pursuit.passing = pursuit.passing.max(Passing::Unanswered);
+                    let lasts = lock(memory).failures.unanswered(tokio::time::Instant::now());
+                    lasts.then(|| (what, api::unanswered()))
+                }
+                apply::Error::Problem(_) | apply::Error::NamespaceEnds => None,
+            };
+            if let Some((what, words)) = lasting {
+                let message = format!("the API server does not take {what}, and is asked again: {words}");
+                pursuit.problems.insert(0, Problem::new(Reason::Rejected, message));
+                pursuit.held_back = true;
             }
             pursuit.error = Some(Error::Apply(error));
         }

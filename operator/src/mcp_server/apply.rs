@@ -47,6 +47,12 @@ pub enum Error {
     /// The namespace is on its way out, and everything in it.
     #[error("the namespace is being deleted")]
     NamespaceEnds,
+    /// The API server answers, but not to this.
+    #[error("the API server does not take {what}: {}", api::unanswered())]
+    Unanswered {
+        /// Kind and name.
+        what: String,
+    },
     /// The API server could not be asked.
     #[error("cannot apply {what}: {source}")]
     Api {
@@ -141,7 +147,9 @@ impl Applier<'_> {
             outcome = self.apply_one(deployment, &mirrors.deployments).await;
         }
         // What keeps pods from being as the manifest says keeps nobody from stopping those that are there.
-        if deployment.is_none() || matches!(outcome, Err(Error::Problem(_) | Error::Api { .. })) {
+        if deployment.is_none()
+            || matches!(outcome, Err(Error::Problem(_) | Error::Unanswered { .. } | Error::Api { .. }))
+        {
             outcome = outcome.and(self.scale(replicas).await);
         }
         outcome?;
@@ -263,11 +271,11 @@ impl Applier<'_> {
         if error.is_namespace_ending() {
             return Error::NamespaceEnds;
         }
-        if !matches!(error, ApiError::Refused(_) | ApiError::Conflict(_)) {
+        if matches!(error, ApiError::Unavailable(_)) {
             return Error::Api { what, source: error };
         }
-        // There may be one that is not known yet, or none any more of one that is. (A list of one, since the right to
-        // read lists is there anyway.)
+        // There may be one that is not known yet, or none any more of one that is; and whoever answers this, and not the
+        // write, is no API server that has gone. (A list of one, since the right to read lists is there anyway.)
         let this_one = ListParams::default().fields(&format!("metadata.name={name}"));
         let found = match api::call(objects.list_metadata(&this_one)).await {
             Ok(found) => found.items.into_iter().next(),
@@ -283,6 +291,7 @@ impl Applier<'_> {
                 let message = format!("the API server refuses {what}: {}", status.message);
                 Error::Problem(Problem::new(Reason::Rejected, message))
             }
+            ApiError::TimedOut => Error::Unanswered { what },
             source => {
                 self.remember(kind, name, found.map(|found| Live::of(&found.metadata)));
                 Error::Api { what, source }

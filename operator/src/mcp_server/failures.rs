@@ -23,6 +23,8 @@ pub struct Failures {
     since: Option<Instant>,
     /// Since when it has not been heard at all.
     silent: Option<Instant>,
+    /// Since when it has answered, but not to a write.
+    unanswered: Option<Instant>,
 }
 
 /// What one try met of what may pass by itself.
@@ -33,6 +35,8 @@ pub enum Passing {
     Nothing,
     /// No answer, or somebody else was faster. That tells nothing of what the API server would have said.
     Silence,
+    /// It answers, but not to a write.
+    Unanswered,
     /// The API server has read the request, and could not do it.
     Failure,
 }
@@ -56,9 +60,13 @@ impl Failures {
     /// Takes note of what a try met at the worst.
     pub fn met(&mut self, passing: Passing, now: Instant) {
         match passing {
-            Passing::Nothing => (self.since, self.silent) = (None, None),
+            Passing::Nothing => (self.since, self.silent, self.unanswered) = (None, None, None),
             Passing::Silence => {
                 self.silent.get_or_insert(now);
+            }
+            Passing::Unanswered => {
+                self.silent.get_or_insert(now);
+                self.unanswered.get_or_insert(now);
             }
             Passing::Failure => {
                 // What it could not do before a long silence may be another matter.
@@ -73,6 +81,11 @@ impl Failures {
     /// Whether what the API server cannot do now is no passing failure: it could not do it for long.
     pub fn last(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
+    }
+
+    /// Whether a write that is not answered now was not for long.
+    pub fn unanswered(&self, now: Instant) -> bool {
+        self.unanswered.is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
     }
 
     /// Counts a failure, and says how long to wait after it. That doubles with each in a row, with some chance, so that
@@ -108,6 +121,27 @@ mod tests {
         waits(&mut failures, 60_000);
         failures.end();
         waits(&mut failures, 200);
+    }
+
+    #[test]
+    fn a_write_that_is_not_answered_is_no_passing_matter_when_it_was_not_for_long() {
+        use Passing::{Failure, Nothing, Silence, Unanswered};
+        let begun = Instant::now();
+        for (what, tries, expected) in [
+            ("nothing was heard at all", &[(0, Silence)][..], false),
+            ("it was not answered lately", &[(1_000, Unanswered)], false),
+            ("for a dozen seconds", &[(0, Unanswered)], true),
+            ("each change makes another try", &[(0, Unanswered), (8_000, Unanswered)], true),
+            ("nothing was heard in between", &[(0, Unanswered), (6_000, Silence)], true),
+            ("something else failed in between", &[(0, Unanswered), (6_000, Failure)], true),
+            ("it was well in between", &[(0, Unanswered), (6_000, Nothing), (7_000, Unanswered)], false),
+        ] {
+            let mut failures = Failures::default();
+            for (millis, passing) in tries {
+                failures.met(*passing, begun + Duration::from_millis(*millis));
+            }
+            assert_eq!(failures.unanswered(begun + LASTING), expected, "{what}");
+        }
     }
 
     #[test]
