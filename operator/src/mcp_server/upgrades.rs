@@ -118,12 +118,13 @@ fn decide(
     let first_look = !memory.applied.contains_key(&("Deployment", key.name.clone()));
     let observed = server.status.as_ref().and_then(|status| status.observed_generation);
     // A manifest that could not be accepted has made no pods yet, though it was seen. But a key that is none keeps no pod
-    // from being made, and what cannot be read now could be read then.
+    // from being made, what cannot be read now could be read then, and what the API server refuses may be what the new
+    // release makes of it. (A change that it refused waits for its turn then, once another operator leads.)
     let conditions = server.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
-    let costs_no_pods =
-        |reason: &str| [Reason::InvalidKeys, Reason::Unreadable].map(Reason::name).contains(&reason);
-    let was_accepted = status::find(conditions, ConditionType::Accepted)
-        .is_none_or(|accepted| accepted.status == Truth::True.name() || costs_no_pods(&accepted.reason));
+    let may_have_pods = [Reason::InvalidKeys, Reason::Unreadable, Reason::Rejected].map(Reason::name);
+    let was_accepted = status::find(conditions, ConditionType::Accepted).is_none_or(|accepted| {
+        accepted.status == Truth::True.name() || may_have_pods.contains(&&*accepted.reason)
+    });
     // One without a status started a moment ago, when its first word could still wait. Whoever only scales a server that
     // waits asks for no other pods, and one that was refused them waits for another turn.
     let nobody_asked = observed.is_none()
@@ -238,6 +239,42 @@ mod tests {
             let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
             assert_eq!(turn, expected, "{why}");
             assert_eq!(desired.template, if turn == later { "live" } else { template }, "{why}");
+        }
+    }
+
+    /// Another operator leads, and knows no more than the status tells.
+    #[test]
+    fn who_was_refused_an_upgrade_waits_for_a_turn_as_before() {
+        for (reason, expected) in [
+            (Reason::Invalid, Turn::Now),
+            (Reason::SecretNotFound, Turn::Now),
+            (Reason::InvalidKeys, Turn::Later(PATIENCE)),
+            (Reason::Unreadable, Turn::Later(PATIENCE)),
+            (Reason::Rejected, Turn::Later(PATIENCE)),
+        ] {
+            let accepted = serde_json::json!({
+                "type": "Accepted", "status": "False", "reason": reason.name(), "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let manifest: McpServer = serde_json::from_value(serde_json::json!({
+                "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
+                "metadata": {"name": "demo", "namespace": "tools", "generation": 1},
+                "spec": {},
+                "status": {"observedGeneration": 1, "conditions": [accepted]},
+            }))
+            .unwrap();
+            let mut desired = Desired {
+                template: "upgrade".to_owned(),
+                configs: Default::default(),
+                replicas: 1,
+                recreates: false,
+            };
+            let (upgrades, _turns) = Upgrades::new(1);
+            assert_eq!(upgrades.ask(&server("other")), Turn::Now);
+            let mut memory = ServerMemory::default();
+            let live = Some("live".to_owned());
+            let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
+            assert_eq!(turn, expected, "{}", reason.name());
         }
     }
 
