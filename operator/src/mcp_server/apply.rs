@@ -6,7 +6,7 @@
 
 mod prune;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt::Debug;
 use std::marker::PhantomData;

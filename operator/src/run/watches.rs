@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, join_all, select_all};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::core::PartialObjectMeta;
-use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt as _, controller};
 use kube::{Resource as _, ResourceExt as _};
@@ -150,7 +150,11 @@ async fn one_controller(
                 let gone = forgetting.memory.servers().into_iter().filter(|server| {
                     scope::covers(&scope, &server.namespace) && !listed.contains_key(server)
                 });
-                gone.for_each(|server| forgetting.forget(&server));
+                gone.for_each(|server| {
+                    forgetting.forget(&server);
+                    // As below.
+                    triggers.reconcile(&server);
+                });
                 // The queue is read once this event has been handled, and then the whole list is in the store.
                 let news = std::mem::take(&mut listed).into_iter().filter(|(_, is_news)| *is_news);
                 news.for_each(|(server, _)| triggers.reconcile(&server));
@@ -158,7 +162,8 @@ async fn one_controller(
             Event::Delete(server) => {
                 let server = ServerKey::of(server);
                 forgetting.forget(&server);
-                // One of the same name may be there already.
+                // One of the same name may be there already; and if there is none, what is under way for this one is
+                // forgotten once it has ended.
                 triggers.reconcile(&server);
             }
             Event::Apply(_) => {}
@@ -174,13 +179,35 @@ async fn one_controller(
         .try_filter(move |server| {
             ready(!remembering.memory.is_echo(&ServerKey::of(server), &Live::of(server.meta())))
         });
+    let (there, remembered) = (reader.clone(), context.clone());
     Controller::for_stream(servers, reader)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_on(queue)
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(reconcile, error_policy, context)
-        .for_each(|_| ready(()))
+        .for_each(|outcome| {
+            forget_gone(&remembered, &there, outcome);
+            ready(())
+        })
         .await;
+}
+
+/// Forgets once more a server that was due and is not there: a reconciliation that was under way when it went goes on, and
+/// may have taken a turn or said what the server names. It has ended by now, since no other of the server begins before.
+fn forget_gone<T, E, Q>(
+    context: &Context,
+    there: &Store<Guarded>,
+    outcome: Result<T, controller::Error<E, Q>>,
+) where
+    E: std::error::Error + 'static,
+    Q: std::error::Error + 'static,
+{
+    let Err(controller::Error::ObjectNotFound(gone)) = outcome else { return };
+    let server = ServerKey { namespace: gone.namespace.unwrap_or_default(), name: gone.name };
+    // Another of that name may have come since.
+    if there.get(&ObjectRef::new(&server.name).within(&server.namespace)).is_none() {
+        context.forget(&server);
+    }
 }
 
 /// Tells the reconciliations what the sidecars said, and whose turn it is to be upgraded.
@@ -278,6 +305,45 @@ where
                 let namespace = object.namespace().unwrap_or_default();
                 due(namespace.clone(), context.references.gone(kind, &namespace, &object.name_any()));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::mcp_server::apply::tests::context;
+    use crate::mcp_server::upgrades::Turn;
+
+    #[tokio::test]
+    async fn what_a_reconciliation_leaves_of_a_server_that_went_meanwhile_is_forgotten() {
+        let key = |name: &str| ServerKey { namespace: "tools".to_owned(), name: name.to_owned() };
+        for is_there_again in [false, true] {
+            let context = context(kube::Client::new(axum::Router::new(), "tools"));
+            let (there, mut writer) = reflector::store::<Guarded>();
+            if is_there_again {
+                let server = serde_json::from_value(serde_json::json!({
+                    "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
+                    "metadata": {"name": "demo", "namespace": "tools"}, "spec": {},
+                }));
+                writer.apply_watcher_event(&Event::Apply(server.unwrap()));
+            }
+            context.forget(&key("demo"));
+            // It was under way, and goes on.
+            let secret = (Kind::Secret, "token".to_owned());
+            context.references.uses("tools", "demo", BTreeMap::from([(secret, BTreeSet::new())]));
+            assert_eq!(context.upgrades.ask(&key("demo")), Turn::Now);
+            // Then the server is due.
+            let demo = ObjectRef::<Guarded>::new("demo").within("tools").erase();
+            let error = controller::Error::<Infallible, Infallible>::ObjectNotFound(Box::new(demo));
+            forget_gone(&context, &there, Err::<(), _>(error));
+
+            let users = context.references.gone(Kind::Secret, "tools", "token");
+            assert_eq!(users.is_empty(), !is_there_again, "{users:?}");
+            let turn = context.upgrades.ask(&key("other"));
+            assert_eq!(turn == Turn::Now, !is_there_again, "{turn:?}");
         }
     }
 }

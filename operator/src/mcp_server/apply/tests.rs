@@ -43,7 +43,8 @@ fn settings() -> Settings {
     }
 }
 
-fn context(client: kube::Client) -> Context {
+/// What every reconciliation works with, of an operator that has just started.
+pub(crate) fn context(client: kube::Client) -> Context {
     Context {
         recorder: Recorder::new(client.clone(), "longshore".into()),
         client,
