@@ -138,6 +138,35 @@ fn a_pod_of_an_older_version_keeps_its_way_to_its_server_and_gets_the_newest_rul
 }
 
 #[test]
+fn a_pod_of_a_stdio_server_keeps_the_bounds_of_its_processes_when_the_manifest_leaves_stdio() {
+    let made = |spec: Value, before: Option<&ConfigMap>| {
+        let mut found = found();
+        if let Some(map) = before {
+            let annotation = map.metadata.annotations.as_ref().unwrap()["longshore.dev/configured"].clone();
+            found.configured = BTreeMap::from([(map.metadata.name.clone().unwrap(), annotation)]);
+            found.mounted_upstreams = vec![Upstream::Stdio {}];
+        }
+        build(&validate(&manifest(spec), &found).unwrap(), &settings()).0.config_maps.pop().unwrap()
+    };
+    let stdio = json!({"isolation": "Shared", "maxProcesses": 200, "idleTimeout": "1h", "warm": 3});
+    let command = with(minimal(), "source.command", json!(["/server"]));
+    let first = made(with(command, "transport", json!({"stdio": stdio})), None);
+    let text = &first.data.as_ref().unwrap()["config.json"];
+    assert!(text.contains(r#""processes":{"isolation":"Shared","total":200,"#), "{text}");
+    // Once more, since each is made of what the one before it says.
+    let second = made(minimal(), Some(&first));
+    assert_eq!(second, first);
+    assert_eq!(made(minimal(), Some(&second)), first);
+    // What an older operator wrote has none.
+    let mut old = first.clone();
+    let annotations = old.metadata.annotations.as_mut().unwrap();
+    let kept = annotations.get_mut("longshore.dev/configured").unwrap();
+    *kept = kept.split('/').take(2).collect::<Vec<_>>().join("/");
+    let text = made(minimal(), Some(&old)).data.unwrap().remove("config.json").unwrap();
+    assert!(text.contains(r#""processes":{"isolation":"Session","total":32,"#), "{text}");
+}
+
+#[test]
 fn keys_change_the_configurations_digest_and_not_the_pod() {
     let spec = with(minimal(), "auth", json!({"apiKeys": {"secretRef": {"name": "keys"}}}));
     let built = |hash: &str| {
