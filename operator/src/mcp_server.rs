@@ -276,7 +276,8 @@ async fn pursue(
     pursuit.principals = Some(validated.auth.principals());
 
     // 3. Make the objects. No client.
-    let (mut prepared, mut desired) = build::build(&validated, &context.settings);
+    let live = context.mirrors.deployments.get(key, &key.name).and_then(|it| it.template.clone());
+    let (mut prepared, mut desired) = build::build_beside(&mut validated, &context.settings, live.as_deref());
 
     // The session keys move on if every pod has what was just built: then it is built once more. No client.
     let facts = probe::probe(context, key, uid);

@@ -32,6 +32,7 @@ use longshore_crds::McpServer;
 use longshore_crds::mcp_server::StrategyType;
 use longshore_sidecar_config::Upstream;
 
+use crate::mcp_server::references::HOME;
 use crate::mcp_server::validate::{Readiness, ValidatedServer};
 use crate::names;
 use crate::settings::Settings;
@@ -88,6 +89,31 @@ impl Desired {
     pub fn config_of(&self, pod: &PodView) -> Option<&str> {
         pod.config_maps.iter().find_map(|name| self.configs.get(name)).map(String::as_str)
     }
+}
+
+/// Builds every object of a server whose Deployment has pods of this template, by its digest.
+///
+/// What a Secret or ConfigMap has come to hold makes no new pods, of all servers at once that name it. So whether they are
+/// given a home, which such an object may do instead, stays as it was where nothing else makes new ones.
+pub fn build_beside(
+    server: &mut ValidatedServer,
+    settings: &Settings,
+    live: Option<&str>,
+) -> (Resources<Prepared>, Desired) {
+    let built = build(server, settings);
+    let container = &server.container;
+    let may_come_from_outside =
+        !container.env_from.is_empty() && container.env.iter().all(|variable| variable.name != HOME);
+    if !may_come_from_outside || live.is_none_or(|live| live == built.1.template) {
+        return built;
+    }
+    server.container.has_home = !server.container.has_home;
+    let as_before = build(server, settings);
+    if live == Some(&*as_before.1.template) {
+        return as_before;
+    }
+    server.container.has_home = !server.container.has_home;
+    built
 }
 
 /// Builds every object of a server.

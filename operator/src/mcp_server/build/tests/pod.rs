@@ -48,6 +48,30 @@ fn a_stdio_server_is_started_by_the_shim_once_that_is_there() {
 }
 
 #[test]
+fn what_a_config_map_has_come_to_hold_makes_no_new_pods() {
+    let made = |image: &str, has_home: bool, live: Option<&str>| {
+        let mut found = found();
+        let keys = has_home.then(|| HOME.to_owned()).into_iter().collect::<BTreeSet<_>>();
+        found.objects.insert((Kind::ConfigMap, "it".to_owned()), Lookup::Present { keys: keys.into() });
+        let spec =
+            with(minimal(), "source", json!({"image": image, "envFrom": [{"configMapRef": {"name": "it"}}]}));
+        let mut server = validate(&manifest(spec), &found).unwrap();
+        let template = build_beside(&mut server, &settings(), live).1.template;
+        // As after the session keys have moved on.
+        assert_eq!(build(&server, &settings()).1.template, template);
+        template
+    };
+    for had_home in [false, true] {
+        let live = made("example/github:1", had_home, None);
+        assert_ne!(made("example/github:1", !had_home, None), live);
+        assert_eq!(made("example/github:1", !had_home, Some(&live)), live);
+        // New pods, whatever for, are made by what there is now.
+        let next = made("example/github:2", !had_home, None);
+        assert_eq!(made("example/github:2", !had_home, Some(&live)), next);
+    }
+}
+
+#[test]
 fn a_home_of_the_manifest_is_left_to_it_wherever_it_is_said() {
     let ours = json!([{"name": "HOME", "value": "/tmp"}]);
     let holds = |keys: &[&str]| {
