@@ -109,12 +109,12 @@ impl Places {
         self.lock().waiting.has(principal)
     }
 
-    /// Whether somebody waits who would get a place of this principal's, if it were given back.
-    pub(super) fn are_wanted_of(&self, principal: Option<&Arc<str>>) -> bool {
+    /// How many wait who would get a place of this principal's, if it were given back.
+    pub(super) fn wanted_of(&self, principal: Option<&Arc<str>>) -> usize {
         let state = self.lock();
-        let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return false };
+        let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return 0 };
         let is_full = state.total == limits.total;
-        state.waiting.has_any(|who| {
+        state.waiting.count(|who| {
             let own = principal.is_some_and(|principal| **principal == *who);
             own || is_full && may_have_more(&state.by_principal, limits, who)
         })

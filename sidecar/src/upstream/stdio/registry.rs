@@ -1,6 +1,6 @@
 //! The conversations that there are, the sessions that each of them serves, and which of them another may join.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_sidecar_config::Processes;
@@ -16,6 +16,8 @@ pub(super) struct Open {
     /// By session.
     sessions: HashMap<Name, u64>,
     hosts: HashMap<u64, Host>,
+    /// Those that were asked to end for others, until they have.
+    giving_way: HashSet<u64>,
     last: u64,
     /// There will be no more of them.
     closed: bool,
@@ -33,8 +35,6 @@ struct Host {
     handle: Handle,
     group: Option<Group>,
     sessions: Vec<Name>,
-    /// It was asked to end for another one.
-    gives_way: bool,
 }
 
 /// Who may join a conversation.
@@ -150,14 +150,27 @@ impl Open {
     /// Whether there is a conversation without sessions that could end for another one: of this principal, if one is
     /// named.
     pub(super) fn has_empty(&self, of: Option<&Arc<str>>) -> bool {
-        self.hosts.values().any(|host| host.is_empty(of))
+        self.empty(of).is_some()
     }
 
     /// Asks such a conversation to end. Says whether there is one.
     pub(super) fn ask_empty(&mut self, of: Option<&Arc<str>>) -> bool {
-        let Some(host) = self.hosts.values_mut().find(|host| host.is_empty(of)) else { return false };
-        host.gives_way = true;
-        host.handle.control.send(Control::GiveWay).is_ok()
+        let Some(host) = self.empty(of) else { return false };
+        self.give_way(host)
+    }
+
+    /// Such a conversation that was not asked yet: one that gives way makes room for one.
+    fn empty(&self, of: Option<&Arc<str>>) -> Option<u64> {
+        let waits = |number: &u64| !self.giving_way.contains(number);
+        self.hosts.iter().find(|(number, host)| waits(number) && host.is_empty(of)).map(|(number, _)| *number)
+    }
+
+    fn give_way(&mut self, host: u64) -> bool {
+        let told = self.hosts.get(&host).is_some_and(|it| it.handle.control.send(Control::GiveWay).is_ok());
+        if told {
+            self.giving_way.insert(host);
+        }
+        told
     }
 
     /// Adds a session to a conversation.
@@ -165,7 +178,7 @@ impl Open {
         let entry = self.hosts.get_mut(&host)?;
         entry.sessions.push(name);
         // It stays for this one.
-        entry.gives_way = false;
+        self.giving_way.remove(&host);
         self.sessions.insert(name, host);
         Some(entry.handle.clone())
     }
@@ -183,7 +196,7 @@ impl Open {
         }
         self.last += 1;
         let host = self.last;
-        self.hosts.insert(host, Host { handle, group, sessions: vec![name], gives_way: false });
+        self.hosts.insert(host, Host { handle, group, sessions: vec![name] });
         self.sessions.insert(name, host);
         stdio.count.send_modify(|count| *count += 1);
         Ok(Registered { stdio: stdio.clone(), host })
@@ -199,11 +212,10 @@ impl Open {
 }
 
 impl Host {
-    /// Whether nobody would miss it, and it is of this principal, if one is named. The sidecar's own takes nobody's place,
-    /// and one that gives way makes room for one.
+    /// Whether nobody would miss it, and it is of this principal, if one is named. The sidecar's own takes nobody's place.
     fn is_empty(&self, of: Option<&Arc<str>>) -> bool {
         let suits = |group: &Group| !group.own && (of.is_none() || group.principal.as_ref() == of);
-        self.sessions.is_empty() && !self.gives_way && self.group.as_ref().is_some_and(suits)
+        self.sessions.is_empty() && self.group.as_ref().is_some_and(suits)
     }
 }
 
@@ -220,8 +232,9 @@ impl Registered {
         let Some(host) = open.hosts.get_mut(&self.host) else { return };
         host.sessions.retain(|session| *session != name);
         let principal = host.group.as_ref().and_then(|group| group.principal.as_ref());
-        if host.is_empty(None) && self.stdio.places.are_wanted_of(principal) {
-            host.gives_way = host.handle.control.send(Control::GiveWay).is_ok();
+        // Not more of them than are waited for.
+        if host.is_empty(None) && self.stdio.places.wanted_of(principal) > open.giving_way.len() {
+            open.give_way(self.host);
         }
     }
 
@@ -247,6 +260,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.close();
+        self.stdio.lock().giving_way.remove(&self.host);
         self.stdio.count.send_modify(|count| *count -= 1);
     }
 }
@@ -303,7 +317,7 @@ mod tests {
         let mut open = Open::default();
         for (host, own, sessions) in [(1, true, vec![]), (2, false, vec![]), (3, false, vec![7])] {
             let (handle, group) = (handle.clone(), Some(group(own, None)));
-            open.hosts.insert(host, Host { handle, group, sessions, gives_way: false });
+            open.hosts.insert(host, Host { handle, group, sessions });
         }
         assert!(open.has_empty(None) && open.ask_empty(None));
         assert!(!open.has_empty(None) && !open.ask_empty(None), "it was asked for another one");
@@ -314,7 +328,7 @@ mod tests {
         // Where somebody's part is full, only what is theirs makes room.
         let [a, b] = ["a", "b"].map(Arc::<str>::from);
         let group = Some(group(false, Some("a")));
-        open.hosts.insert(4, Host { handle, group, sessions: vec![], gives_way: false });
+        open.hosts.insert(4, Host { handle, group, sessions: vec![] });
         assert!(!open.has_empty(Some(&b)) && !open.ask_empty(Some(&b)));
         assert!(open.has_empty(Some(&a)) && open.ask_empty(Some(&a)) && !open.ask_empty(Some(&a)));
         assert_eq!(std::iter::from_fn(|| asked.try_recv().ok()).count(), 4);

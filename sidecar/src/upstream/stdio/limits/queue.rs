@@ -27,6 +27,11 @@ impl<T> Queue<T> {
         self.turns.iter().any(|who| may(who))
     }
 
+    /// How many wait of whom that may be said.
+    pub(super) fn count(&self, is_so: impl Fn(&str) -> bool) -> usize {
+        self.waiting.iter().filter(|(who, _)| is_so(who)).map(|(_, own)| own.len()).sum()
+    }
+
     /// Whether this one waits.
     pub(super) fn has(&self, who: &str) -> bool {
         self.waiting.contains_key(who)

@@ -53,6 +53,24 @@ fn one_that_nobody_uses_any_more_is_whose_who_waits() {
     });
 }
 
+/// One that waits needs one place, however long a process takes to give it.
+#[test]
+fn no_more_processes_end_than_are_waited_for() {
+    let mut config = config(Isolation::Principal, 2);
+    config.limits.processes.as_mut().unwrap().queue_ms = 20_000;
+    let (shim, sidecar) = shared(&config, &["obstinate"], &[]);
+    let clients = [0, 1].map(|principal| open(&sidecar, principal));
+    let before = clients.each_ref().map(pid);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| pid(&open(&sidecar, 2)));
+        eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
+        clients.iter().for_each(delete);
+        waits.join().unwrap();
+    });
+    let there = shim.processes();
+    assert_eq!(before.iter().filter(|pid| there.contains(pid)).count(), 1, "{before:?}, {there:?}");
+}
+
 /// It costs nothing any more, and nobody may call again.
 #[test]
 fn a_process_that_died_keeps_its_place_no_longer_than_one_that_rests() {
