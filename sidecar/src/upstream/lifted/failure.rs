@@ -29,9 +29,12 @@ pub(crate) enum Failure {
     /// What the server answered is no answer.
     #[error("the server's answer is not usable")]
     Nonsense,
-    /// The server did not take what it waits for.
-    #[error("the server did not take its client's answer in time")]
+    /// The server did not say in time that it has what it was told.
+    #[error("the server did not say in time that it has what it was told")]
     NotTaken,
+    /// As many listen in one session as may.
+    #[error("as many subscriptions are open as may be")]
+    Listeners,
     /// The server has forgotten the session while a call was under way.
     #[error("the server has forgotten the session")]
     Forgotten,
@@ -70,6 +73,7 @@ impl From<Failure> for Refusal {
             Failure::Full => Self::TooManySessions,
             Failure::FullForPrincipal { limit } => Self::TooManyOwnSessions { limit },
             Failure::Busy => Self::TooManyCalls,
+            Failure::Listeners => Self::TooManyListeners,
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::Refused { code, words } => Self::HandshakeRefused { code, words },
             Failure::Nonsense | Failure::TooManyRounds(_) => Self::ServerNonsense,

@@ -70,7 +70,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
     let (mut stream, acknowledgement) = match opened {
         Ok(opened) => opened,
         // Not for what it asks.
-        Err(Full::Streams) => return client.fail(Unusable::Busy.into()).await,
+        Err(Full::Streams) => return client.fail(Unusable::Listeners.into()).await,
         Err(full) => return client.refuse(Code::InvalidParams, &full.to_string()).await,
     };
     client.event(&acknowledgement).await;

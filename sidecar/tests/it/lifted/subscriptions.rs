@@ -185,7 +185,8 @@ fn more_listeners_than_a_session_may_have_may_try_again() {
     for events in &mut listening {
         assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
     }
-    is_error(&listen("l", wanted.clone()).send(sidecar.mcp), 503, -32603);
+    let words = is_error(&listen("l", wanted.clone()).send(sidecar.mcp), 503, -32603);
+    assert!(words.contains("too many subscriptions"), "{words}");
     drop(listening.pop());
     eventually("there is room", || {
         let mut events = Events::open(&listen("l", wanted.clone()), sidecar.mcp);
