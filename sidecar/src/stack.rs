@@ -255,6 +255,10 @@ async fn serve_message(
             Ok(session::Found::Elsewhere(response))
                 if response.status() == StatusCode::NOT_FOUND && body::shakes_hands(&body) =>
             {
+                // That replica has written a line; what is begun here has its own.
+                trail.entry = worker.shared.audit.begin();
+                trail.entry.server(&caller.snapshot.server);
+                trail.entry.principal(caller.principal());
                 Err(Refusal::UnknownSession)
             }
             Ok(session::Found::Elsewhere(response)) => return Ok(Passed::Handed(response)),

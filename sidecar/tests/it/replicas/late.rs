@@ -133,6 +133,7 @@ fn who_begins_anew_does_so_while_its_session_ends() {
     let reply = begin.header("mcp-session-id", &client.session).send(replicas[1].mcp);
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_ne!(reply.header("mcp-session-id"), Some(&*client.session));
+    replicas[1].audit(|line| line["method"] == "initialize" && line["decision"] == "permit");
     assert_eq!(replicas[0].metric("longshore_calls"), 1.0, "the call goes on");
     drop(hook);
 }
