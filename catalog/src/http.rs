@@ -76,9 +76,14 @@ impl Port {
         Self { listener, router }
     }
 
+    /// The same where everybody is answered alike: nobody keeps a place by that.
+    pub fn for_everybody(listener: TcpListener, router: Router) -> Self {
+        Self::over(listener, router.layer(middleware::map_response(places::public)))
+    }
+
     /// Binds the port for the kubelet and for Prometheus: `/livez`, `/readyz`, `/metrics`.
     pub async fn probes(address: SocketAddr, catalog: Catalog) -> Result<Self, Error> {
-        Ok(Self { listener: bind(address).await?, router: probes::router(catalog) })
+        Ok(Self::for_everybody(bind(address).await?, probes::router(catalog)))
     }
 
     /// The address that was bound, whose port was chosen by the system if it was asked for port 0.

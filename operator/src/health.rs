@@ -52,7 +52,7 @@ impl Health {
             .route("/healthz", get(|| async { "ok" }))
             .route("/readyz", get(readyz).with_state(readiness))
             .route("/metrics", get(export).with_state(metrics));
-        Ok(Self(Port::over(listener, router)))
+        Ok(Self(Port::for_everybody(listener, router)))
     }
 
     /// The address that was bound, whose port was chosen by the system if it was asked for port 0.

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::response::Response;
+use axum::Extension;
+use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,6 +18,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// So long nothing came or went on one that makes room. Its next request may be on the way.
 const GRACE: Duration = Duration::from_millis(250);
+/// How long somebody may take nothing of an answer before that is no reason any more to wait for it.
+const STALLED: Duration = Duration::from_secs(5);
 /// How long a connection may wait for no answer: until all of the last one is taken, and the next request is there.
 const REST: Duration = Duration::from_secs(60);
 
@@ -26,7 +29,7 @@ pub(super) struct Place(Mutex<State>);
 struct State {
     /// Since when no answer is being made, if none is.
     idle: Option<Instant>,
-    /// Whether an answer is being made, or some of it is still to be handed to hyper.
+    /// Whether an answer is being made, or some of it is still to be handed to hyper, which takes no more than its client.
     busy: bool,
     /// Whether some of what hyper has is still to be handed to the system.
     unsent: bool,
@@ -58,6 +61,11 @@ pub(super) struct Places(HashMap<Id, (AbortHandle, Arc<Place>)>);
 /// Marks an answer that everybody gets who asks, also where a key is needed.
 #[derive(Clone, Copy)]
 pub(super) struct Public;
+
+/// Marks this one so.
+pub(super) async fn public(answer: Response) -> impl IntoResponse {
+    (Extension(Public), answer)
+}
 
 // === impl Place ===
 
@@ -101,10 +109,20 @@ impl State {
         }
     }
 
+    /// hyper has something to be written, of which the system has taken some or nothing.
+    fn writes(&mut self, some: bool) {
+        self.unsent = true;
+        if some {
+            self.moves();
+        }
+    }
+
     /// Since when it could make room, and before whom, if it could.
     fn rests(&self) -> Option<(bool, Instant)> {
-        let is_taken = !self.unsent || !self.served;
-        (!self.busy && is_taken).then_some((self.served, self.moved))
+        let is_made = self.idle.is_some();
+        let is_being_taken = self.busy || self.unsent && self.served;
+        let waits = is_being_taken && self.moved.elapsed() < STALLED;
+        (is_made && !waits).then_some((self.served, self.moved))
     }
 }
 
@@ -177,8 +195,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.place.state().unsent = true;
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.place.state().writes(written.is_ready());
+        written
     }
 
     /// hyper does so once it has written all that it has.
@@ -202,8 +221,9 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.place.state().unsent = true;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.place.state().writes(written.is_ready());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -248,9 +268,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use axum::Extension;
-    use axum::response::IntoResponse as _;
-    use tokio::time::sleep;
+    use tokio::time::{advance, sleep};
 
     use super::*;
 
@@ -270,6 +288,24 @@ mod tests {
         }
         assert_eq!(began.elapsed().as_secs(), (REST / 2 + REST * 3).as_secs());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_of_an_answer_is_not_waited_for_for_ever() {
+        let place = Place::new();
+        let making = place.begin();
+        advance(REST).await;
+        assert!(place.state().rests().is_none(), "it is being made");
+        let _sending = making.until_sent(Response::default());
+        for _ in 0..3 {
+            place.state().writes(true);
+            advance(STALLED / 2).await;
+            place.state().writes(false);
+            assert!(place.state().rests().is_none(), "some of it was taken");
+        }
+        advance(STALLED).await;
+        assert!(place.state().rests().is_some());
+    }
+
     #[test]
     fn what_everybody_gets_is_no_reason_to_stay() {
         for (response, is_served) in [
