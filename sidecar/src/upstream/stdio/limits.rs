@@ -28,6 +28,14 @@ struct State {
     waiting: Queue<oneshot::Sender<Place>>,
 }
 
+/// Who waits for places that are taken.
+pub(super) struct Wanted {
+    /// Those of a principal whose part is full: no other's place is of use to them.
+    pub(super) own: usize,
+    /// Those who may have anybody's.
+    pub(super) any: usize,
+}
+
 /// A place; dropped, it is free again.
 pub(super) struct Place {
     places: Arc<Places>,
@@ -110,14 +118,15 @@ impl Places {
     }
 
     /// How many wait who would get a place of this principal's, if it were given back.
-    pub(super) fn wanted_of(&self, principal: Option<&Arc<str>>) -> usize {
+    pub(super) fn wanted_of(&self, principal: Option<&Arc<str>>) -> Wanted {
         let state = self.lock();
-        let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return 0 };
-        let is_full = state.total == limits.total;
-        state.waiting.count(|who| {
-            let own = principal.is_some_and(|principal| **principal == *who);
-            own || is_full && may_have_more(&state.by_principal, limits, who)
-        })
+        let nothing = Wanted { own: 0, any: 0 };
+        let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return nothing };
+        let may_have_more = |who: &str| may_have_more(&state.by_principal, limits, who);
+        let is_own =
+            |who: &str| principal.is_some_and(|principal| **principal == *who) && !may_have_more(who);
+        let any = if state.total == limits.total { state.waiting.count(may_have_more) } else { 0 };
+        Wanted { own: state.waiting.count(is_own), any }
     }
 
     /// How many wait.

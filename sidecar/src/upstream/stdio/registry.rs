@@ -1,12 +1,13 @@
 //! The conversations that there are, the sessions that each of them serves, and which of them another may join.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_sidecar_config::Processes;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
+use super::limits::Wanted;
 use super::message::Command;
 use super::{Control, Failure, Gone, Name, Stdio, Why};
 
@@ -16,8 +17,8 @@ pub(super) struct Open {
     /// By session.
     sessions: HashMap<Name, u64>,
     hosts: HashMap<u64, Host>,
-    /// Those that were asked to end for others, until they have.
-    giving_way: HashSet<u64>,
+    /// Those that were asked to end for others, until they have, and whose they are.
+    giving_way: HashMap<u64, Option<Arc<str>>>,
     last: u64,
     /// There will be no more of them.
     closed: bool,
@@ -161,16 +162,23 @@ impl Open {
 
     /// Such a conversation that was not asked yet: one that gives way makes room for one.
     fn empty(&self, of: Option<&Arc<str>>) -> Option<u64> {
-        let waits = |number: &u64| !self.giving_way.contains(number);
+        let waits = |number: &u64| !self.giving_way.contains_key(number);
         self.hosts.iter().find(|(number, host)| waits(number) && host.is_empty(of)).map(|(number, _)| *number)
     }
 
-    fn give_way(&mut self, host: u64) -> bool {
-        let told = self.hosts.get(&host).is_some_and(|it| it.handle.control.send(Control::GiveWay).is_ok());
+    fn give_way(&mut self, number: u64) -> bool {
+        let Some(host) = self.hosts.get(&number) else { return false };
+        let told = host.handle.control.send(Control::GiveWay).is_ok();
         if told {
-            self.giving_way.insert(host);
+            self.giving_way.insert(number, host.principal().cloned());
         }
         told
+    }
+
+    /// Whether more wait for a place of this principal's than are about to have one.
+    fn lacks(&self, wanted: &Wanted, principal: Option<&Arc<str>>) -> bool {
+        let own = self.giving_way.values().filter(|whose| whose.as_ref() == principal).count();
+        own < wanted.own || self.giving_way.len() < wanted.any
     }
 
     /// Adds a session to a conversation.
@@ -212,6 +220,11 @@ impl Open {
 }
 
 impl Host {
+    /// Whose sessions it serves; nobody's where it is for all.
+    fn principal(&self) -> Option<&Arc<str>> {
+        self.group.as_ref()?.principal.as_ref()
+    }
+
     /// Whether nobody would miss it, and it is of this principal, if one is named. The sidecar's own takes nobody's place.
     fn is_empty(&self, of: Option<&Arc<str>>) -> bool {
         let suits = |group: &Group| !group.own && (of.is_none() || group.principal.as_ref() == of);
@@ -231,9 +244,10 @@ impl Registered {
         open.sessions.remove(&name);
         let Some(host) = open.hosts.get_mut(&self.host) else { return };
         host.sessions.retain(|session| *session != name);
-        let principal = host.group.as_ref().and_then(|group| group.principal.as_ref());
-        // Not more of them than are waited for.
-        if host.is_empty(None) && self.stdio.places.wanted_of(principal) > open.giving_way.len() {
+        let principal = host.principal().cloned();
+        if host.is_empty(None)
+            && open.lacks(&self.stdio.places.wanted_of(principal.as_ref()), principal.as_ref())
+        {
             open.give_way(self.host);
         }
     }

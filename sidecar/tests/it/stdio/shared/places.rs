@@ -71,6 +71,28 @@ fn no_more_processes_end_than_are_waited_for() {
     assert_eq!(before.iter().filter(|pid| there.contains(pid)).count(), 1, "{before:?}, {there:?}");
 }
 
+/// Nobody is helped by a process that makes room in another principal's part.
+#[test]
+fn each_waits_for_the_processes_that_help() {
+    let mut config = config(Isolation::Principal, 4);
+    let processes = config.limits.processes.as_mut().unwrap();
+    (processes.per_principal, processes.queue_ms) = (1, 20_000);
+    let (_shim, sidecar) = shared(&config, &["obstinate"], &[]);
+    let clients = [0, 1].map(|principal| open(&sidecar, principal));
+    std::thread::scope(|scope| {
+        let wait = [0, 1].map(|principal: usize| {
+            let sidecar = &sidecar;
+            // What it does not speak takes a process of its own.
+            scope.spawn(move || pid(&Client::of(sidecar, Some(KEYS[principal].1), "2025-06-18")))
+        });
+        eventually("they wait", || (sidecar.metric("longshore_processes_queued") == 2.0).then_some(()));
+        clients.iter().rev().for_each(delete);
+        for waits in wait {
+            waits.join().unwrap();
+        }
+    });
+}
+
 /// It costs nothing any more, and nobody may call again.
 #[test]
 fn a_process_that_died_keeps_its_place_no_longer_than_one_that_rests() {
