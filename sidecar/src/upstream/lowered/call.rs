@@ -113,7 +113,8 @@ impl Call {
             let Some(answer) = answer else {
                 let Self { way, under_way, .. } = &mut self;
                 let why = Box::pin(async { Ok(unanswered(way, status).await) });
-                return Err(under_way.during(why).await.unwrap_or_else(|failure| failure));
+                let why = under_way.during(why).await.unwrap_or_else(|failure| failure);
+                return Err(if asking.is_some() { once_begun(why) } else { why });
             };
             let Ok(Message::Response(response)) = envelope::read_servers(answer.as_bytes()) else {
                 return Err(Failure::Nonsense.into());
@@ -134,7 +135,8 @@ impl Call {
                     if is_suspicious(status, code)
                         && !under_way.during(Box::pin(way.is_modern())).await.map_err(once_answered)?
                     {
-                        return Err(Failure::Forgotten.into());
+                        let why = Failure::Forgotten.into();
+                        return Err(if asking.is_some() { once_begun(why) } else { why });
                     }
                 }
                 Outcome::Result(result) if self.method == Method::ToolsList => {
@@ -274,6 +276,15 @@ async fn unanswered(way: &Way, status: StatusCode) -> Any {
 /// of the call, which must not be made again.
 fn once_answered(failure: Any) -> Any {
     if failure.is_absence() { Failure::BrokenOff.into() } else { failure }
+}
+
+/// What it means once the server has asked for something: it has begun with the call, so that it must not be made again from
+/// the start in another session either.
+fn once_begun(failure: Any) -> Any {
+    match failure {
+        Any::Lowered(Failure::Forgotten) => Failure::BrokenOff.into(),
+        failure => failure,
+    }
 }
 
 /// Has the client answer until the call can be sent again, or gives the answer that ends it.

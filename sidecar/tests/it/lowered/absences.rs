@@ -1,5 +1,7 @@
 //! Servers that go away in the middle of a call: they have seen it, so it is not made again.
 
+use std::io::BufReader;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -57,6 +59,36 @@ fn a_call_is_not_made_again_with_a_server_that_stays_away() {
         server.leave();
         let end = calling.join().unwrap();
         assert!(end["error"]["message"].as_str().unwrap().contains("broke off"), "{end}");
+    });
+}
+
+/// Nor with one that is another for a moment: it has begun with the call.
+#[test]
+fn a_call_is_not_begun_again_with_a_server_that_was_lost_in_the_middle_of_it() {
+    let server = asking_at(0, vec![Value::Null]);
+    let sidecar = &sidecar(&server);
+    std::thread::scope(|scope| {
+        let client = able(sidecar, "2025-11-25");
+        let calling = scope.spawn(move || client.call("echo", json!({})));
+        eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
+        server.leave();
+        let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", server.port)).ok());
+        let mut called = false;
+        // The call, and whoever asks then whether this is what it was.
+        loop {
+            let (mut stream, _) = listener.accept().unwrap();
+            let request = scripted::read(&mut BufReader::new(stream.try_clone().unwrap())).unwrap();
+            scripted::json_with(&mut stream, 404, "connection: close\r\n", "{}");
+            if called && message(&request)["method"] == "server/discover" {
+                break;
+            }
+            called |= message(&request)["method"] == "tools/call";
+        }
+        drop(listener);
+        let again = asking_at(server.port, vec![Value::Null]);
+        let end = calling.join().unwrap();
+        assert!(end["error"]["message"].as_str().unwrap().contains("broke off"), "{end}");
+        assert!(again.seen("tools/call").is_empty(), "the call was made anew");
     });
 }
 
