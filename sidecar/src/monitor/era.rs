@@ -19,6 +19,8 @@ const BESIDES: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
 /// How soon a server is asked again what it speaks that gave no clear answer.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// How often that may be until it is not believed any more to speak what it was known to: it may be another one by now.
+const UNCLEAR: u32 = 5;
 /// The same for one that said nothing in time over stdio. Many a server takes what it does not know so, and each question
 /// costs a process: after these it is believed. But a node on which much begins at once makes any server slow.
 const SILENT: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(600)];
@@ -47,6 +49,8 @@ pub(super) struct Question {
     expected: Duration,
     patience: Duration,
     silences: std::array::IntoIter<Duration, { SILENT.len() }>,
+    /// How many answers in a row were no clear ones.
+    unclear: u32,
     /// How soon it is to be asked at first.
     wait: Duration,
     /// And how soon if it has said that it is older, unless it is believed for good.
@@ -74,7 +78,14 @@ impl Question {
 
     fn after(handshake: Duration, wait: Duration, older: Option<Duration>) -> Self {
         let expected = handshake * 2 + BESIDES;
-        Self { expected, patience: expected.min(AT_MOST), silences: SILENT.into_iter(), wait, older }
+        Self {
+            expected,
+            patience: expected.min(AT_MOST),
+            silences: SILENT.into_iter(),
+            unclear: 0,
+            wait,
+            older,
+        }
     }
 
     /// How soon it is to be asked at first.
@@ -99,13 +110,14 @@ impl Question {
                 Verdict::Modern(_) | Verdict::Strange => None,
             }
         };
+        self.unclear = if discovery.verdict == Verdict::Nothing { self.unclear + 1 } else { 0 };
         let before = speaks.get();
         let modern = match discovery.verdict {
             Verdict::Modern(revision) => Some(revision),
             // What is asked again since it has said nothing keeps what it was known to speak.
-            Verdict::Nothing => before.and_then(|spoken| spoken.modern),
+            Verdict::Nothing if self.unclear <= UNCLEAR => before.and_then(|spoken| spoken.modern),
             _ if discovery.is_silence && again.is_some() => before.and_then(|spoken| spoken.modern),
-            Verdict::Legacy | Verdict::Strange => None,
+            Verdict::Legacy | Verdict::Strange | Verdict::Nothing => None,
         };
         let legacy = before.and_then(|spoken| spoken.legacy);
         speaks.set(Some(Spoken { legacy, modern }).filter(|_| legacy.is_some() || modern.is_some()));
@@ -323,11 +335,12 @@ mod tests {
             speaks.begin(Spoken { legacy: Some(V2025_11_25), modern: known });
             let mut question = Question::after(Duration::ZERO, Duration::ZERO, older);
             let discovery = Discovery::of(verdict, None);
-            // However often it is asked.
-            for _ in 0..3 {
+            for times in 1..2 * UNCLEAR {
                 assert_eq!(question.answered(&speaks, &discovery), again, "{verdict:?}, {known:?}");
+                // Somebody else may have taken its place, and never say anything.
+                let modern = modern.filter(|_| verdict != Verdict::Nothing || times <= UNCLEAR);
                 let spoken = Spoken { legacy: Some(V2025_11_25), modern };
-                assert_eq!(speaks.get(), Some(spoken), "{verdict:?}, {known:?}");
+                assert_eq!(speaks.get(), Some(spoken), "{verdict:?}, {known:?}, {times}");
             }
         }
     }
