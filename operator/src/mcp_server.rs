@@ -342,7 +342,11 @@ async fn pursue(
             };
             if let Some((what, words)) = lasting {
                 let message = format!("the API server does not take {what}, and is asked again: {words}");
-                pursuit.problems.insert(0, Problem::new(Reason::Rejected, message));
+                lock(memory).refused = Some(Problem::new(Reason::Rejected, message));
+            }
+            // What has lasted is so until it is taken, also where it fails in another way now.
+            if let Some(problem) = lock(memory).refused.clone() {
+                pursuit.problems.insert(0, problem);
                 pursuit.held_back = true;
             }
             pursuit.error = Some(Error::Apply(error));

@@ -1,7 +1,7 @@
 //! A new release of Longshore has a new sidecar, so every server gets new pods: a few servers at a time, or the
 //! cluster would have to run all of them twice at once.
 //!
-//! A change of a manifest never waits here.
+//! A change of a manifest does not wait here, unless what was there before it was refused too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
