@@ -29,9 +29,6 @@ pub(crate) enum Failure {
     /// What the server answered is no answer.
     #[error("the server's answer is not usable")]
     Nonsense,
-    /// The server did not say in time that it has what it was told.
-    #[error("the server did not say in time that it has what it was told")]
-    NotTaken,
     /// As many listen in one session as may.
     #[error("as many subscriptions are open as may be")]
     Listeners,
@@ -77,7 +74,7 @@ impl From<Failure> for Refusal {
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::Refused { code, words } => Self::HandshakeRefused { code, words },
             Failure::Nonsense | Failure::TooManyRounds(_) => Self::ServerNonsense,
-            Failure::NotTaken | Failure::Forgotten => Self::ServerLost,
+            Failure::Forgotten => Self::ServerLost,
             Failure::Left => Self::ServerReplaced,
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },

@@ -185,11 +185,15 @@ impl Session {
         }
     }
 
-    /// Sends a message that has no answer, and that the server waits for.
+    /// Sends a message that has no answer, and that the server waits for. One that takes its time to say that it has it may
+    /// go on by then.
     pub(super) async fn hand_over(&self, transport: &Transport, text: &str) -> Result<(), Failure> {
         let request = self.request(Method::POST, text.to_owned().into());
-        let sent = timeout(ERRAND, transport.send(&self.upstream, request)).await;
-        let answer = sent.map_err(|_| Unusable::NotTaken)??;
+        let Ok(sent) = timeout(ERRAND, transport.send(&self.upstream, request)).await else {
+            tracing::debug!("the server does not say whether it has what it was told");
+            return Ok(());
+        };
+        let answer = sent?;
         let status = answer.response.status();
         if !status.is_success() {
             return Err(Unusable::Status(status.as_u16()).into());

@@ -100,16 +100,13 @@ impl Call {
     }
 
     /// Gives the server what it has asked for. One that cannot have it would wait for ever, and its client with it: the
-    /// call is over. One that takes its time to say that it has it may go on by then.
+    /// call is over.
     async fn deliver(&mut self, answers: &[String], mut client: Client) -> Option<Client> {
         for answer in answers {
-            match self.session.hand_over(&self.way.transport, answer).await {
-                Ok(()) | Err(Failure::Lifted(Unusable::NotTaken)) => {}
-                Err(failure) => {
-                    self.abandon("an answer did not reach the server").await;
-                    client.fail(failure).await;
-                    return None;
-                }
+            if let Err(failure) = self.session.hand_over(&self.way.transport, answer).await {
+                self.abandon("an answer did not reach the server").await;
+                client.fail(failure).await;
+                return None;
             }
         }
         Some(client)
