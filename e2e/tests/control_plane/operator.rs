@@ -20,6 +20,7 @@ mod scopes;
 pub(crate) mod stand;
 mod status;
 mod touched;
+mod webhooks;
 
 use std::sync::LazyLock;
 

@@ -6,12 +6,11 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
-use longshore_e2e::testing::Namespace;
 use serde_json::{Value, json};
 
 use super::node::Node;
 use super::stand::{Operator, condition, is, wait_for, wait_for_events};
-use super::{LEAST, STAGE, merge, server};
+use super::{LEAST, STAGE, server};
 
 #[test]
 fn objects_come_with_their_server_are_mended_and_go_with_it() {
@@ -268,112 +267,6 @@ fn the_words_of_the_api_server_reach_those_who_wrote_the_manifest() {
         namespace.apply(&server("{source: {image: 'registry.invalid/demo:2'}}")).await;
         let message = wait_for(namespace, "Available", "False", "PodRejected").await;
         assert!(message.contains("exceeded quota"), "{message}");
-    });
-}
-
-/// Has a webhook be asked about every Deployment, and not answer: it is called so, and this is what is particular of it.
-async fn webhook_is_down(namespace: &Namespace<'_>, particulars: Value) -> String {
-    let name = format!("down-{}", namespace.name());
-    let mut webhook = json!({
-        "name": "down.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name()}},
-        "rules": [{
-            "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"],
-            "operations": ["CREATE", "UPDATE"],
-        }],
-    });
-    merge(&mut webhook, particulars);
-    let configuration = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name}, "webhooks": [webhook],
-    });
-    namespace.apply(&configuration.to_string()).await;
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(120);
-    let create = ["create", "deployment", "probe", "--image=x", "--dry-run=server"];
-    while namespace.kubectl(&create).await.is_ok() {
-        assert!(tokio::time::Instant::now() < deadline, "the webhook is not in force");
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
-    name
-}
-
-/// As when a policy engine hangs. The API server waits for it ten seconds where nobody says how long, and thirty at most.
-#[test]
-fn a_webhook_that_hangs_is_said_to_keep_the_pods_from_being_made() {
-    STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
-        // Nobody takes connections out of its queue. While that has room, the API server would wait for no more than a
-        // handshake, which it gives up after ten seconds of its own.
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let silent = socket.listen(1).unwrap();
-        let address = silent.local_addr().unwrap();
-        let mut queue = Vec::new();
-        let second = std::time::Duration::from_secs(1);
-        while let Ok(connection) = tokio::time::timeout(second, tokio::net::TcpStream::connect(address)).await
-        {
-            queue.push(connection.unwrap());
-        }
-        let client = json!({"url": format!("https://{address}/")});
-        let (deployments, servers): (Api<Deployment>, Api<McpServer>) = (namespace.api(), namespace.api());
-        for (particulars, words) in [
-            (json!({"clientConfig": client}), "failed calling webhook \"down.example.com\""),
-            (
-                json!({"clientConfig": client, "timeoutSeconds": 30}),
-                "it answers, but not to this within 20 seconds, as where a webhook",
-            ),
-        ] {
-            let name = webhook_is_down(namespace, particulars).await;
-            namespace.apply(&LEAST).await;
-            let message = wait_for(namespace, "Accepted", "False", "Rejected").await;
-            let start = format!("the API server does not take Deployment {}/demo, and", namespace.name());
-            assert!(message.starts_with(&start) && message.contains(words), "{message}");
-            namespace.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await.unwrap();
-            wait_for(namespace, "Accepted", "True", "Accepted").await;
-            namespace.wait(&deployments, "demo", "to be made", |_| true).await;
-            servers.delete("demo", &DeleteParams::default()).await.unwrap();
-            namespace.wait_gone(&deployments, "demo").await;
-        }
-    });
-}
-
-/// As when a policy engine is down: nobody may take the object for made.
-#[test]
-fn a_webhook_that_does_not_answer_is_said_to_keep_the_pods_from_being_made() {
-    STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
-        let name = webhook_is_down(namespace, json!({"clientConfig": {"url": "https://127.0.0.1:1/"}})).await;
-        let began = std::time::Instant::now();
-        namespace.apply(&LEAST).await;
-        let servers: Api<McpServer> = namespace.api();
-        let mut looks = 0;
-        let mut look_until = async |status: &str, reason: &str| {
-            while !is(&servers.get("demo").await.unwrap(), "Accepted", status, reason) {
-                assert!(
-                    began.elapsed() < std::time::Duration::from_secs(300),
-                    "it is not said to be {reason}"
-                );
-                looks += 1;
-                let look = Patch::Merge(json!({"spec": {"catalog": {"owner": format!("team {looks}")}}}));
-                servers.patch("demo", &PatchParams::default(), &look).await.unwrap();
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
-        };
-        // However often it is looked at meanwhile: that it passes is hoped for a dozen seconds.
-        look_until("False", "Rejected").await;
-        assert!(began.elapsed() >= std::time::Duration::from_secs(12), "after {:?}", began.elapsed());
-        let message = wait_for(namespace, "Accepted", "False", "Rejected").await;
-        let start = format!(
-            "the API server does not take Deployment {}/demo, and is asked again: ",
-            namespace.name()
-        );
-        assert!(message.starts_with(&start) && message.contains("down.example.com"), "{message}");
-        wait_for(namespace, "Ready", "False", "Rejected").await;
-        namespace.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await.unwrap();
-        look_until("True", "Accepted").await;
-        let deployments: Api<Deployment> = namespace.api();
-        namespace.wait(&deployments, "demo", "to be made", |_| true).await;
     });
 }
 
