@@ -7,7 +7,8 @@
 
 mod absence;
 mod body;
-mod call;
+pub(crate) mod call;
+mod channel;
 pub(crate) mod forgotten;
 mod form;
 mod hold;
@@ -157,7 +158,7 @@ pub(crate) enum Failure {
     Http(#[from] Unanswered),
     /// From a process.
     #[error(transparent)]
-    Stdio(#[from] stdio::Failure),
+    Call(#[from] call::Failure),
     /// In a session that is kept here.
     #[error(transparent)]
     Lowered(lowered::Failure),
@@ -178,9 +179,9 @@ impl Failure {
         match self {
             Self::Http(Unanswered::Refused { .. }) => true,
             Self::Http(Unanswered::Lost(_)) => false,
-            Self::Stdio(stdio::Failure::Process(gone)) => matches!(gone.why, stdio::Why::Unavailable(_)),
-            Self::Stdio(stdio::Failure::Absent { .. }) => true,
-            Self::Stdio(_) | Self::Sse(_) | Self::Lowered(_) | Self::Lifted(_) | Self::Unknown => false,
+            Self::Call(call::Failure::Process(gone)) => matches!(gone.why, stdio::Why::Unavailable(_)),
+            Self::Call(call::Failure::Absent { .. }) => true,
+            Self::Call(_) | Self::Sse(_) | Self::Lowered(_) | Self::Lifted(_) | Self::Unknown => false,
         }
     }
 }

@@ -11,8 +11,8 @@ use super::{Call, Edit};
 use crate::configuration::Snapshot;
 use crate::sessions::{Session, integer};
 use crate::shared::Shared;
+use crate::upstream::Hold;
 use crate::upstream::request::{Within, build, stream};
-use crate::upstream::stdio::Hold;
 use crate::upstream::{AGAIN, Answer, Failure, Form, Opener, Pool};
 use crate::worker::Worker;
 

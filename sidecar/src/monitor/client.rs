@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
 
-use crate::upstream::stdio::Hold;
+use crate::upstream::Hold;
 use crate::upstream::{Answer, Opener, Pool, request};
 use describe::describe;
 pub(super) use discover::{Discovery, may_have_no_handshake};

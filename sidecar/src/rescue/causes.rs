@@ -4,15 +4,14 @@ use longshore_mcp::params::Invalid;
 
 use super::Refusal;
 use crate::streams;
-use crate::upstream::stdio;
-use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, lowered, sse};
+use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, call, lowered, sse};
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Http(Unanswered::Refused { .. }) => Self::ServerDown,
             Failure::Http(Unanswered::Lost(_)) => Self::ServerLost,
-            Failure::Stdio(failure) => failure.into(),
+            Failure::Call(failure) => failure.into(),
             Failure::Lifted(failure) => failure.into(),
             Failure::Unknown => Self::ServerDown,
             Failure::Lowered(failure) => failure.into(),
@@ -49,7 +48,7 @@ impl From<Broken> for Refusal {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Http(_) => Self::ServerLost,
-            Broken::Stdio(failure) => failure.into(),
+            Broken::Call(failure) => failure.into(),
             Broken::Made(failure) => failure.into(),
         }
     }
@@ -67,9 +66,9 @@ impl From<streams::Refused> for Refusal {
     }
 }
 
-impl From<stdio::Failure> for Refusal {
-    fn from(failure: stdio::Failure) -> Self {
-        use stdio::Failure;
+impl From<call::Failure> for Refusal {
+    fn from(failure: call::Failure) -> Self {
+        use call::Failure;
         match failure {
             Failure::LongToken => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
             Failure::UnknownLevel => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),

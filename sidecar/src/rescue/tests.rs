@@ -17,7 +17,7 @@ fn the_page_on_the_audit_log_explains_every_reason() {
         include_str!("reason.rs"),
         include_str!("../access.rs").split_once("#[cfg(test)]").unwrap().0,
         include_str!("../authenticate.rs").split_once("#[cfg(test)]").unwrap().0,
-        include_str!("../upstream/stdio/failure.rs").split_once("pub(crate) fn name").unwrap().1,
+        include_str!("../upstream/stdio/gone.rs").split_once("pub(crate) fn name").unwrap().1,
     ] {
         let arms = source.lines().filter_map(|line| line.split_once("=> \"")?.1.strip_suffix("\","));
         explained += arms.map(row).collect::<Vec<_>>().len();

@@ -16,7 +16,7 @@ use crate::exchange;
 use crate::metrics::SessionTaken;
 use crate::monitor::{CallError, Server};
 use crate::rescue::Refusal;
-use crate::upstream::stdio::Hold;
+use crate::upstream::Hold;
 use crate::upstream::{Former, Opener, Pool, Recalled};
 
 /// How long to wait until it is known what the server speaks: who watches it finds out as soon as it is there.
@@ -231,7 +231,7 @@ fn refusal(error: CallError) -> Refusal {
         CallError::Refused { .. } => Refusal::ServerDown,
         CallError::Lost => Refusal::ServerLost,
         CallError::Process(gone) => Refusal::Process(gone),
-        CallError::Stdio(failure) => failure.into(),
+        CallError::Call(failure) => failure.into(),
         _ => Refusal::ServerNonsense,
     }
 }

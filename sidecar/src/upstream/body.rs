@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::made::Made;
 use super::waiting::Receiver;
-use super::{Events, Failure, stdio};
+use super::{Events, Failure, call};
 use crate::shares::{Came, Turn};
 
 /// An answer's body.
@@ -37,7 +37,7 @@ pub(crate) enum Broken {
     Http(#[from] hyper::Error),
     /// The process is gone, or nothing more will come from it for this call.
     #[error(transparent)]
-    Stdio(#[from] stdio::Failure),
+    Call(#[from] call::Failure),
     /// What it was to be made of did not come.
     #[error(transparent)]
     Made(#[from] Failure),
@@ -100,7 +100,7 @@ impl http_body::Body for Body {
             }
             Self::Events(events) => {
                 let piece = ready!(events.poll_next(cx));
-                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Broken::Stdio)))
+                Poll::Ready(piece.map(|piece| piece.map(Frame::data).map_err(Broken::Call)))
             }
             Self::Made(made) => {
                 let event = ready!(made.poll_next(cx));

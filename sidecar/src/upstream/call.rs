@@ -3,6 +3,8 @@
 //!
 //! Between them is one box. Most calls are answered and nothing else, so a call costs one allocation and no channel.
 
+mod failure;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,9 +18,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::Hold;
-use super::stdio::{Control, Failure, Patience};
+use super::channel::Control;
 use super::waiting::MAX_WAITING;
 use crate::shares::{Came, Turn};
+pub(crate) use failure::Failure;
 
 /// How many messages wait for whoever reads a call's events, before the process has to wait too. And so many bytes as wait
 /// elsewhere.
@@ -139,6 +142,15 @@ pub(super) struct Reader {
     /// The caller's.
     pub(super) number: u64,
     desk: Arc<Desk>,
+}
+
+/// Whether a response has to begin after a while, though there is nothing in it yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It has: proxies give up on those that are silent, and a stream can be kept alive.
+    Short,
+    /// It has not.
+    Endless,
 }
 
 /// What comes first.

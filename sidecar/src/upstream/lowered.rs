@@ -31,7 +31,7 @@ use longshore_mcp::translate::notifications::{self, Told};
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 
-use super::{Answer, Body, Failure as Any, Speaks, Transport, stdio};
+use super::{Answer, Body, Failure as Any, Speaks, Transport, channel};
 pub(super) use open::{Opened, may_be_modern, open};
 pub(crate) use registry::Lowered;
 use session::Session;
@@ -140,7 +140,7 @@ async fn post(way: Way, body: Bytes) -> Result<Answer, Any> {
 
 /// An answer without a body.
 pub(super) fn empty(status: StatusCode) -> Answer {
-    Answer::of(stdio::empty(status))
+    Answer::of(channel::empty(status))
 }
 
 /// An answer of one message.

@@ -13,8 +13,8 @@ use longshore_mcp::params::Params;
 use longshore_mcp::revision::Revision;
 use memchr::memchr2;
 
-use super::call::Caller;
-use super::stdio::{Failure, Name, Patience};
+use super::call::{Caller, Failure, Patience};
+use super::channel::Name;
 use longshore_mcp::level::Level;
 
 /// Why a server hears that a call is taken back, where its client's own words did not come through.

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Duration, Instant};
 
-use super::call::Caller;
+use super::call::{Caller, Failure};
+use super::channel::Name;
 use super::message::{About, Asked, Command, Key, Kind, Span, text};
-use super::stdio::{Failure, Name};
 use crate::shares::Came;
 
 /// How long an answer may still come to a call that its client has cancelled. Servers do not answer them, and the

@@ -1,9 +1,8 @@
 //! Servers that speak HTTP+SSE, the transport of 2024-11-05: what they say comes in one stream of events, and what they
-//! are told is posted to the place that the first event of that stream names. Towards everybody else here they speak
-//! Streamable HTTP, as servers over stdio do.
+//! are told is posted to the place that the first event of that stream names.
 //!
 //! A session is a stream of its own. Behind it is a [`talk::Talk`]: a task that reads the stream, and ends with it. It
-//! lives on the thread on which the session was opened; others reach it by message.
+//! lives on the thread on which the session was opened; others reach it by its [`Channel`].
 
 mod begin;
 mod incoming;
@@ -15,18 +14,16 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use longshore_mcp::endpoint::BadEndpoint;
 use thiserror::Error;
-use tokio::sync::mpsc;
 
 use super::call;
+use super::channel::{self, Channel, Name};
 use super::http::Connections;
 use super::message::Command;
-use super::stdio::{self, Control, Name, Patience, QUEUE};
-use super::{Body, Events, Hold};
+use super::{Body, Hold};
 use crate::metrics::Metrics;
-use crate::names::SESSION_ID;
 use crate::shares::Coming;
 use begin::{Begun, begin};
 use talk::Talk;
@@ -34,7 +31,7 @@ use talk::Talk;
 /// All sessions with a server over HTTP+SSE.
 pub(crate) struct Sse {
     metrics: Arc<Metrics>,
-    open: Mutex<HashMap<Name, Handle>>,
+    open: Mutex<HashMap<Name, Session>>,
 }
 
 /// Where the server's stream is.
@@ -44,12 +41,10 @@ pub(super) struct Place {
     pub(super) path: String,
 }
 
-/// The way to a session.
-#[derive(Clone)]
-struct Handle {
+/// A session of the server that is, or was, at a place.
+struct Session {
     place: Place,
-    commands: mpsc::Sender<Letter>,
-    control: mpsc::UnboundedSender<Control>,
+    channel: Channel<Letter>,
 }
 
 /// A message for the server.
@@ -100,29 +95,22 @@ impl Sse {
         request: Request<Bytes>,
     ) -> Result<(Response<Body>, Hold), super::Failure> {
         let (head, body) = request.into_parts();
-        let (control, events) = mpsc::unbounded_channel();
-        let (caller, waiting) = call::pair(control.clone());
-        let name = super::random().ok_or(stdio::Failure::NoNumbers)?;
+        let (channel, ends) = Channel::new();
+        let (caller, waiting) = call::pair(channel.control.clone());
+        let name = super::random().ok_or(call::Failure::NoNumbers)?;
         let command = Command::read(name, body, caller)?;
         let stream = match begin(http, &place, coming).await? {
             Begun::Stream(stream) => stream,
-            Begun::Refused(status) => return Ok((stdio::empty(status), Hold::nothing())),
+            Begun::Refused(status) => return Ok((channel::empty(status), Hold::nothing())),
         };
-        let (commands, letters) = mpsc::channel(QUEUE);
-        let handle = Handle { place: place.clone(), commands, control: control.clone() };
-        self.lock().insert(name, handle.clone());
         let registered = Registered { sse: self.clone(), name };
-        let talk = Talk::new(registered, http.clone(), place.port, stream, letters, events);
-        let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
+        let talk = Talk::new(registered, http.clone(), place.port, stream, ends);
+        let hold = channel.hold(name);
         // There is room for the first.
-        let _ = handle.commands.try_send(Letter { command, headers: head.headers });
-        drop(handle);
+        let _ = channel.letters.try_send(Letter { command, headers: head.headers });
+        self.lock().insert(name, Session { place, channel });
         tokio::task::spawn_local(talk.run());
-        let mut response = stdio::respond(waiting, Patience::Endless).await?;
-        if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
-            response.headers_mut().insert(SESSION_ID, id);
-        }
-        Ok((response, hold))
+        Ok((channel::opened(name, waiting).await?, hold))
     }
 
     /// Sends a message in a session.
@@ -130,54 +118,34 @@ impl Sse {
         &self,
         place: &Place,
         request: Request<Bytes>,
-    ) -> Result<Response<Body>, stdio::Failure> {
-        let Some((name, handle)) = self.find(place, &request) else {
-            return Ok(stdio::empty(StatusCode::NOT_FOUND));
+    ) -> Result<Response<Body>, call::Failure> {
+        let Some((name, channel)) = self.find(place, &request) else {
+            return Ok(channel::empty(StatusCode::NOT_FOUND));
         };
-        match *request.method() {
-            Method::POST => {
-                let (head, body) = request.into_parts();
-                let (caller, waiting) = call::pair(handle.control.clone());
-                let command = Command::read(name, body, caller)?;
-                let (patience, late) = (command.patience(), stdio::late(&command, &handle.control));
-                if handle.commands.send(Letter { command, headers: head.headers }).await.is_err() {
-                    return Ok(stdio::empty(StatusCode::NOT_FOUND));
-                }
-                late.keep();
-                drop(handle);
-                stdio::respond(waiting, patience).await
-            }
-            Method::GET => {
-                let (caller, waiting) = call::pair(handle.control.clone());
-                if handle.control.send(Control::Listen(name, caller)).is_err() {
-                    return Ok(stdio::empty(StatusCode::NOT_FOUND));
-                }
-                Ok(stdio::events(Events::new(waiting, None)))
-            }
-            Method::DELETE => {
-                self.lock().remove(&name);
-                // One that has ended already need not be ended.
-                let _ = handle.control.send(Control::End(name, None));
-                Ok(stdio::empty(StatusCode::NO_CONTENT))
-            }
-            _ => Ok(stdio::empty(StatusCode::METHOD_NOT_ALLOWED)),
+        if *request.method() != Method::DELETE {
+            return channel.send(name, request, |command, headers| Letter { command, headers }).await;
         }
+        self.lock().remove(&name);
+        drop(channel.hold(name));
+        Ok(channel::empty(StatusCode::NO_CONTENT))
     }
 
     /// The session that a request names, if it is one with this server.
-    fn find(&self, place: &Place, request: &Request<Bytes>) -> Option<(Name, Handle)> {
-        let name = stdio::name_of(request.headers().get(SESSION_ID)?)?;
+    fn find(&self, place: &Place, request: &Request<Bytes>) -> Option<(Name, Channel<Letter>)> {
+        let name = channel::named(request)?;
         let mut open = self.lock();
-        if open.get(&name)?.place != *place {
+        let session = open.get(&name)?;
+        let channel = session.channel.clone();
+        if session.place != *place {
             // Of the server from before.
-            let handle = open.remove(&name)?;
-            let _ = handle.control.send(Control::End(name, None));
+            open.remove(&name);
+            drop(channel.hold(name));
             return None;
         }
-        Some((name, open.get(&name)?.clone()))
+        Some((name, channel))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Handle>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Session>> {
         // Nothing that holds the lock can leave it half changed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,15 +1,13 @@
-//! Servers that speak over stdin and stdout. Towards everybody else here they speak Streamable HTTP: a POST is a
-//! message, answered by JSON or, when something else comes before the answer, by events; a DELETE ends a session; a
-//! GET hears what belongs to no call.
+//! Servers that speak over stdin and stdout.
 //!
-//! Behind each session is a [`conversation::Conversation`]: a task that owns a process, and starts another when that has died. It is
-//! the session's alone, or serves several that share the process. It lives on the thread on which it was begun; others
-//! reach it by message.
+//! Behind each session is a [`conversation::Conversation`]: a task that owns a process, and starts another when that has
+//! died. It is the session's alone, or serves several that share the process. It lives on the thread on which it was
+//! begun; others reach it by its [`Channel`].
 
 mod alone;
 mod conversation;
-mod failure;
 mod former;
+mod gone;
 mod handshake;
 mod limits;
 mod lines;
@@ -27,32 +25,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use longshore_mcp::headers::{EVENT_STREAM, JSON};
-use longshore_mcp::level::Level;
+use http::{Method, Request, Response, StatusCode};
 use longshore_sidecar_config::{Config, Processes};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, timeout};
 
-pub(crate) use super::hold::Hold;
 use super::starts::Starts;
-use super::{Body, Former, Opener, Recalled, call, message, random, routes};
+use super::{Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
 use crate::metrics::Metrics;
-use crate::names::SESSION_ID;
 use crate::shares::Shares;
-use call::{Events, First, Waiting};
-use conversation::Joining;
-pub(crate) use failure::{Failure, Gone, Why};
+use call::{Events, Failure, Patience};
+use channel::{Channel, Control, Name, empty, events, name_of, named, opened, with_type};
+pub(super) use conversation::Joining;
 pub(crate) use former::keep_former;
+pub(crate) use gone::{Gone, Why};
 use limits::Places;
-use message::{Command, Key};
-use registry::{Handle, Limits, Open, Registered};
+pub(super) use registry::Limits;
+use registry::{Open, Registered};
 use warm::Warm;
 pub(crate) use warm::keep as keep_warm;
 
-/// How many messages of a conversation wait while others are being written.
-pub(super) const QUEUE: usize = 16;
 /// How long a DELETE waits for the process to end. It ends all the same.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long the end of all processes is waited for: longer than they are given.
@@ -85,38 +77,12 @@ pub(crate) struct Stdio {
     pub(crate) noise: watch::Sender<Option<String>>,
 }
 
-/// What a session is called between here and the rest of the sidecar, and what the shim knows its process by.
-pub(super) type Name = u128;
-
 /// For whom a process is.
 #[derive(Clone)]
 struct Client {
     /// Nobody in particular, where it is for all.
     principal: Option<Arc<str>>,
     limits: Processes,
-}
-
-/// What a conversation hears besides messages, and while it cannot take any. There are no more of them than there are
-/// messages, streams, sessions and configurations.
-pub(super) enum Control {
-    /// Nobody waits for a call any more.
-    Gone(u64),
-    /// A session took a call back at that time, and nobody waits any more until there is room to say so: see [`late`].
-    Cancelled(Name, Key, Instant),
-    /// Somebody listens to what belongs to no call of a session.
-    Listen(Name, call::Caller),
-    /// A session begins.
-    Join(Joining),
-    /// A call that stands alone does, and wants to hear so much of the log.
-    Enter(Name, Option<Level>),
-    /// A session ends. Who waits for that is told by the end of this.
-    End(Name, Option<oneshot::Sender<()>>),
-    /// All do. Who waits for that is told by the end of this.
-    EndAll(oneshot::Sender<()>),
-    /// Another conversation needs a process more than one without sessions.
-    GiveWay,
-    /// From now on these hold for a process that sessions of clients share.
-    Limits(Limits),
 }
 
 impl Stdio {
@@ -148,35 +114,17 @@ impl Stdio {
 
     /// Sends a message in a session.
     pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
-        let Some((name, handle)) = self.find(&request) else { return Ok(empty(StatusCode::NOT_FOUND)) };
-        match *request.method() {
-            Method::POST => {
-                let (caller, waiting) = call::pair(handle.control.clone());
-                let command = Command::read(name, request.into_body(), caller)?;
-                let (patience, late) = (command.patience(), late(&command, &handle.control));
-                if handle.commands.send(command).await.is_err() {
-                    return Ok(empty(StatusCode::NOT_FOUND));
-                }
-                late.keep();
-                respond(waiting, patience).await
-            }
-            Method::GET => {
-                let (caller, waiting) = call::pair(handle.control.clone());
-                if handle.control.send(Control::Listen(name, caller)).is_err() {
-                    return Ok(empty(StatusCode::NOT_FOUND));
-                }
-                Ok(events(Events::new(waiting, None)))
-            }
-            Method::DELETE => {
-                let (told, over) = oneshot::channel();
-                if handle.control.send(Control::End(name, Some(told))).is_ok() {
-                    // Whether it has ended or takes longer.
-                    let _ = timeout(FAREWELL, over).await;
-                }
-                Ok(empty(StatusCode::NO_CONTENT))
-            }
-            _ => Ok(empty(StatusCode::METHOD_NOT_ALLOWED)),
+        let found = named(&request).and_then(|name| Some((name, self.lock().find(name)?)));
+        let Some((name, channel)) = found else { return Ok(empty(StatusCode::NOT_FOUND)) };
+        if *request.method() != Method::DELETE {
+            return channel.send(name, request, |command, _| command).await;
         }
+        let (told, over) = oneshot::channel();
+        if channel.control.send(Control::End(name, Some(told))).is_ok() {
+            // Whether it has ended or takes longer.
+            let _ = timeout(FAREWELL, over).await;
+        }
+        Ok(empty(StatusCode::NO_CONTENT))
     }
 
     /// Takes the limits of a configuration. They are in force for whoever comes from now on, also in sessions that were
@@ -239,11 +187,6 @@ impl Stdio {
         self.lock().is_closed()
     }
 
-    fn find(&self, request: &Request<Bytes>) -> Option<(Name, Handle)> {
-        let name = name_of(request.headers().get(SESSION_ID)?)?;
-        Some((name, self.lock().find(name)?))
-    }
-
     fn lock(&self) -> MutexGuard<'_, Open> {
         // Nothing that holds the lock can leave it half changed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -287,59 +230,9 @@ impl Stdio {
     }
 }
 
-/// What is done about a message that waits until others have been taken, if whoever sends it waits no longer: a call that
-/// is taken back would go on at the server, so that is told in another way.
-pub(super) fn late(command: &Command, control: &mpsc::UnboundedSender<Control>) -> Hold {
-    let Some(id) = command.takes_back().cloned() else { return Hold::nothing() };
-    let (from, since, control) = (command.from, command.caller.since, control.clone());
-    Hold::of(move || drop(control.send(Control::Cancelled(from, id, since))))
-}
-
 /// Waits for the end of all processes, and not for ever.
 async fn in_time(end: impl Future<Output = ()>) {
     if timeout(ALL_FAREWELLS, end).await.is_err() {
         tracing::warn!("processes of the server did not end in time");
     }
-}
-
-/// Whether a response has to begin after a while, though there is nothing in it yet.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// It has: proxies give up on those that are silent, and a stream can be kept alive.
-    Short,
-    /// It has not.
-    Endless,
-}
-
-/// The session of that id.
-pub(super) fn name_of(id: &HeaderValue) -> Option<Name> {
-    Name::from_str_radix(id.to_str().ok()?, 16).ok()
-}
-
-pub(super) async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {
-    Ok(match waiting.first(patience).await {
-        Ok(First::Answer(message, came)) => with_type(Body::counted(message, came), JSON),
-        Ok(First::Written) => empty(StatusCode::ACCEPTED),
-        Ok(First::Aside(message)) => events(Events::new(waiting, Some(message))),
-        Ok(First::Silence) => events(Events::new(waiting, None)),
-        Err(Failure::Forgotten) => empty(StatusCode::NOT_FOUND),
-        Err(Failure::Status(status)) => empty(status),
-        Err(failure) => return Err(failure),
-    })
-}
-
-pub(super) fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Body::Whole(None));
-    *response.status_mut() = status;
-    response
-}
-
-pub(super) fn events(events: Events) -> Response<Body> {
-    with_type(Body::Events(Box::new(events)), EVENT_STREAM)
-}
-
-fn with_type(body: Body, content_type: &'static str) -> Response<Body> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
 }

@@ -11,9 +11,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Duration;
 
 use super::sse::{Place, Sse};
-use super::stdio::{self, Hold, Stdio};
+use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
-use super::{Answer, Failure, Former, Opener, Recalled, http, starts};
+use super::{Answer, Failure, Former, Hold, Opener, Recalled, channel, http, starts};
 use crate::doubt::Doubt;
 use crate::shares::{Coming, Share, Shares};
 
@@ -161,7 +161,7 @@ impl Transport {
             Upstream::StreamableHttp { port, path } => Ok(self.http.send_to((*port, path), request).await?),
             Upstream::Stdio {} => Ok(Answer::of(self.stdio.call(opener, request).await?)),
             // This transport is older than such requests.
-            Upstream::Sse { .. } => Ok(Answer::of(stdio::empty(StatusCode::METHOD_NOT_ALLOWED))),
+            Upstream::Sse { .. } => Ok(Answer::of(channel::empty(StatusCode::METHOD_NOT_ALLOWED))),
         }
     }
 }

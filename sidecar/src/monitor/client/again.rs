@@ -8,8 +8,8 @@ use longshore_sessions::message::Copy;
 use serde_json::{Value, json};
 
 use super::{CallError, Face, Server, quote};
+use crate::upstream::Hold;
 use crate::upstream::request;
-use crate::upstream::stdio::Hold;
 
 impl Server {
     /// The handshake, for a client that can do this, as JSON, and speaks this revision. Another revision is an error:

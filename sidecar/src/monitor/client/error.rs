@@ -12,8 +12,8 @@ use thiserror::Error;
 use super::MAX_ANSWER;
 use crate::monitor::state::Problem;
 use crate::upstream::sse;
-use crate::upstream::stdio::{self, Gone, Why};
-use crate::upstream::{Broken, Failure, Unanswered, lowered};
+use crate::upstream::stdio::{Gone, Why};
+use crate::upstream::{Broken, Failure, Unanswered, call, lowered};
 
 /// The most of a server's own words in a message for people.
 const MAX_QUOTE: usize = 200;
@@ -62,7 +62,7 @@ pub(crate) enum CallError {
     #[error("{why}{stderr}", why = .0.why, stderr = said(.0))]
     Process(Arc<Gone>),
     #[error(transparent)]
-    Stdio(stdio::Failure),
+    Call(call::Failure),
     #[error(transparent)]
     Lowered(lowered::Failure),
     #[error(transparent)]
@@ -99,7 +99,7 @@ impl From<Failure> for CallError {
             Failure::Http(Unanswered::Refused { port, .. }) => Self::Refused { port },
             Failure::Http(Unanswered::Lost(error)) if error.is_parse() => Self::NotHttp,
             Failure::Http(Unanswered::Lost(_)) => Self::Lost,
-            Failure::Stdio(failure) => failure.into(),
+            Failure::Call(failure) => failure.into(),
             Failure::Lowered(lowered::Failure::Forgotten | lowered::Failure::Ended) => Self::SessionGone,
             Failure::Lowered(lowered::Failure::BrokenOff) => Self::Lost,
             Failure::Lowered(lowered::Failure::TooLarge) => Self::TooLarge,
@@ -115,20 +115,20 @@ impl From<Broken> for CallError {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Http(_) => Self::Lost,
-            Broken::Stdio(failure) => failure.into(),
+            Broken::Call(failure) => failure.into(),
             Broken::Made(failure) => failure.into(),
         }
     }
 }
 
-impl From<stdio::Failure> for CallError {
-    fn from(failure: stdio::Failure) -> Self {
+impl From<call::Failure> for CallError {
+    fn from(failure: call::Failure) -> Self {
         match failure {
-            stdio::Failure::Process(gone) => Self::Process(gone),
-            stdio::Failure::Ended | stdio::Failure::Forgotten => Self::SessionGone,
-            stdio::Failure::Absent { port } => Self::Refused { port },
-            stdio::Failure::Cut => Self::Lost,
-            failure => Self::Stdio(failure),
+            call::Failure::Process(gone) => Self::Process(gone),
+            call::Failure::Ended | call::Failure::Forgotten => Self::SessionGone,
+            call::Failure::Absent { port } => Self::Refused { port },
+            call::Failure::Cut => Self::Lost,
+            failure => Self::Call(failure),
         }
     }
 }
@@ -168,7 +168,7 @@ impl CallError {
     /// What it means when it happens in a handshake.
     pub(in crate::monitor) fn in_handshake(self) -> Problem {
         let reason = match &self {
-            Self::Silent | Self::Refused { .. } | Self::Lost | Self::Stdio(_) => {
+            Self::Silent | Self::Refused { .. } | Self::Lost | Self::Call(_) => {
                 ConnectionReason::ConnectionRefused
             }
             Self::Process(gone) => match gone.why {

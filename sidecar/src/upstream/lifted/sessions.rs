@@ -20,7 +20,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
-use crate::upstream::{Failure, Opener, Transport, stdio};
+use crate::upstream::{Failure, Opener, Transport, call};
 use keys::{Key, Keys, Told};
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
@@ -267,12 +267,10 @@ impl Sessions {
     /// Takes out a session whose process stands in the way of another one, if that is what is wrong.
     fn in_the_way(&self, failure: &Failure, principal: &Arc<str>) -> Option<Entry> {
         match failure {
-            Failure::Stdio(stdio::Failure::FullForPrincipal { .. }) => {
+            Failure::Call(call::Failure::FullForPrincipal { .. }) => {
                 self.lock().idlest(|entry| entry.place.principal == *principal)
             }
-            Failure::Stdio(stdio::Failure::Full { .. } | stdio::Failure::Queue) => {
-                self.lock().idlest(|_| true)
-            }
+            Failure::Call(call::Failure::Full { .. } | call::Failure::Queue) => self.lock().idlest(|_| true),
             _ => None,
         }
     }

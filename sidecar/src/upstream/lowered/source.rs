@@ -136,7 +136,7 @@ pub(super) fn answers(response: &Response<'_>, id: &str) -> bool {
 fn broken(broken: crate::upstream::Broken) -> Any {
     match broken {
         crate::upstream::Broken::Http(_) => Failure::BrokenOff.into(),
-        crate::upstream::Broken::Stdio(failure) => failure.into(),
+        crate::upstream::Broken::Call(failure) => failure.into(),
         crate::upstream::Broken::Made(failure) => failure,
     }
 }

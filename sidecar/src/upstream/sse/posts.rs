@@ -16,7 +16,7 @@ use crate::names::{PROTOCOL_VERSION, TRACE};
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
 use crate::upstream::message::cancelled;
-use crate::upstream::{Answer, request, stdio};
+use crate::upstream::{Answer, call, request};
 
 /// How many are on their way at once in a session. A server that takes none is not sent more.
 const MAX_POSTS: usize = 64;
@@ -60,7 +60,7 @@ pub(super) enum From {
 /// A message that was delivered or was not.
 pub(super) struct Posted {
     pub(super) from: From,
-    pub(super) outcome: Result<(), stdio::Failure>,
+    pub(super) outcome: Result<(), call::Failure>,
 }
 
 impl Posts {
@@ -129,7 +129,7 @@ impl Posts {
                 // For as long as its call.
                 outcome(sent.await)
             } else {
-                let late = stdio::Failure::Status(StatusCode::GATEWAY_TIMEOUT);
+                let late = call::Failure::Status(StatusCode::GATEWAY_TIMEOUT);
                 timeout(TELL, sent).await.map_or(Err(late), outcome)
             };
             let outcome = match outcome {
@@ -185,12 +185,12 @@ impl Posts {
     }
 }
 
-fn outcome(sent: Result<Answer, Unanswered>) -> Result<Answer, stdio::Failure> {
+fn outcome(sent: Result<Answer, Unanswered>) -> Result<Answer, call::Failure> {
     match sent {
         Ok(answer) if answer.response.status().is_success() => Ok(answer),
-        Ok(answer) => Err(stdio::Failure::Status(answer.response.status())),
-        Err(Unanswered::Refused { port, .. }) => Err(stdio::Failure::Absent { port }),
-        Err(Unanswered::Lost(_)) => Err(stdio::Failure::Cut),
+        Ok(answer) => Err(call::Failure::Status(answer.response.status())),
+        Err(Unanswered::Refused { port, .. }) => Err(call::Failure::Absent { port }),
+        Err(Unanswered::Lost(_)) => Err(call::Failure::Cut),
     }
 }
 

@@ -14,12 +14,12 @@ use super::begin::{Over, Stream};
 use super::posts::{From, Posted, Posts};
 use super::{Letter, Registered};
 use crate::shares::Came;
-use crate::upstream::call::{Caller, Reader};
+use crate::upstream::call::{Caller, Failure, Reader};
+use crate::upstream::channel::{Control, Ends};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::http::Connections;
 use crate::upstream::message::{About, Asked, Command, Kind, TAKEN_BACK, with, write};
 use crate::upstream::routes::{Call, Routes};
-use crate::upstream::stdio::{Control, Failure};
 
 /// How much is read before others have their turn.
 const TURN: usize = 256 * 1024;
@@ -64,8 +64,7 @@ impl Talk {
         http: Rc<Connections>,
         port: u16,
         stream: Box<Stream>,
-        letters: mpsc::Receiver<Letter>,
-        control: mpsc::UnboundedReceiver<Control>,
+        (letters, control): Ends<Letter>,
     ) -> Self {
         let posts = Posts::new(http, port, stream.endpoint.as_str().into());
         Self {

@@ -20,11 +20,11 @@ use super::call::{self, First};
 use super::conversation::{Conversation, Opening};
 use super::handshake::Handshake;
 use super::message::{Command, Kind, asked_alone};
-use super::open::{channels, group_of, kind_of};
-use super::registry::{Group, Handle};
+use super::open::{group_of, kind_of};
+use super::registry::Group;
 use super::{
-    Body, Client, Control, Events, Failure, Hold, Name, Opener, Patience, Stdio, empty, events, random,
-    with_type,
+    Body, Channel, Client, Control, Events, Failure, Hold, Name, Opener, Patience, Stdio, empty, events,
+    random, with_type,
 };
 
 /// What the sidecar's own process is held to.
@@ -59,14 +59,14 @@ impl Stdio {
         let client = self.client(opener)?;
         for _ in 0..TRIES {
             let name = random().ok_or(Failure::NoNumbers)?;
-            let handle = self.conversation_for(name, client.as_ref())?;
-            let control = handle.control.clone();
+            let channel = self.conversation_for(name, client.as_ref())?;
+            let control = channel.control.clone();
             let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
-            let (caller, waiting) = call::pair(handle.control.clone());
+            let (caller, waiting) = call::pair(channel.control.clone());
             let command =
                 Command { from: name, kind: Kind::Request(asked.clone()), body: body.clone(), caller };
-            let entered = handle.control.send(Control::Enter(name, level)).is_ok();
-            if entered && handle.commands.send(command).await.is_ok() {
+            let entered = channel.control.send(Control::Enter(name, level)).is_ok();
+            if entered && channel.letters.send(command).await.is_ok() {
                 return answer(waiting, hold).await;
             }
         }
@@ -83,7 +83,11 @@ impl Stdio {
     }
 
     /// The conversation that a call goes to, which is known by this name in it.
-    fn conversation_for(self: &Arc<Self>, name: Name, client: Option<&Client>) -> Result<Handle, Failure> {
+    fn conversation_for(
+        self: &Arc<Self>,
+        name: Name,
+        client: Option<&Client>,
+    ) -> Result<Channel<Command>, Failure> {
         let mut open = self.lock();
         let limits = client.map_or(OWN, |client| self.places.in_force(client.limits));
         let group = Group { alone: true, ..group_of(client, &limits, REVISION.as_str().to_owned()) };
@@ -91,14 +95,13 @@ impl Stdio {
             return open.join(host, name).ok_or(Failure::Ended);
         }
         let kind = kind_of(&group, &limits);
-        let (handle, commands, events) = channels();
-        let registered = open.begin(self, name, handle.clone(), Some(group))?;
+        let (channel, ends) = Channel::new();
+        let registered = open.begin(self, name, channel.clone(), Some(group))?;
         drop(open);
         let handshake = Handshake::none();
-        let opening =
-            Opening { registered, kind, number: name, place: None, commands, control: events, handshake };
+        let opening = Opening { registered, kind, number: name, place: None, ends, handshake };
         tokio::task::spawn_local(Conversation::new(opening).run_alone(client.cloned()));
-        Ok(handle)
+        Ok(channel)
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::call::Caller;
+use super::channel::Ends;
 use super::handshake::{Abilities, Handshake};
 use super::limits::Place;
 use super::members::Members;
@@ -108,14 +109,13 @@ pub(super) struct Opening {
     pub(super) kind: Sharing,
     pub(super) number: u128,
     pub(super) place: Option<Place>,
-    pub(super) commands: mpsc::Receiver<Command>,
-    pub(super) control: mpsc::UnboundedReceiver<Control>,
+    pub(super) ends: Ends<Command>,
     pub(super) handshake: Handshake,
 }
 
 impl Conversation {
     pub(super) fn new(opening: Opening) -> Self {
-        let Opening { registered, kind, number, place, commands, control, handshake } = opening;
+        let Opening { registered, kind, number, place, ends: (commands, control), handshake } = opening;
         Self {
             registered,
             kind,

@@ -6,22 +6,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use longshore_sidecar_config::{Isolation, Processes};
-use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout_at};
 
 use super::alone::TRIES;
 use super::conversation::{Conversation, Joining, Opening, Sharing};
 use super::handshake::{Handshake, Offer};
 use super::limits::Place;
-use super::message::{Asked, Kind, kind, text};
+use super::message::{Asked, Command, Kind, kind, text};
 use super::process::{Idle, MARGIN, PATIENCE};
-use super::registry::{Group, Handle, Open};
+use super::registry::{Group, Open};
 use super::warm::{Given, Ready};
 use super::{
-    Body, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Patience, QUEUE, Recalled, Stdio, Why,
-    call, name_of, random, respond, warm,
+    Body, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio, Why, call,
+    name_of, opened, random, warm,
 };
-use crate::names::SESSION_ID;
 use crate::shares::Share;
 
 #[cfg(test)]
@@ -31,7 +29,7 @@ pub(super) mod tests;
 const GIVEN_WAY: Duration = PATIENCE.input.saturating_add(PATIENCE.terminate).saturating_add(MARGIN);
 
 /// A session whose first message is on its way, and what waits for the answer.
-type Begun = (Name, mpsc::UnboundedSender<Control>, call::Waiting);
+type Begun = (Name, Channel<Command>, call::Waiting);
 
 /// What a session needs.
 pub(super) struct Acquired {
@@ -95,18 +93,18 @@ impl Stdio {
                 (Some(place), number, ready)
             }
         };
-        let (handle, commands, events) = channels();
-        let registered = self.lock().begin(self, number, handle.clone(), None)?;
+        let (channel, ends) = Channel::new();
+        let registered = self.lock().begin(self, number, channel.clone(), None)?;
         let kind = if client.is_some() { Sharing::One } else { Sharing::Own };
-        let opening = Opening { registered, kind, number, place, commands, control: events, handshake };
+        let opening = Opening { registered, kind, number, place, ends, handshake };
         let mut conversation = Conversation::new(opening);
         if let Some(ready) = ready {
             conversation = conversation.with_ready(ready)?;
         }
         let share = client.map(|(_, share)| share);
-        let waiting = join(&handle, number, share, body, asked)?;
+        let waiting = join(&channel, number, share, body, asked)?;
         tokio::task::spawn_local(conversation.run());
-        Ok((number, handle.control, waiting))
+        Ok((number, channel, waiting))
     }
 
     /// With a process that others have too, or will have.
@@ -123,21 +121,20 @@ impl Stdio {
         let limits = self.places.in_force(client.limits);
         let group = group_of(Some(&client), &limits, revision.clone());
         if let Some(host) = self.host(&open, &group, Some(&client)) {
-            let handle = open.join(host, name).ok_or(Failure::Forgotten)?;
-            let waiting = join(&handle, name, Some(share), body, asked)?;
-            return Ok((name, handle.control, waiting));
+            let channel = open.join(host, name).ok_or(Failure::Forgotten)?;
+            let waiting = join(&channel, name, Some(share), body, asked)?;
+            return Ok((name, channel, waiting));
         }
         let kind = kind_of(&group, &limits);
         let handshake = Handshake::for_all(&revision);
         self.warm.heard(handshake.line());
-        let (handle, commands, events) = channels();
-        let registered = open.begin(self, name, handle.clone(), Some(group))?;
+        let (channel, ends) = Channel::new();
+        let registered = open.begin(self, name, channel.clone(), Some(group))?;
         drop(open);
-        let opening =
-            Opening { registered, kind, number: name, place: None, commands, control: events, handshake };
-        let waiting = join(&handle, name, Some(share), body, asked)?;
+        let opening = Opening { registered, kind, number: name, place: None, ends, handshake };
+        let waiting = join(&channel, name, Some(share), body, asked)?;
         tokio::task::spawn_local(Conversation::new(opening).run_shared(client));
-        Ok((name, handle.control, waiting))
+        Ok((name, channel, waiting))
     }
 
     /// The conversation that another session, or a call, of this kind goes to, if there is one.
@@ -271,17 +268,10 @@ impl Stdio {
         // It has run all the time: it is counted, whatever the limit is by now.
         let place = self.places.take_back(Some(&principal));
         let handshake = Handshake::former(former.revision.as_str(), former.capabilities.as_deref());
-        let (handle, commands, events) = channels();
-        let registered = self.lock().begin(self, name, handle, None)?;
-        let opening = Opening {
-            registered,
-            kind: Sharing::One,
-            number: name,
-            place: Some(place),
-            commands,
-            control: events,
-            handshake,
-        };
+        let (channel, ends) = Channel::new();
+        let registered = self.lock().begin(self, name, channel, None)?;
+        let opening =
+            Opening { registered, kind: Sharing::One, number: name, place: Some(place), ends, handshake };
         let conversation = Conversation::new(opening).with_ready(ready)?.going_on(
             name,
             &former.set,
@@ -293,14 +283,9 @@ impl Stdio {
 }
 
 /// The answer to the first message of a session, and what ends the session.
-async fn begun((name, control, waiting): Begun) -> Result<(Response<Body>, Hold), Failure> {
-    // One that has ended already need not be ended.
-    let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
-    let mut response = respond(waiting, Patience::Endless).await?;
-    if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
-        response.headers_mut().insert(SESSION_ID, id);
-    }
-    Ok((response, hold))
+async fn begun((name, channel, waiting): Begun) -> Result<(Response<Body>, Hold), Failure> {
+    let hold = channel.hold(name);
+    Ok((opened(name, waiting).await?, hold))
 }
 
 /// Who may join a conversation of this client's, or of the sidecar's.
@@ -322,24 +307,18 @@ pub(super) fn kind_of(group: &Group, limits: &Processes) -> Sharing {
     Sharing::Several { same: group.own || group.principal.is_some(), limits }
 }
 
-pub(super) fn channels() -> (Handle, mpsc::Receiver<super::Command>, mpsc::UnboundedReceiver<Control>) {
-    let (commands, queue) = mpsc::channel(QUEUE);
-    let (control, events) = mpsc::unbounded_channel();
-    (Handle { commands, control }, queue, events)
-}
-
 /// Tells a conversation of a session.
 fn join(
-    handle: &Handle,
+    channel: &Channel<Command>,
     name: Name,
     share: Option<Share>,
     body: &Bytes,
     asked: &Asked,
 ) -> Result<call::Waiting, Failure> {
-    let (caller, waiting) = call::pair(handle.control.clone());
+    let (caller, waiting) = call::pair(channel.control.clone());
     let abilities = Offer::read(body).abilities();
     let joining = Joining { name, id: text(body, &asked.at), abilities, caller, share };
     // One that has just closed has forgotten the session already.
-    handle.control.send(Control::Join(joining)).map_err(|_| Failure::Forgotten)?;
+    channel.control.send(Control::Join(joining)).map_err(|_| Failure::Forgotten)?;
     Ok(waiting)
 }

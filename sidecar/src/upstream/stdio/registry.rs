@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 
 use super::limits::Wanted;
 use super::message::Command;
-use super::{Control, Failure, Gone, Name, Stdio, Why};
+use super::{Channel, Control, Failure, Gone, Name, Stdio, Why};
 
 /// The conversations that are open.
 #[derive(Default)]
@@ -24,16 +24,9 @@ pub(super) struct Open {
     closed: bool,
 }
 
-/// The way to a conversation.
-#[derive(Clone)]
-pub(super) struct Handle {
-    pub(super) commands: mpsc::Sender<Command>,
-    pub(super) control: mpsc::UnboundedSender<Control>,
-}
-
 /// A conversation.
 struct Host {
-    handle: Handle,
+    channel: Channel<Command>,
     group: Option<Group>,
     sessions: Vec<Name>,
 }
@@ -102,13 +95,13 @@ pub(super) struct Registered {
 }
 
 impl Open {
-    pub(super) fn find(&self, name: Name) -> Option<Handle> {
-        self.hosts.get(self.sessions.get(&name)?).map(|host| host.handle.clone())
+    pub(super) fn find(&self, name: Name) -> Option<Channel<Command>> {
+        self.hosts.get(self.sessions.get(&name)?).map(|host| host.channel.clone())
     }
 
     /// The ways to all conversations.
     pub(super) fn controls(&self) -> impl Iterator<Item = &mpsc::UnboundedSender<Control>> {
-        self.hosts.values().map(|host| &host.handle.control)
+        self.hosts.values().map(|host| &host.channel.control)
     }
 
     /// From now on these are in force, also for the processes that run.
@@ -117,7 +110,7 @@ impl Open {
             if let Some(group) = host.group.as_mut().filter(|group| !group.own) {
                 group.max_age = limits.max_age_ms.map(Duration::from_millis);
                 // One that is over needs none.
-                let _ = host.handle.control.send(Control::Limits(group.limits(limits)));
+                let _ = host.channel.control.send(Control::Limits(group.limits(limits)));
             }
         }
     }
@@ -168,7 +161,7 @@ impl Open {
 
     fn give_way(&mut self, number: u64) -> bool {
         let Some(host) = self.hosts.get(&number) else { return false };
-        let told = host.handle.control.send(Control::GiveWay).is_ok();
+        let told = host.channel.control.send(Control::GiveWay).is_ok();
         if told {
             self.giving_way.insert(number, host.principal().cloned());
         }
@@ -182,13 +175,13 @@ impl Open {
     }
 
     /// Adds a session to a conversation.
-    pub(super) fn join(&mut self, host: u64, name: Name) -> Option<Handle> {
+    pub(super) fn join(&mut self, host: u64, name: Name) -> Option<Channel<Command>> {
         let entry = self.hosts.get_mut(&host)?;
         entry.sessions.push(name);
         // It stays for this one.
         self.giving_way.remove(&host);
         self.sessions.insert(name, host);
-        Some(entry.handle.clone())
+        Some(entry.channel.clone())
     }
 
     /// Adds a conversation with its first session.
@@ -196,7 +189,7 @@ impl Open {
         &mut self,
         stdio: &Arc<Stdio>,
         name: Name,
-        handle: Handle,
+        channel: Channel<Command>,
         group: Option<Group>,
     ) -> Result<Registered, Failure> {
         if self.closed {
@@ -204,7 +197,7 @@ impl Open {
         }
         self.last += 1;
         let host = self.last;
-        self.hosts.insert(host, Host { handle, group, sessions: vec![name] });
+        self.hosts.insert(host, Host { channel, group, sessions: vec![name] });
         self.sessions.insert(name, host);
         stdio.count.send_modify(|count| *count += 1);
         Ok(Registered { stdio: stdio.clone(), host })
@@ -317,8 +310,7 @@ mod tests {
 
     #[test]
     fn each_that_nobody_needs_makes_room_for_one() {
-        let ((commands, _queue), (control, mut asked)) = (mpsc::channel(1), mpsc::unbounded_channel());
-        let handle = Handle { commands, control };
+        let (channel, (_queue, mut asked)) = Channel::new();
         let group = |own, principal: Option<&str>| Group {
             own,
             alone: false,
@@ -330,8 +322,8 @@ mod tests {
         };
         let mut open = Open::default();
         for (host, own, sessions) in [(1, true, vec![]), (2, false, vec![]), (3, false, vec![7])] {
-            let (handle, group) = (handle.clone(), Some(group(own, None)));
-            open.hosts.insert(host, Host { handle, group, sessions });
+            let (channel, group) = (channel.clone(), Some(group(own, None)));
+            open.hosts.insert(host, Host { channel, group, sessions });
         }
         assert!(open.has_empty(None) && open.ask_empty(None));
         assert!(!open.has_empty(None) && !open.ask_empty(None), "it was asked for another one");
@@ -342,7 +334,7 @@ mod tests {
         // Where somebody's part is full, only what is theirs makes room.
         let [a, b] = ["a", "b"].map(Arc::<str>::from);
         let group = Some(group(false, Some("a")));
-        open.hosts.insert(4, Host { handle, group, sessions: vec![] });
+        open.hosts.insert(4, Host { channel, group, sessions: vec![] });
         assert!(!open.has_empty(Some(&b)) && !open.ask_empty(Some(&b)));
         assert!(open.has_empty(Some(&a)) && open.ask_empty(Some(&a)) && !open.ask_empty(Some(&a)));
         assert_eq!(std::iter::from_fn(|| asked.try_recv().ok()).count(), 4);

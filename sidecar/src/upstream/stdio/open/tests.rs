@@ -235,8 +235,8 @@ fn who_joins_a_conversation_that_closes_begins_another() {
         let limits = limits(Isolation::Principal);
         let client = Client { principal: Some("somebody".into()), limits };
         let group = group_of(Some(&client), &limits, "2025-11-25".to_owned());
-        let (handle, _commands, mut events) = channels();
-        let closing = stdio.lock().begin(&stdio, 1, handle, Some(group)).unwrap();
+        let (channel, (_commands, mut events)) = Channel::new();
+        let closing = stdio.lock().begin(&stdio, 1, channel, Some(group)).unwrap();
         let close = async {
             let Some(Control::Join(joining)) = events.recv().await else { panic!("nobody joins it") };
             drop(closing);

@@ -1,75 +1,13 @@
-//! Why a call got no answer from a process, in words for people.
+//! Why there is no process, or not any more, in words for people.
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use longshore_shim::protocol::MAX_STDERR;
 use thiserror::Error;
 
+use super::Failure;
 use super::lines::{MAX_LINE, MAX_NOISE};
 use crate::metrics::ProcessEnd;
-
-/// Why a call got no answer.
-#[derive(Clone, Debug, Error)]
-pub(crate) enum Failure {
-    /// As many processes run as may.
-    #[error("{limit} processes run")]
-    Full { limit: u32 },
-    /// As many run for this principal as may for one.
-    #[error("{limit} processes run for one principal")]
-    FullForPrincipal { limit: u32 },
-    /// A place came free, and somebody else was faster.
-    #[error("nothing came free in time")]
-    Queue,
-    /// Nobody said how many processes there may be.
-    #[error("the number of processes is not limited")]
-    Unlimited,
-    /// There are no random numbers.
-    #[error("the system gives no random numbers")]
-    NoNumbers,
-    /// The message is none.
-    #[error("not a message")]
-    NotMessage,
-    /// The token of its progress is longer than anybody keeps.
-    #[error("the progress token is too long")]
-    LongToken,
-    /// A session asks for more than is remembered of one.
-    #[error("too many subscriptions")]
-    TooManySubscriptions,
-    /// There is no such level of logging.
-    #[error("an unknown level")]
-    UnknownLevel,
-    /// A call with the same id is under way in its session.
-    #[error("the id is in use")]
-    IdInUse,
-    /// Its client cancelled it.
-    #[error("cancelled")]
-    Cancelled,
-    /// Its client read nothing of what came for it, in a process that others share.
-    #[error("not read")]
-    Unread,
-    /// Somebody ended the session meanwhile.
-    #[error("the session was ended")]
-    Ended,
-    /// There is no such session.
-    #[error("the session is unknown")]
-    Forgotten,
-    /// A server over HTTP does not take the message.
-    #[error("the server answered with HTTP status {0}")]
-    Status(StatusCode),
-    /// Nothing listens where it is to be sent.
-    #[error("nothing listens on port {port}")]
-    Absent { port: u16 },
-    /// The stream ended in which the answer would have come.
-    #[error("the server's stream ended")]
-    Cut,
-    /// The process died too often.
-    #[error("the process is not started again for {seconds} seconds")]
-    Restarts { seconds: u64 },
-    /// There is no process.
-    #[error(transparent)]
-    Process(Arc<Gone>),
-}
 
 /// A process that is not there, or not any more.
 #[derive(Debug, Error)]

@@ -1,0 +1,164 @@
+//! The way to a conversation with a server that is held in a task of its own, and reached by message: over the pipes of
+//! a process, or with a stream of events that belongs to one session. Towards everybody else here it is Streamable HTTP:
+//! a POST is a message, answered by JSON or, when something else comes before the answer, by events; a GET hears what
+//! belongs to no call.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use longshore_mcp::headers::{EVENT_STREAM, JSON};
+use longshore_mcp::level::Level;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::call::{self, Events, Failure, First, Patience, Waiting};
+use super::message::{Command, Key};
+use super::stdio::{Joining, Limits};
+use super::{Body, Hold};
+use crate::names::SESSION_ID;
+
+/// How many messages of a conversation wait while others are being written.
+const QUEUE: usize = 16;
+
+/// What a session is called between here and the rest of the sidecar, and what the shim knows its process by.
+pub(super) type Name = u128;
+
+/// The way to a conversation that takes messages of this kind.
+pub(super) struct Channel<L> {
+    pub(super) letters: mpsc::Sender<L>,
+    pub(super) control: mpsc::UnboundedSender<Control>,
+}
+
+/// What a conversation hears besides messages, and while it cannot take any. There are no more of them than there are
+/// messages, streams, sessions and configurations.
+pub(super) enum Control {
+    /// Nobody waits for a call any more.
+    Gone(u64),
+    /// A session took a call back at that time, and nobody waits any more until there is room to say so: see [`late`].
+    Cancelled(Name, Key, Instant),
+    /// Somebody listens to what belongs to no call of a session.
+    Listen(Name, call::Caller),
+    /// A session begins.
+    Join(Joining),
+    /// A call that stands alone does, and wants to hear so much of the log.
+    Enter(Name, Option<Level>),
+    /// A session ends. Who waits for that is told by the end of this.
+    End(Name, Option<oneshot::Sender<()>>),
+    /// All do. Who waits for that is told by the end of this.
+    EndAll(oneshot::Sender<()>),
+    /// Another conversation needs a process more than one without sessions.
+    GiveWay,
+    /// From now on these hold for a process that sessions of clients share.
+    Limits(Limits),
+}
+
+/// What the conversation reads.
+pub(super) type Ends<L> = (mpsc::Receiver<L>, mpsc::UnboundedReceiver<Control>);
+
+impl<L> Channel<L> {
+    /// The way to a conversation that is being begun, and the ends of it that the conversation reads.
+    pub(super) fn new() -> (Self, Ends<L>) {
+        let (letters, queue) = mpsc::channel(QUEUE);
+        let (control, events) = mpsc::unbounded_channel();
+        (Self { letters, control }, (queue, events))
+    }
+
+    /// Sends a message in a session, or listens to what belongs to no call of it.
+    pub(super) async fn send(
+        self,
+        name: Name,
+        request: Request<Bytes>,
+        letter: impl FnOnce(Command, HeaderMap) -> L,
+    ) -> Result<Response<Body>, Failure> {
+        match *request.method() {
+            Method::POST => {
+                let (head, body) = request.into_parts();
+                let (caller, waiting) = call::pair(self.control.clone());
+                let command = Command::read(name, body, caller)?;
+                let (patience, late) = (command.patience(), self.late(&command));
+                if self.letters.send(letter(command, head.headers)).await.is_err() {
+                    return Ok(empty(StatusCode::NOT_FOUND));
+                }
+                late.keep();
+                drop(self);
+                respond(waiting, patience).await
+            }
+            Method::GET => {
+                let (caller, waiting) = call::pair(self.control.clone());
+                if self.control.send(Control::Listen(name, caller)).is_err() {
+                    return Ok(empty(StatusCode::NOT_FOUND));
+                }
+                Ok(events(Events::new(waiting, None)))
+            }
+            _ => Ok(empty(StatusCode::METHOD_NOT_ALLOWED)),
+        }
+    }
+
+    /// What ends a session, unless it is kept.
+    pub(super) fn hold(&self, name: Name) -> Hold {
+        let control = self.control.clone();
+        // One that has ended already need not be ended.
+        Hold::of(move || drop(control.send(Control::End(name, None))))
+    }
+
+    /// What is done about a message that waits until others have been taken, if whoever sends it waits no longer: a call
+    /// that is taken back would go on at the server, so that is told in another way.
+    pub(super) fn late(&self, command: &Command) -> Hold {
+        let Some(id) = command.takes_back().cloned() else { return Hold::nothing() };
+        let (from, since, control) = (command.from, command.caller.since, self.control.clone());
+        Hold::of(move || drop(control.send(Control::Cancelled(from, id, since))))
+    }
+}
+
+impl<L> Clone for Channel<L> {
+    fn clone(&self) -> Self {
+        Self { letters: self.letters.clone(), control: self.control.clone() }
+    }
+}
+
+/// The session that a request names.
+pub(super) fn named(request: &Request<Bytes>) -> Option<Name> {
+    name_of(request.headers().get(SESSION_ID)?)
+}
+
+/// The session of that id.
+pub(super) fn name_of(id: &HeaderValue) -> Option<Name> {
+    Name::from_str_radix(id.to_str().ok()?, 16).ok()
+}
+
+/// The answer to the first message of a session, with the session's id.
+pub(super) async fn opened(name: Name, waiting: Waiting) -> Result<Response<Body>, Failure> {
+    let mut response = respond(waiting, Patience::Endless).await?;
+    if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
+        response.headers_mut().insert(SESSION_ID, id);
+    }
+    Ok(response)
+}
+
+async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {
+    Ok(match waiting.first(patience).await {
+        Ok(First::Answer(message, came)) => with_type(Body::counted(message, came), JSON),
+        Ok(First::Written) => empty(StatusCode::ACCEPTED),
+        Ok(First::Aside(message)) => events(Events::new(waiting, Some(message))),
+        Ok(First::Silence) => events(Events::new(waiting, None)),
+        Err(Failure::Forgotten) => empty(StatusCode::NOT_FOUND),
+        Err(Failure::Status(status)) => empty(status),
+        Err(failure) => return Err(failure),
+    })
+}
+
+pub(super) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::Whole(None));
+    *response.status_mut() = status;
+    response
+}
+
+pub(super) fn events(events: Events) -> Response<Body> {
+    with_type(Body::Events(Box::new(events)), EVENT_STREAM)
+}
+
+pub(super) fn with_type(body: Body, content_type: &'static str) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
