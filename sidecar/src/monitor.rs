@@ -355,6 +355,10 @@ async fn attend(
                 match timeout(PING_TIMEOUT, server.ping()).await {
                     Ok(Ok(())) => {
                         (late, has_answered, *knows_no_pings) = (0, true, false);
+                        if shared.speaks.get().is_none() {
+                            // Somebody took it for another one, and nobody would be let to it until it is greeted.
+                            return Left::Anew;
+                        }
                         shared.speaks.confirm();
                         believe(shared, link);
                     }

@@ -267,6 +267,8 @@ impl Pool {
                     Opened::Legacy(refusal) if pin.is_some() => Ok((*refusal, Hold::nothing())),
                     Opened::Legacy(_) => {
                         self.speaks.set(None);
+                        // Whoever watches it finds out what it is.
+                        self.transport.doubt.raise();
                         self.transport.open(upstream, opener, request).await
                     }
                 }

@@ -98,9 +98,8 @@ pub(super) async fn send(
     request: Request<Bytes>,
 ) -> Result<Answer, Any> {
     let (head, body) = request.into_parts();
-    let method = head.method.clone();
-    let way = Way::new(lowered, transport, speaks, upstream, session, head);
-    match method {
+    let way = Way::new(lowered, transport, speaks, upstream, session, &head.headers);
+    match head.method {
         Method::POST => post(way, body).await,
         Method::GET => listen::listen(way).await,
         Method::DELETE => {

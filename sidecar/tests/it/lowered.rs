@@ -131,13 +131,46 @@ fn a_client_that_a_server_cannot_read_is_refused_alone() {
     first["params"]["capabilities"] = json!({"experimental": {"x": {}}});
     let refused = Request::post(first.to_string()).send(sidecar.mcp).message();
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    let alone = modern::request(1, "tools/call", json!({"name": "echo", "arguments": {}}));
-    let said = alone.send(sidecar.mcp).message();
-    assert!(said["result"]["content"].is_array(), "{said}");
+    alone_is_answered(&sidecar);
     for client in [before, able(&sidecar, "2025-06-18")] {
         assert!(client.call("echo", json!({}))["result"]["content"].is_array());
     }
     assert_eq!(server.seen("server/discover").len(), 3, "each client was told of once");
+}
+
+/// Nor on the trace that it is part of, which many servers do not read if it is long.
+#[test]
+fn a_client_whose_trace_is_too_long_for_its_server_is_refused_alone() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    let baggage = format!("a={}", "x".repeat(16 * 1024));
+    let first = Request::post(crate::harness::client::initialize("2025-11-25")).header("baggage", &baggage);
+    let opened = first.send(sidecar.mcp).message();
+    assert_eq!(opened["result"]["serverInfo"]["name"], "modern", "{opened}");
+    let client = able(&sidecar, "2025-11-25");
+    let call = client.message("tools/call", &json!({"name": "echo", "arguments": {}}));
+    let refused = client.request(call).header("baggage", &baggage).send(sidecar.mcp).message();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("431"), "{refused}");
+    alone_is_answered(&sidecar);
+    assert!(client.call("echo", json!({}))["result"]["content"].is_array());
+}
+
+/// Whatever a server says for a moment.
+#[test]
+fn a_server_that_was_taken_for_another_one_is_asked_again_who_it_is() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    // To the client that begins a session, and once more.
+    server.says(|says| says.is_shy = 2);
+    let refused = Request::post(crate::harness::client::initialize("2025-11-25")).send(sidecar.mcp).message();
+    assert!(refused.get("error").is_some(), "{refused}");
+    alone_is_answered(&sidecar);
+    assert!(able(&sidecar, "2025-11-25").call("echo", json!({}))["result"]["content"].is_array());
+}
+
+fn alone_is_answered(sidecar: &Sidecar) {
+    let said = modern::request(1, "tools/call", json!({"name": "echo", "arguments": {}})).send(sidecar.mcp);
+    assert!(said.message()["result"]["content"].is_array(), "{}", said.text());
 }
 
 #[test]

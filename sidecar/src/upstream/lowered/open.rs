@@ -74,7 +74,7 @@ pub(in crate::upstream) async fn open(
     else {
         return refused("\"capabilities\" cannot be read");
     };
-    let server = Server::new(transport, speaks, upstream, head);
+    let server = Server::new(transport, speaks, upstream, &head.headers);
     let says = Client { capabilities: &ours, info, level: None };
     let mut found = server.discover(opener, revision, &says).await?;
     if found.verdict == Verdict::Legacy && !matches!(opener, Opener::Own) {

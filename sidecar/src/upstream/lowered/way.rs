@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method as HttpMethod, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request};
 use longshore_mcp::headers::argument::{self, Marked};
 use longshore_mcp::headers::{JSON, standard};
 use longshore_mcp::meta::Outline;
@@ -22,8 +21,8 @@ use super::registry::Lowered;
 use super::session::Session;
 use super::source::Source;
 use super::{Failure, KeptHere};
-use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::upstream::request::{ACCEPT_BOTH, own_info};
+use crate::names::{PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::request::{ACCEPT_BOTH, own_info, trace};
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
 
 /// The id of requests that the sidecar makes on its own account, as JSON. Each stands alone, so they may share it.
@@ -42,8 +41,8 @@ pub(super) struct Server {
     transport: Rc<Transport>,
     pub(super) speaks: Arc<Speaks>,
     upstream: Upstream,
-    /// What every request has: where it goes, and what travels along.
-    head: Rc<Parts>,
+    /// What travels along with what a client says.
+    trace: Rc<HeaderMap>,
 }
 
 /// What the headers of a request repeat.
@@ -56,9 +55,9 @@ impl Way {
         speaks: &Arc<Speaks>,
         upstream: &Upstream,
         session: Arc<Session>,
-        head: Parts,
+        headers: &HeaderMap,
     ) -> Self {
-        Self { lowered: lowered.clone(), session, server: Server::new(transport, speaks, upstream, head) }
+        Self { lowered: lowered.clone(), session, server: Server::new(transport, speaks, upstream, headers) }
     }
 
     /// Sends a request, and waits for the head of what comes back.
@@ -110,10 +109,10 @@ impl Server {
         transport: &Rc<Transport>,
         speaks: &Arc<Speaks>,
         upstream: &Upstream,
-        head: Parts,
+        headers: &HeaderMap,
     ) -> Self {
         let (transport, speaks) = (transport.clone(), speaks.clone());
-        Self { transport, speaks, upstream: upstream.clone(), head: Rc::new(head) }
+        Self { transport, speaks, upstream: upstream.clone(), trace: Rc::new(trace(headers)) }
     }
 
     /// Sends a request for somebody.
@@ -124,27 +123,30 @@ impl Server {
         body: Bytes,
         repeated: &Repeated,
     ) -> Result<Source, Any> {
+        self.send(opener, revision, body, self.trace.iter().chain(fields(repeated))).await
+    }
+
+    async fn send<'a>(
+        &self,
+        opener: &Opener,
+        revision: Revision,
+        body: Bytes,
+        more: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
+    ) -> Result<Source, Any> {
         let mut request = Request::new(body);
         *request.method_mut() = HttpMethod::POST;
-        *request.uri_mut() = self.head.uri.clone();
         let fields = request.headers_mut();
-        for (name, value) in &self.head.headers {
-            // What belongs to the session between the client and here.
-            if ![SESSION_ID, LAST_EVENT_ID].contains(name) {
-                fields.insert(name, value.clone());
-            }
-        }
         fields.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         fields.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
-        for (name, value) in repeated {
+        for (name, value) in more {
             fields.insert(name, value.clone());
         }
         let answer = self.transport.call(&self.upstream, opener, request).await?;
         Source::new(answer, self.transport.coming_for(opener))
     }
 
-    /// Asks who the server is.
+    /// Asks who the server is. No trace travels along: what a server thinks of that must not be taken for what it is.
     pub(super) async fn discover(
         &self,
         opener: &Opener,
@@ -154,7 +156,7 @@ impl Server {
         let client = Client { level: None, ..*client };
         let body = handshake::discover(OWN_ID, revision, &client);
         let repeated = repeat(Method::ServerDiscover, &Outline::default(), None);
-        let mut source = self.call(opener, revision, body.into(), &repeated).await?;
+        let mut source = self.send(opener, revision, body.into(), fields(&repeated)).await?;
         let status = source.status.as_u16();
         let message = source.answer(OWN_ID).await?;
         source.finish();
@@ -171,6 +173,10 @@ impl Server {
         let info = own_info();
         self.discover(opener, revision, &Client { capabilities: "{}", info: Some(&info), level: None }).await
     }
+}
+
+fn fields(repeated: &Repeated) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    repeated.iter().map(|(name, value)| (name, value))
 }
 
 /// The headers that repeat what a request says, those of a tool's arguments included.

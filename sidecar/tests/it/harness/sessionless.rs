@@ -37,7 +37,12 @@ pub(crate) struct Says {
     pub(crate) lists_nothing: bool,
     /// It refuses clients that have experimental capabilities.
     pub(crate) is_particular: bool,
+    /// How many times more it does not want to say who it is.
+    pub(crate) is_shy: u32,
 }
+
+/// The longest head of a request that is read, as servers on Node do.
+const MAX_HEAD: usize = 16 * 1024;
 
 impl Sessionless {
     /// A server that answers `server/discover` and `tools/list` by itself, and everything else by `answer`.
@@ -59,8 +64,8 @@ impl Sessionless {
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", port)).ok());
         let port = listener.local_addr().expect("an address").port();
         let (seen, open) = (Arc::<Mutex<Vec<Request>>>::default(), Arc::<AtomicU64>::default());
-        let says =
-            Arc::new(Mutex::new(Says { capabilities, tools, lists_nothing: false, is_particular: false }));
+        let says = Says { capabilities, tools, lists_nothing: false, is_particular: false, is_shy: 0 };
+        let says = Arc::new(Mutex::new(says));
         let (stopped, streams) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
         let server = Self {
             port,
@@ -151,7 +156,20 @@ fn serve(
             write(&mut stream, "HTTP/1.1 405 X\r\nallow: POST\r\ncontent-length: 0\r\n\r\n");
             continue;
         }
-        let says = says.lock().expect("no panic").clone();
+        let head: usize = request.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if head > MAX_HEAD {
+            json_with(&mut stream, 431, "", "");
+            continue;
+        }
+        let says = {
+            let mut says = says.lock().expect("no panic");
+            if says.is_shy > 0 && method_of(&request) == "server/discover" {
+                says.is_shy -= 1;
+                json_with(&mut stream, 400, "", "{}");
+                continue;
+            }
+            says.clone()
+        };
         if let Err((status, text)) = judge(&request, &says) {
             json_with(&mut stream, status, "", &text);
             continue;
