@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response};
 use longshore_mcp::envelope;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
@@ -172,15 +172,7 @@ async fn ask_within(
         return Ok((answer, within));
     }
     let status = answer.response.status();
-    // It has one, and cannot give it now: too much is asked, say, or it takes a stream for open that has just ended.
-    let passes = matches!(
-        status,
-        StatusCode::REQUEST_TIMEOUT
-            | StatusCode::CONFLICT
-            | StatusCode::TOO_EARLY
-            | StatusCode::TOO_MANY_REQUESTS
-    );
-    if passes || status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+    if forgotten::is_not_now(status) {
         return Err(Refusal::ServerStatus { status: status.as_u16() });
     }
     let is_lost = async {

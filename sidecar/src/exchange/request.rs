@@ -13,7 +13,7 @@ use crate::sessions::{Session, integer};
 use crate::shared::Shared;
 use crate::upstream::Hold;
 use crate::upstream::request::{Within, build, stream};
-use crate::upstream::{AGAIN, Answer, Failure, Form, Opener, Pool};
+use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool, rest};
 use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
@@ -75,9 +75,7 @@ pub(super) fn within_still(call: &Call) -> Option<Within> {
 
 /// Asks for the rest of a stream of events. None: there is none to be had.
 pub(crate) async fn resume(call: &Call, last: &str) -> Option<Answer> {
-    let within = within_still(call)?;
-    let answer = get(&call.worker.pool, &call.snapshot, within, Some(last)).await.ok()?;
-    Form::is_stream(&answer.response).then_some(answer)
+    rest(async || get(&call.worker.pool, &call.snapshot, within_still(call)?, Some(last)).await.ok()).await
 }
 
 /// Asks for a stream of events: for the rest of one, or for what belongs to no call.

@@ -30,6 +30,18 @@ pub(crate) fn says(method: &Method, status: StatusCode) -> Says {
     }
 }
 
+/// Whether a server that answers so to who asks for a stream has one, and cannot give it now: too much is asked, say, or it
+/// takes a stream for open that has just ended.
+pub(crate) fn is_not_now(status: StatusCode) -> bool {
+    match status {
+        StatusCode::REQUEST_TIMEOUT
+        | StatusCode::CONFLICT
+        | StatusCode::TOO_EARLY
+        | StatusCode::TOO_MANY_REQUESTS => true,
+        status => status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED,
+    }
+}
+
 /// Whether the server has forgotten the session in which it answered so. `ping` is awaited only if that is to be found out:
 /// the status of its answer, if there is any. No answer at all says nothing.
 pub(crate) async fn is_forgotten(

@@ -15,7 +15,7 @@ use crate::gathered::Gathered;
 use crate::shares::Coming;
 use crate::upstream::message::{span, with};
 use crate::upstream::waiting::Sender;
-use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Form, Lease, Tail, Transport, request};
+use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Form, Lease, Tail, Transport, request, rest};
 
 /// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
@@ -255,9 +255,10 @@ impl Events {
         self.decoder = Decoder::new(EDITABLE);
         self.coming.finish();
         sleep(self.retry.max(RETRY_MINIMUM)).await;
-        let Answer { response, lease } = get(session, transport, Some(&last)).await.ok()?;
+        let ask = async || get(session, transport, Some(&last)).await.ok();
+        let Answer { response, lease } = rest(ask).await?;
         let coming = transport.coming_for(&session.opener);
-        let next = Self::new(stream(response)?, coming, self.revision);
+        let next = Self::new(response.into_body(), coming, self.revision);
         Some((next.after((Some(last), self.retry)), lease))
     }
 

@@ -1,6 +1,7 @@
 //! Streams of calls whose connection breaks, and what becomes of them when their server has gone or comes back.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
@@ -135,6 +136,32 @@ fn r066_a_stream_goes_on_whose_server_came_after_one_that_has_gone() {
         assert_eq!(answer["result"]["content"], json!([]), "{is_modern}: {answer}");
         is_missed().expect("it is not known yet");
         gate.open();
+    }
+}
+
+/// Not now is no answer: it may have too much to do, or not be done with the stream before.
+#[test]
+fn r066_a_server_that_cannot_give_the_rest_of_a_stream_at_once_is_asked_again() {
+    for (is_modern, status) in [(false, 429), (false, 503), (true, 409), (true, 429)] {
+        let (asked, times) = (Mutex::new(None), AtomicU32::new(0));
+        let server = Scripted::start(move |request, stream| {
+            let mut asked = asked.lock().unwrap();
+            if request.method == "POST" {
+                *asked = Some(request.clone());
+                begin(request, stream, 50);
+                return scripted::chunk(stream, "");
+            }
+            if times.fetch_add(1, Ordering::SeqCst) == 0 {
+                return scripted::json_with(stream, status, "", "{}");
+            }
+            let answer = scripted::reply_to(asked.as_ref().unwrap(), &json!({"content": []}));
+            scripted::events(stream, &[&format!("data: {answer}\n\n")]);
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let mut events = call(&sidecar, is_modern);
+        has_begun(&mut events);
+        let answer = events.next().unwrap().message();
+        assert_eq!(answer["result"]["content"], json!([]), "{is_modern}, {status}: {answer}");
     }
 }
 
