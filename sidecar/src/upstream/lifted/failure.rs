@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     /// The server has forgotten the session while a call was under way.
     #[error("the server has forgotten the session")]
     Forgotten,
+    /// Nobody listens any more where the server did that a call is under way with.
+    #[error("the server has gone in the middle of the call")]
+    Gone,
     /// Another server is configured by now.
     #[error("another server is configured by now")]
     Left,
@@ -74,7 +77,7 @@ impl From<Failure> for Refusal {
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::Refused { code, words } => Self::HandshakeRefused { code, words },
             Failure::Nonsense | Failure::TooManyRounds(_) => Self::ServerNonsense,
-            Failure::Forgotten => Self::ServerLost,
+            Failure::Forgotten | Failure::Gone => Self::ServerLost,
             Failure::Left => Self::ServerReplaced,
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },

@@ -131,7 +131,8 @@ fn alone(request: &Request) -> (u16, &'static str, String) {
     (200, "", scripted::reply_to(request, &result))
 }
 
-fn in_session(request: &Request) -> (u16, &'static str, String) {
+/// What one with sessions answers.
+pub(super) fn in_session(request: &Request) -> (u16, &'static str, String) {
     const SESSION: &str = "mcp-session-id: s\r\n";
     let (result, header) = match (scripted::method_of(request).as_str(), request.value("mcp-session-id")) {
         ("initialize", _) => (

@@ -1,9 +1,13 @@
 //! What a server asks where nobody can be asked, or is asked any more.
 
+use std::io::{BufReader, Read};
+use std::net::{Shutdown, TcpListener};
 use std::thread;
 
 use serde_json::{Value, json};
+use socket2::SockRef;
 
+use super::eras::in_session;
 use super::{again, asked, call, is_error, request, roots};
 use crate::harness::{Gate, Scripted, Sidecar, config, eventually, scripted};
 
@@ -94,4 +98,45 @@ fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
     eventually("the server need not go on", || {
         (server.seen("notifications/cancelled").len() == 1).then_some(())
     });
+}
+
+/// A server that asks, and that nobody can connect to any more then: it is about to end, when it is done with its calls.
+fn leaving() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let listener = listener.try_clone().unwrap();
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let Some(request) = scripted::read(&mut reader) else { return };
+                if scripted::method_of(&request) != "tools/call" {
+                    let (status, header, text) = match &*request.method {
+                        "POST" => in_session(&request),
+                        _ => (405, "", String::new()),
+                    };
+                    let head = format!("{header}connection: close\r\n");
+                    return scripted::json_with(&mut stream, status, &head, &text);
+                }
+                SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
+                scripted::begin_events(&mut stream);
+                let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+                scripted::chunk(&mut stream, &format!("data: {question}\n\n"));
+                // Until the other side closes.
+                let _ = reader.read(&mut [0]);
+            });
+        }
+    });
+    port
+}
+
+/// 71: what is sent again there would find nobody who waits for it.
+#[test]
+fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in() {
+    let sidecar = Sidecar::start(&config(leaving())).ready();
+    let (questions, state) = asked(&call("t", json!({}), &roots()).send(sidecar.mcp));
+    let answers = json!({&questions[0].0: {"roots": []}});
+    let reply = again("t", json!({}), &roots(), &state, answers).send(sidecar.mcp);
+    let words = is_error(&reply, 200, -32603);
+    assert!(words.contains("broke"), "{words}");
 }

@@ -99,17 +99,23 @@ impl Call {
         }
     }
 
-    /// Gives the server what it has asked for. One that cannot have it would wait for ever, and its client with it: the
-    /// call is over.
+    /// Gives the server what it has asked for, or ends the call.
     async fn deliver(&mut self, answers: &[String], mut client: Client) -> Option<Client> {
         for answer in answers {
-            if let Err(failure) = self.session.hand_over(&self.way.transport, answer).await {
-                self.abandon("an answer did not reach the server").await;
+            if let Err(failure) = self.hand_over(answer).await {
                 client.fail(failure).await;
                 return None;
             }
         }
         Some(client)
+    }
+
+    /// Gives the server an answer. One that cannot have it would wait for ever, and its client with it: the call is over.
+    async fn hand_over(&mut self, answer: &str) -> Result<(), Failure> {
+        let Err(failure) = self.session.hand_over(&self.way.transport, answer).await else { return Ok(()) };
+        self.abandon("an answer did not reach the server").await;
+        // It has seen the call, which must not be made again.
+        Err(if failure.is_absence() { Unusable::Gone.into() } else { failure })
     }
 
     /// None is open any more.
