@@ -111,7 +111,7 @@ impl Call {
     }
 
     /// Gives the server an answer. One that cannot have it would wait for ever, and its client with it: the call is over.
-    async fn hand_over(&mut self, answer: &str) -> Result<(), Failure> {
+    pub(super) async fn hand_over(&mut self, answer: &str) -> Result<(), Failure> {
         let Err(failure) = self.session.hand_over(&self.way.transport, answer).await else { return Ok(()) };
         self.abandon("an answer did not reach the server").await;
         // It has seen the call, which must not be made again.

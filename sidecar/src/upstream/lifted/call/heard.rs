@@ -49,7 +49,8 @@ impl Call {
             return self.session.refuse(&self.way.transport, request).await;
         }
         let params = request.params.map(|params| params.get());
-        if let Some(asks) = ServerRequest::parse(&request.method) {
+        let asks = ServerRequest::parse(&request.method);
+        if let Some(asks) = asks {
             let need = questions::need(asks, params.unwrap_or("{}"));
             let can = match &stage {
                 Stage::Serving(client) | Stage::Gathering(client, _) => Some(&client.asked.can),
@@ -62,6 +63,11 @@ impl Call {
                 self.lacks = Some(need);
             }
         }
+        // A server does not go on with a call before it has heard what it asks for in it.
+        let is_waited_for = is_certain
+            && matches!(self.way.upstream, Upstream::StreamableHttp { .. })
+            && matches!(stage, Stage::Serving(_) | Stage::Gathering(..))
+            && asks != Some(ServerRequest::Ping);
         let mut asked = self.parked.asked(request.id, &request.method, params);
         if asked == Kept::Kept && !self.has_room(params.map_or(0, str::len)) {
             self.parked.withdrawn(request.id);
@@ -69,6 +75,15 @@ impl Call {
             asked = Kept::Answered(error::response(Some(request.id), Code::InternalError, why, None));
         }
         self.stage = match (asked, stage) {
+            (Kept::Answered(answer), stage) if is_waited_for => {
+                match (self.hand_over(&answer).await, stage) {
+                    (Err(failure), Stage::Serving(mut client) | Stage::Gathering(mut client, _)) => {
+                        client.fail(failure).await;
+                        Stage::Over
+                    }
+                    (_, stage) => stage,
+                }
+            }
             (Kept::Answered(answer), stage) => {
                 self.tell(&answer).await;
                 stage
