@@ -153,7 +153,11 @@ impl Session {
             }),
             greeting,
         };
-        session.tell(transport, handshake::INITIALIZED).await;
+        // A strict server serves nothing in a session that it does not know to have begun.
+        if let Err(failure) = session.hand_over(transport, handshake::INITIALIZED).await {
+            session.close(transport).await;
+            return Err(failure);
+        }
         Ok(session)
     }
 

@@ -196,6 +196,38 @@ fn a_server_that_refuses_the_handshake_is_quoted() {
     assert_eq!(line["reason"], "server refused the handshake");
 }
 
+/// A strict server serves nothing in a session before it has heard that it has begun.
+#[test]
+fn a_session_whose_beginning_the_server_has_not_taken_is_not_used() {
+    let (has_refused, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
+    let server = Scripted::told(move |request, stream| {
+        let is_own = request.headers.iter().any(|(_, value)| value == scripted::OWN_SESSION);
+        match &*scripted::method_of(request) {
+            "notifications/initialized" if !is_own && !has_refused.swap(true, Ordering::SeqCst) => {
+                scripted::json_with(stream, 503, "", "{}");
+            }
+            "notifications/initialized" => {
+                has_begun.fetch_or(!is_own, Ordering::SeqCst);
+                scripted::accepted(stream);
+            }
+            "tools/call" if !has_begun.load(Ordering::SeqCst) => {
+                let id = scripted::message(request)["id"].clone();
+                let error = json!({"code": -32000, "message": "not initialized"});
+                scripted::json(stream, &json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+            }
+            _ => {
+                let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
+                scripted::json(stream, &scripted::reply_to(request, &result));
+            }
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let words = is_error(&call("x", json!({}), &json!({})).send(sidecar.mcp), 200, -32603);
+    assert!(words.contains("503"), "{words}");
+    assert_eq!(server.seen("DELETE").len(), 1, "it is open at the server");
+    assert_eq!(text(&call("x", json!({}), &json!({})).send(sidecar.mcp)), "done");
+}
+
 /// Clients read who the server is as an object, or do without.
 #[test]
 fn a_server_that_says_nothing_of_itself_is_nobody() {
