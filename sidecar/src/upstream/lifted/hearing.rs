@@ -132,7 +132,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     // After which event, and how long after the end of a stream the next one is asked for.
     let mut place: (Option<String>, Duration) = (None, RETRY);
     let mut deaf = Deaf::default();
-    let (mut vain, mut failed) = (0, 0);
+    let (mut vain, mut failed, mut was_there) = (0, 0, false);
     // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
     while vain <= AGAIN || place.0.is_some() {
         let opened = match session.upgrade() {
@@ -143,7 +143,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
         drop(told.take());
         let pause = match opened {
             Opened::Stream(mut events) => {
-                failed = 0;
+                (failed, was_there) = (0, true);
                 let began = Instant::now();
                 while let Ok(Some(messages)) = events.next().await {
                     vain = 0;
@@ -164,6 +164,8 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 place.0 = None;
                 BREATHER
             }
+            // Who has had one and gives none any more may be another server, which tells in another way.
+            Opened::None if was_there => break,
             Opened::None => return,
             Opened::Forgotten => {
                 if let Some(session) = session.upgrade() {

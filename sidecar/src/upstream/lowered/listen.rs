@@ -85,6 +85,10 @@ impl Hearing {
                         }
                         Err(failure) => {
                             tracing::debug!(%failure, "the server's notifications cannot be heard");
+                            if way.is_of_another() {
+                                // The client hears that its session is over when it asks for another stream.
+                                return Ok(());
+                            }
                             self.current = old;
                         }
                     }

@@ -73,6 +73,11 @@ impl Way {
         self.lowered.absence.is_short(Instant::now())
     }
 
+    /// Whether the server is known to have sessions of its own by now, of which this is none.
+    pub(super) fn is_of_another(&self) -> bool {
+        self.server.speaks.get().is_some_and(|spoken| spoken.legacy.is_some())
+    }
+
     /// A message of the session's client that is held whole from now on, if there is room for it.
     pub(super) fn hold(&self, message: Bytes) -> Result<Bytes, Failure> {
         let opener = self.lowered.opener(&self.session);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{call, request, text};
-use crate::harness::{Events, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Events, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 /// Listens until the server says that its tools have changed.
 fn hears_of_a_change(sidecar: &Sidecar) {
@@ -67,6 +67,34 @@ fn r066_a_stream_that_brings_nothing_keeps_the_place_of_the_one_before() {
         let last = poll.headers.iter().find(|(name, _)| name == "last-event-id");
         assert_eq!(last.map(|(_, id)| id.as_str()), Some("first"));
     }
+}
+
+/// 66: where there was a stream and there is none any more, the server may be another one. Who listens has to know.
+#[test]
+fn r066_who_listens_hears_that_there_is_no_stream_any_more() {
+    let ends = Gate::default();
+    let (gate, times) = (ends.clone(), AtomicU32::new(0));
+    let server = Scripted::offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
+        if request.method != "GET" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        if times.fetch_add(1, Ordering::SeqCst) > 0 {
+            return scripted::no_stream(stream);
+        }
+        scripted::begin_events(stream);
+        gate.pass();
+        scripted::chunk(stream, "");
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut events = Events::open(&request("l", "subscriptions/listen", params, &json!({})), sidecar.mcp);
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+    ends.open();
+    events.patience(Duration::from_secs(10));
+    while let Some(last) = events.try_any().expect("it ends") {
+        assert!(last.data.is_empty() || last.message()["id"] == "l", "{last:?}");
+    }
+    assert_eq!(server.seen("GET").len(), 2);
 }
 
 /// Calls need no stream beside their own.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{able, everything, sidecar, tools};
+use crate::harness::own::example_server;
 use crate::harness::scripted::{self, message, method_of};
 use crate::harness::{Events, Request, Sessionless, Sidecar, config, eventually};
 
@@ -126,6 +127,21 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
     assert_eq!(wanted(&streams).len(), 1, "it is open again");
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://a"}));
     assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://a");
+}
+
+/// It has sessions of its own then, and this is none of them.
+#[test]
+fn who_listens_hears_that_the_server_has_become_an_older_one() {
+    let (server, _streams) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(events.status, 200);
+    server.stop();
+    let _older = example_server("2025-11-25", server.port);
+    events.patience(Duration::from_secs(30));
+    while events.try_any().expect("it ends").is_some() {}
+    assert_eq!(client.get().send(sidecar.mcp).status, 404);
 }
 
 /// A server that ends each stream as soon as it has begun is asked less and less often: whoever listens reads all lists
