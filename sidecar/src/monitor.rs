@@ -306,7 +306,7 @@ async fn attend(
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + partly.list_in();
     let mut rests_until = Instant::now();
-    let (mut late, mut unlisted, mut has_answered) = (0, 0, false);
+    let (mut late, mut unlisted, mut unbegun, mut has_answered) = (0, 0, 0, false);
     let ask = async |wait, patience| {
         sleep(wait).await;
         server.discover(patience).await
@@ -342,7 +342,7 @@ async fn attend(
                 }
             }
             () = shared.speaks.wanted() => {
-                if era::ask_for_sessions(server, &shared.speaks).await {
+                if era::ask_for_sessions(server, &shared.speaks, &mut unbegun).await {
                     // From now on it is spoken to as those clients do.
                     return Left::Anew;
                 }

@@ -7,7 +7,7 @@ use longshore_mcp::probe::Verdict;
 use longshore_mcp::revision::{Era, Revision};
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::ServerDescription;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::client::{CallError, Discovery, Face, Server, may_have_no_handshake};
 use crate::upstream::{Speaks, Spoken, starts};
@@ -30,6 +30,8 @@ const WITH_TIME: Duration = Duration::from_secs(30);
 const INSTEAD: Duration = Duration::from_secs(10);
 /// What a server is given to open a session that nobody uses, while a client waits for its own.
 const SESSIONS: Duration = Duration::from_secs(3);
+/// How soon it is asked again for one if it has no time.
+const SESSIONS_AGAIN: Duration = Duration::from_millis(250);
 
 /// The same for one over HTTP of which nothing is known: it is greeted then, and its start takes no longer than that
 /// for its silence. Whoever is slow and modern says so when it is greeted.
@@ -220,19 +222,35 @@ async fn greet_modern(
     }
 }
 
-/// Greets a server that did not say whether it has sessions, since a client wants one. Says whether it has.
-pub(super) async fn ask_for_sessions(server: &Server, speaks: &Speaks) -> bool {
+/// Greets a server that did not say whether it has sessions, since a client wants one. Says whether it has. One that has no
+/// time just now is asked again for as long as that client waits, and for the next one; not without end, if it was `vain`
+/// so often.
+pub(super) async fn ask_for_sessions(server: &Server, speaks: &Speaks, vain: &mut u32) -> bool {
     let Some(Spoken { legacy: None, modern }) = speaks.get() else { return false };
     let mut other = server.another();
-    let legacy = match timeout(SESSIONS, other.initialize(Face::Itself)).await {
-        Ok(Ok((revision, _))) => Some(revision),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "the server has no sessions of its own");
-            None
+    let mut is_unclear = false;
+    let asked = async {
+        loop {
+            let greeted = other.initialize(Face::Itself).await;
+            is_unclear = greeted.as_ref().is_err_and(|error| !may_have_no_handshake(error));
+            match greeted {
+                Ok((revision, _)) => return Some(revision),
+                Err(error) => tracing::debug!(%error, is_unclear, "the server has begun no session"),
+            }
+            if !is_unclear {
+                return None;
+            }
+            // It may have begun one all the same.
+            std::mem::replace(&mut other, server.another()).end().await;
+            sleep(SESSIONS_AGAIN).await;
         }
-        Err(_) => None,
     };
-    speaks.set(Some(Spoken { legacy, modern }));
+    // Who says nothing in time has none.
+    let legacy = timeout(SESSIONS, asked).await.ok().flatten();
+    *vain = if is_unclear { *vain + 1 } else { 0 };
+    if !is_unclear || *vain >= UNCLEAR {
+        speaks.set(Some(Spoken { legacy, modern }));
+    }
     // Whether it hears of it or not.
     let _ = timeout(SESSIONS, other.end()).await;
     legacy.is_some()

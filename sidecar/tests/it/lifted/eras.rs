@@ -83,25 +83,30 @@ fn either(is_modern: &Arc<AtomicBool>) -> u16 {
 
 /// The same, whose newer one may serve sessions too.
 fn changing(is_modern: &Arc<AtomicBool>, keeps_sessions: bool) -> u16 {
+    let is_modern = is_modern.clone();
+    answering(move |request| {
+        let stands_alone = !keeps_sessions || request.value("mcp-protocol-version") == Some(MODERN);
+        if is_modern.load(Ordering::SeqCst) && stands_alone { alone(request) } else { in_session(request) }
+    })
+}
+
+/// A status, a line of the head, and a body.
+type Answer = (u16, &'static str, String);
+
+/// A server without streams that answers every POST so.
+fn answering(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let is_modern = is_modern.clone();
+    let answer = Arc::new(answer);
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let is_modern = is_modern.clone();
+            let answer = answer.clone();
             std::thread::spawn(move || {
                 let mut stream = stream;
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 while let Some(request) = scripted::read(&mut reader) {
-                    let (status, header, text) = if request.method != "POST" {
-                        (405, "", String::new())
-                    } else if is_modern.load(Ordering::SeqCst)
-                        && (!keeps_sessions || request.value("mcp-protocol-version") == Some(MODERN))
-                    {
-                        alone(&request)
-                    } else {
-                        in_session(&request)
-                    };
+                    let (status, header, text) =
+                        if request.method == "POST" { answer(&request) } else { (405, "", String::new()) };
                     scripted::json_with(&mut stream, status, header, &text);
                 }
             });
@@ -110,13 +115,13 @@ fn changing(is_modern: &Arc<AtomicBool>, keeps_sessions: bool) -> u16 {
     port
 }
 
-fn refused(request: &Request, code: i64) -> (u16, &'static str, String) {
+fn refused(request: &Request, code: i64) -> Answer {
     let id = &scripted::message(request)["id"];
     let error = json!({"code": code, "message": "no", "data": {"supported": [MODERN], "requested": LEGACY}});
     (400, "", json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string())
 }
 
-fn alone(request: &Request) -> (u16, &'static str, String) {
+fn alone(request: &Request) -> Answer {
     if request.value("mcp-protocol-version") != Some(MODERN) {
         return refused(request, -32022);
     }
@@ -132,7 +137,7 @@ fn alone(request: &Request) -> (u16, &'static str, String) {
 }
 
 /// What one with sessions answers.
-pub(super) fn in_session(request: &Request) -> (u16, &'static str, String) {
+pub(super) fn in_session(request: &Request) -> Answer {
     const SESSION: &str = "mcp-session-id: s\r\n";
     let (result, header) = match (scripted::method_of(request).as_str(), request.value("mcp-session-id")) {
         ("initialize", _) => (
@@ -187,5 +192,22 @@ fn r065_a_server_that_was_older_is_asked_again() {
         line["message"] == "it is known what the MCP server speaks" && line.to_string().contains(MODERN)
     });
     // Whoever has a session keeps it.
+    assert_eq!(session.call("echo", json!({}))["result"]["content"][0]["text"], LEGACY);
+}
+
+/// That a server of both eras has no time when it is asked for the older one does not say that it has none.
+#[test]
+fn a_server_that_has_no_time_to_begin_a_session_has_sessions_all_the_same() {
+    let is_asked = AtomicBool::new(false);
+    let port = answering(move |request| {
+        if request.value("mcp-protocol-version") == Some(MODERN) {
+            return alone(request);
+        }
+        let is_first = scripted::method_of(request) == "initialize" && !is_asked.swap(true, Ordering::SeqCst);
+        if is_first { (503, "", String::new()) } else { in_session(request) }
+    });
+    let sidecar = Sidecar::start(&config(port)).ready();
+    assert!(is_answered(&echo(sidecar.mcp, ""), MODERN));
+    let session = Client::open(&sidecar, None);
     assert_eq!(session.call("echo", json!({}))["result"]["content"][0]["text"], LEGACY);
 }
