@@ -180,7 +180,12 @@ impl Share {
 
     /// Holds so many in all, if there is room for them. Few are not counted.
     pub(crate) fn reach(&mut self, bytes: usize) -> bool {
-        bytes <= FEW || self.add(bytes.saturating_sub(self.bytes))
+        bytes <= FEW || self.reach_wholly(bytes)
+    }
+
+    /// The same where few are counted too.
+    fn reach_wholly(&mut self, bytes: usize) -> bool {
+        self.add(bytes.saturating_sub(self.bytes))
     }
 
     /// So many of the bytes, or all of them, as a share of their own.

@@ -49,14 +49,20 @@ pub(crate) struct Came {
 
 impl Share {
     /// Holds so many in all, once there is room for them. Says whether there was, or whether nothing moves any more.
+    /// Few are not counted.
     pub(crate) async fn reach_in_time(&mut self, bytes: usize) -> bool {
-        if self.reach(bytes) {
+        bytes <= FEW || self.reach_wholly_in_time(bytes).await
+    }
+
+    /// The same where few are counted too.
+    pub(crate) async fn reach_wholly_in_time(&mut self, bytes: usize) -> bool {
+        if self.reach_wholly(bytes) {
             return true;
         }
         let mut patience = Patience::new(&self.shares);
         while !patience.is_over(&self.shares) {
             sleep(LOOK).await;
-            if self.reach(bytes) {
+            if self.reach_wholly(bytes) {
                 return true;
             }
         }

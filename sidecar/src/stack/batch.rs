@@ -11,7 +11,7 @@ use longshore_mcp::batch::{Answers, Batch};
 use longshore_mcp::envelope::{self, Malformed, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
@@ -29,8 +29,9 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// The answers to the requests of a batch, while they come.
 struct Gathering {
     answers: Answers,
-    /// What those that are there take of the bounds.
+    /// What those that are there take of the bounds, and of what is not counted.
     held: Share,
+    uncounted: Vec<OwnedSemaphorePermit>,
     /// What was said beside them.
     asides: Vec<Said>,
     incoming: mpsc::Receiver<Said>,
@@ -60,7 +61,7 @@ pub(super) async fn serve(
         return Ok(Passed::Handed(response));
     };
     let (out, incoming) = mpsc::channel(PIECES);
-    let to = To { out, shares: worker.shared.held.clone(), principal: caller.principal().clone() };
+    let to = To::new(worker, caller, out);
     let held = to.nothing();
     let mut tasks = JoinSet::new();
     for (message, text) in batch.iter() {
@@ -69,7 +70,8 @@ pub(super) async fn serve(
     }
     drop(to);
     trail.entry.hand_over().leave();
-    let mut gathering = Gathering { answers, held, asides: Vec::new(), incoming, tasks };
+    let mut gathering =
+        Gathering { answers, held, uncounted: Vec::new(), asides: Vec::new(), incoming, tasks };
     let response = if gathering.gather().await {
         // Notifications among them have no answer, and are delivered all the same.
         let Gathering { answers, held, incoming, mut tasks, .. } = gathering;
@@ -149,6 +151,7 @@ impl Gathering {
             && self.answers.take(id, String::from_utf8_lossy(&said.message).into_owned())
         {
             self.held.merge(said.share);
+            self.uncounted.extend(said.uncounted);
         }
         None
     }

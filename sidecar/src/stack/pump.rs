@@ -8,31 +8,40 @@ use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{self, Decoder};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Duration;
 
+use super::Authenticated;
 use super::respond::{Body, Piece};
 use crate::rescue::{self, Kind, Refusal};
 use crate::shares::{Share, Shares};
 use crate::upstream::{EDITABLE, Form};
+use crate::worker::Worker;
 
 /// How many pieces wait for a slow client before what it reads has to wait too.
 pub(super) const PIECES: usize = 8;
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 pub(super) const SILENCE: Duration = Duration::from_secs(15);
 
+/// How many bytes of messages are not counted, of all that are taken out for one response: as many as elsewhere of one.
+const UNCOUNTED: usize = 8 * 1024;
+
 /// A message that was taken out. It is held whole, so it counts until the client has it.
 pub(super) struct Said {
     pub(super) message: Bytes,
     pub(super) share: Share,
+    /// Its part of what is not counted.
+    pub(super) uncounted: Option<OwnedSemaphorePermit>,
 }
 
 /// For whom messages are taken out, and where they are counted.
 #[derive(Clone)]
 pub(super) struct To {
-    pub(super) out: mpsc::Sender<Said>,
-    pub(super) shares: Arc<Shares>,
-    pub(super) principal: Arc<str>,
+    out: mpsc::Sender<Said>,
+    shares: Arc<Shares>,
+    principal: Arc<str>,
+    /// How much more of it need not be counted.
+    uncounted: Arc<Semaphore>,
 }
 
 /// Gives each message of the response to a request to whoever wants it. If the answer is not among them, an error takes
@@ -49,7 +58,8 @@ pub(super) async fn answer(response: Response<Body>, id: &str, revision: Revisio
     if !answered {
         let refusal = passed.err().unwrap_or(Refusal::ServerLost);
         let rescued = rescue::rescue(&refusal, Some(id), Kind::Request, revision);
-        let _ = to.say(rescued.json.into(), to.nothing()).await;
+        let message = rescued.json.into();
+        let _ = to.say(Said { message, share: to.nothing(), uncounted: None }).await;
     }
 }
 
@@ -70,17 +80,21 @@ async fn pass(response: Response<Body>, to: &To, mut see: impl FnMut(&Bytes)) ->
     let (mut gathered, mut share) = (BytesMut::new(), to.nothing());
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
-        let (held, more) = (gathered.len(), data.len());
         gathered.extend_from_slice(&data);
         // Whoever read it from the server may have counted it, which ends here.
         drop(data);
-        hold(&mut share, held, more)?;
+        if gathered.len() > EDITABLE {
+            return Err(Refusal::AnswerTooLarge { limit: EDITABLE });
+        }
+        if !share.reach_in_time(gathered.len()).await {
+            return Err(Refusal::AnswerNotHeld);
+        }
     }
     let message = gathered.freeze();
     if !message.is_empty() {
         see(&message);
         // Whoever wanted it may have gone.
-        let _ = to.say(message, share).await;
+        let _ = to.say(to.hold(message, share).await?).await;
     }
     Ok(())
 }
@@ -91,43 +105,48 @@ async fn events(mut body: Body, to: &To, mut see: impl FnMut(&Bytes)) -> Result<
     let mut share = to.nothing();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Refusal::ServerLost)?.into_data() else { continue };
-        let more = data.len();
         let mut found = Vec::new();
         let read = decoder.push(&data, |event| found.extend(event.into_message().map(Bytes::from)));
         read.map_err(|_| Refusal::AnswerTooLarge { limit: EDITABLE })?;
         // As above.
         drop(data);
-        hold(&mut share, 0, more)?;
-        let found: Vec<_> = found.into_iter().map(|message| (share.split(message.len()), message)).collect();
-        if decoder.is_between_events() {
-            share.shrink(0);
-        } else if !found.is_empty() {
-            share.shrink(more);
-        }
-        for (share, message) in found {
-            see(&message);
-            if to.say(message, share).await.is_err() {
+        for message in found {
+            let said = to.hold(message, share.split(usize::MAX)).await?;
+            see(&said.message);
+            if to.say(said).await.is_err() {
                 return Ok(());
             }
         }
+        if !share.reach_in_time(decoder.pending()).await {
+            return Err(Refusal::AnswerNotHeld);
+        }
     }
     Ok(())
-}
-
-/// Makes room for more of a message.
-fn hold(share: &mut Share, held: usize, more: usize) -> Result<(), Refusal> {
-    if held + more > EDITABLE {
-        return Err(Refusal::AnswerTooLarge { limit: EDITABLE });
-    }
-    if share.add(more) { Ok(()) } else { Err(Refusal::AnswerNotHeld) }
 }
 
 /// Nobody reads any more.
 struct Unread;
 
 impl To {
-    async fn say(&self, message: Bytes, share: Share) -> Result<(), Unread> {
-        self.out.send(Said { message, share }).await.map_err(|_| Unread)
+    pub(super) fn new(worker: &Worker, caller: &Authenticated, out: mpsc::Sender<Said>) -> Self {
+        let (shares, principal) = (worker.shared.held.clone(), caller.principal().clone());
+        Self { out, shares, principal, uncounted: Arc::new(Semaphore::new(UNCOUNTED)) }
+    }
+
+    async fn say(&self, said: Said) -> Result<(), Unread> {
+        self.out.send(said).await.map_err(|_| Unread)
+    }
+
+    /// Holds a message, of which so much is held already, until the client has it: as soon as there is room for it.
+    async fn hold(&self, message: Bytes, mut share: Share) -> Result<Said, Refusal> {
+        let few = u32::try_from(message.len()).ok().filter(|_| message.len() <= UNCOUNTED);
+        let uncounted = few.and_then(|few| self.uncounted.clone().try_acquire_many_owned(few).ok());
+        let counted = if uncounted.is_some() { 0 } else { message.len() };
+        share.shrink(counted);
+        if !share.reach_wholly_in_time(counted).await {
+            return Err(Refusal::AnswerNotHeld);
+        }
+        Ok(Said { message, share, uncounted })
     }
 
     /// A share of nothing yet.
@@ -139,8 +158,20 @@ impl To {
 impl Said {
     /// As an event.
     pub(super) fn event(self) -> Bytes {
-        let Self { message, share } = self;
-        share.of(sse::message(&message))
+        let Self { message, share, uncounted } = self;
+        share.of(Text { text: sse::message(&message), _uncounted: uncounted })
+    }
+}
+
+/// A message as an event, with its part of what is not counted.
+struct Text {
+    text: Vec<u8>,
+    _uncounted: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
     }
 }
 

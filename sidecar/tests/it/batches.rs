@@ -11,6 +11,7 @@ use crate::harness::{
     Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
 };
 use crate::lowered::{self, able, echoing};
+use crate::sse::Caller;
 
 const REVISION: &str = "2025-03-26";
 
@@ -324,6 +325,40 @@ fn large_answers_share_the_room_that_there_is() {
         let reply = send(&client, &batch(10 * at..10 * at + 1));
         assert!(reply.text().contains("xxx"), "nothing is kept");
     }
+}
+
+/// Where others hold all that there is, as those do who never finish what they say.
+#[test]
+fn small_answers_need_no_room() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-held-bytes", "1000000"]).loaded().ready();
+    let client = Client::of(&sidecar, None, REVISION);
+    let mut caller = Caller::open(&sidecar, None);
+    let begin = || {
+        let mut stream = connect(sidecar.mcp);
+        let whole = client.request("x".repeat(249_500)).bytes();
+        stream.write_all(&whole[..whole.len() - 1]).unwrap();
+        stream
+    };
+    let mut halves = [(); 4].map(|()| begin());
+    let text = |letter: &str, length: usize| json!({"text": letter.repeat(length)});
+    eventually("they hold all", || {
+        let large = client.send("tools/call", json!({"name": "echo", "arguments": text("x", 20_000)}));
+        if large.status != 503 {
+            // There may have been no room for one of them.
+            halves = [(); 4].map(|()| begin());
+        }
+        (large.status == 503).then_some(())
+    });
+    let batch = json!([call(1, "echo", &text("y", 3_500)), call(2, "echo", &text("z", 3_500))]);
+    let reply = send(&client, &batch);
+    let has = |letter: &str| reply.text().contains(&letter.repeat(3_500));
+    assert!(has("y") && has("z"), "{}", reply.text());
+    let answer = caller.call(&sidecar, 3, "echo", &text("x", 3_500));
+    assert!(answer["result"].is_object(), "{answer}");
+    drop(halves);
 }
 
 #[test]

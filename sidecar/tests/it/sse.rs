@@ -7,6 +7,7 @@ mod letters;
 mod peers;
 mod upstream;
 
+pub(crate) use callers::Caller;
 use serde_json::{Value, json};
 
 use crate::harness::sse_server::Say;

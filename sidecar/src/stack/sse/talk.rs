@@ -102,7 +102,7 @@ impl Talk {
         out: mpsc::Sender<Piece>,
     ) -> Self {
         let (messages, incoming) = mpsc::channel(PIECES);
-        let (shares, principal) = (worker.shared.held.clone(), caller.principal().clone());
+        let messages = To::new(&worker, &caller, messages);
         Self {
             worker,
             caller: caller.caller_alone(),
@@ -110,7 +110,7 @@ impl Talk {
             letters,
             waiting: VecDeque::new(),
             out,
-            messages: To { out: messages, shares, principal },
+            messages,
             incoming,
             next: None,
             session: None,

@@ -19,7 +19,7 @@ use crate::harness::{
 };
 
 /// A client with a stream.
-pub(super) struct Caller {
+pub(crate) struct Caller {
     pub(super) stream: Events,
     /// Where it posts to.
     endpoint: String,
@@ -42,7 +42,7 @@ impl Caller {
     }
 
     /// Asks for a stream and shakes hands.
-    pub(super) fn open(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
+    pub(crate) fn open(sidecar: &Sidecar, key: Option<&'static str>) -> Self {
         Self::of(sidecar, key, "2024-11-05")
     }
 
@@ -73,7 +73,7 @@ impl Caller {
         event.message()
     }
 
-    fn call(&mut self, sidecar: &Sidecar, id: u32, tool: &str, arguments: &Value) -> Value {
+    pub(crate) fn call(&mut self, sidecar: &Sidecar, id: u32, tool: &str, arguments: &Value) -> Value {
         let reply = self.post(sidecar, &call(id, tool, arguments));
         assert_eq!((reply.status, reply.text()), (202, ""));
         self.answer(id)
