@@ -117,7 +117,12 @@ fn pass(
     unheld: &mut Option<Bytes>,
 ) -> Result<Option<Option<i64>>, Refusal> {
     let Some(data) = data_of(event) else { return Ok(None) };
-    // Clients ignore types that they do not know, and so does this.
+    // Clients ignore types that they do not know, and so does this. Where the answer is edited they do not pass either: a
+    // client that knows it nevertheless could take it for its answer.
+    let is_edited = matches!(call.edit, Edit::Filter(_));
+    if event.event.is_some() && is_edited {
+        return Ok(None);
+    }
     let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
     let is_question = is_own && matches!(looked, Looked::Question);
     match looked {
@@ -128,7 +133,7 @@ fn pass(
             };
             return Ok(Some(edited.code));
         }
-        Looked::Unasked if !matches!(call.edit, Edit::Filter(_)) => {
+        Looked::Unasked if !is_edited => {
             tracing::debug!("the server answered what nobody asked in this call");
             return Ok(None);
         }
@@ -140,7 +145,7 @@ fn pass(
         }
         Looked::Unasked | Looked::Aside | Looked::Question => {}
     }
-    if matches!(call.edit, Edit::Filter(_)) && !is_aside(data) {
+    if is_edited && !is_aside(data) {
         return Err(Refusal::ServerNonsense);
     }
     // A batch of a server that may not write any: nobody has looked at what is in it.
@@ -221,7 +226,9 @@ impl Source {
         let read = decoder.push(data, |event| {
             coming.complete();
             if let Some(id) = &event.id {
-                *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
+                // What no header can say is nothing to come back with.
+                let can_be_said = |id: &String| !id.is_empty() && HeaderValue::from_str(id).is_ok();
+                *last = Some(id.clone().into_owned()).filter(can_be_said);
             }
             if let Some(milliseconds) = event.retry {
                 *retry = Duration::from_millis(milliseconds);

@@ -136,7 +136,8 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
 fn filtered_lists_are_events_too() {
     let server = Scripted::start(|request, stream| {
         let tools = json!({"tools": [{"name": "a", "inputSchema": {}}, {"name": "b", "inputSchema": {}}]});
-        scripted::events(stream, &[&event(&note(1)), &event(&scripted::reply_to(request, &tools))]);
+        let beat = "event: heartbeat\ndata: {\"t\":1}\n\n";
+        scripted::events(stream, &[beat, &event(&note(1)), &event(&scripted::reply_to(request, &tools))]);
     });
     let mut config = config(server.port);
     config.tools.exclude = vec!["b".to_owned()];
