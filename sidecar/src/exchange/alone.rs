@@ -114,7 +114,7 @@ pub(crate) async fn call_alone(
         }
         Begun::Events { source, start } => {
             let until = lone.standing.take().map_or(Until::Deadline(deadline), Until::Standing);
-            let rest = Rest { worker: worker.clone(), until, _held: held };
+            let rest = Rest { worker: worker.clone(), until, held: Some(held) };
             let live = Live::new(rest, judge, *source, start, trail.entry.hand_over());
             respond::events(Body::Live(live.stream()), None)
         }

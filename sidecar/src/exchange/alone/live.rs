@@ -42,7 +42,8 @@ const GRACE: Duration = Duration::from_millis(100);
 pub(super) struct Rest {
     pub(super) worker: Rc<Worker>,
     pub(super) until: Until,
-    pub(super) _held: Held,
+    /// Until all has come that is to be passed on: its client may take its time to read it.
+    pub(super) held: Option<Held>,
 }
 
 /// What ends an answer, if nothing else does.
@@ -194,6 +195,7 @@ impl Live {
                 source.settle();
                 if let Some(code) = code {
                     self.line.borrow_mut().end(None, code);
+                    self.rest.held = None;
                     if let Some(source) = self.source.take() {
                         source.finish();
                     }
@@ -205,7 +207,7 @@ impl Live {
 
     /// Ends it with an error.
     fn fail(&mut self, refusal: &Refusal) {
-        self.source = None;
+        (self.source, self.rest.held) = (None, None);
         doubt(&self.rest.worker.shared, refusal);
         let (words, code) = words(refusal, self.judge.id());
         self.line.borrow_mut().end(Some(refusal.reason()), Some(code));
@@ -225,7 +227,7 @@ impl Live {
 
     /// Ends a subscription in an orderly way: its client makes another, which leads to another replica.
     fn conclude(&mut self) {
-        self.source = None;
+        (self.source, self.rest.held) = (None, None);
         self.line.borrow_mut().end(None, None);
         let id = self.judge.id();
         let result = format!(
