@@ -177,7 +177,7 @@ impl App {
         let shared = Arc::new(Shared {
             peers,
             sessions,
-            streams: Store::new(options.bounds.stream_bytes, metrics.clone()),
+            streams: Store::new(options.bounds.stream_bytes, held.clone(), metrics.clone()),
             stdio: Arc::new(Stdio::new(
                 options.sockets_dir.join(paths::STDIO_SOCKET),
                 options.bounds.hang,

@@ -163,7 +163,8 @@ impl Streams {
         if !stream.is_read() && list.is_full(limit) {
             return Err(Refused::TooMany { limit });
         }
-        if stream.kind == Kind::Own && !stream.is_written() {
+        // What is there is read first; who comes back after that hears how it goes on.
+        if stream.kind == Kind::Own && !stream.is_written() && !stream.has_after(id.number) {
             if list.opening {
                 return Err(Refused::Opening);
             }

@@ -2,13 +2,14 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use longshore_mcp::sse;
 use tokio::time::{Duration, Instant, Sleep, sleep};
 
 use super::stream::{Kind, Next, Stream};
+use crate::shares::Share;
 use crate::stack::respond::Piece;
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
@@ -24,12 +25,17 @@ pub(crate) struct Reader {
     /// What ends the connection, if anything does that does not end the stream.
     until: Option<Pin<Box<dyn Future<Output = ()>>>>,
     is_over: bool,
+    /// What waits for room for the next event.
+    room: Option<Room>,
 }
+
+/// Gives the share that an event is held in until it is read, or nothing where there is no room in time.
+type Room = Pin<Box<dyn Future<Output = Option<Share>>>>;
 
 impl Reader {
     pub(super) fn new(stream: Arc<Stream>, number: u64) -> Self {
         let silence = Box::pin(sleep(SILENCE));
-        Self { stream, number, said: Instant::now(), silence, until: None, is_over: false }
+        Self { stream, number, said: Instant::now(), silence, until: None, is_over: false, room: None }
     }
 
     /// Whether it reads what belongs to no call.
@@ -51,13 +57,16 @@ impl Reader {
         if self.is_over {
             return Poll::Ready(None);
         }
-        match self.stream.read(self.number, cx.waker()) {
+        let Self { stream, number, room, .. } = &mut *self;
+        match stream.read(*number, cx.waker(), |bytes| poll_room(stream, room, bytes, cx)) {
             Next::Event(event) => {
                 self.said = Instant::now();
                 return Poll::Ready(Some(Ok(event)));
             }
             Next::End => return Poll::Ready(None),
-            Next::Lost => return Poll::Ready(Some(Err(crate::stack::respond::BrokenOff))),
+            // It comes back, if it can, and there may be room by then.
+            Next::NotHeld if stream.terms().polls => return Poll::Ready(None),
+            Next::NotHeld | Next::Lost => return Poll::Ready(Some(Err(crate::stack::respond::BrokenOff))),
             Next::Wait => {}
         }
         while self.silence.as_mut().poll(cx).is_ready() {
@@ -70,6 +79,26 @@ impl Reader {
         }
         Poll::Pending
     }
+}
+
+/// Waits for room for an event.
+fn poll_room(
+    stream: &Stream,
+    room: &mut Option<Room>,
+    bytes: usize,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Share>> {
+    if room.is_none() {
+        let mut share = stream.nothing_held();
+        if share.reach(bytes) {
+            return Poll::Ready(Some(share));
+        }
+        *room = Some(Box::pin(async move { share.reach_in_time(bytes).await.then_some(share) }));
+    }
+    let Some(waiting) = room else { return Poll::Pending };
+    let there = ready!(waiting.as_mut().poll(cx));
+    *room = None;
+    Poll::Ready(there)
 }
 
 impl Drop for Reader {

@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant, interval, sleep};
 use super::stream::Stream;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
+use crate::shares::{Share, Shares};
 
 /// How long clients wait before they come back, in milliseconds, when they are sent away: long enough for the Service
 /// to send them elsewhere, short enough for nobody to mind.
@@ -37,6 +38,8 @@ pub(crate) struct Store {
     full: Notify,
     /// Clients have been sent away, since the process ends.
     parted: AtomicBool,
+    /// Where large events count while a client has yet to read them.
+    held: Arc<Shares>,
     metrics: Arc<Metrics>,
 }
 
@@ -56,13 +59,14 @@ pub(super) struct Account {
 }
 
 impl Store {
-    pub(crate) fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(crate) fn new(limit: usize, held: Arc<Shares>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             limit,
             used: AtomicUsize::new(0),
             streams: Mutex::default(),
             full: Notify::new(),
             parted: AtomicBool::new(false),
+            held,
             metrics,
         })
     }
@@ -84,6 +88,11 @@ impl Store {
         self.took(&account, STREAM);
         self.metrics.streams.inc();
         stream
+    }
+
+    /// A share of what clients have yet to read, with nothing in it.
+    pub(super) fn nothing_held(&self, principal: &Arc<str>) -> Share {
+        self.held.nothing(principal)
     }
 
     /// A stream is gone.

@@ -5,7 +5,7 @@ mod place;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use longshore_mcp::sse;
@@ -17,6 +17,7 @@ use super::event_id::EventId;
 use super::reader::Reader;
 use super::store::{Account, FETCH, RETRY, Store};
 use crate::sessions::Use;
+use crate::shares::Share;
 use kept::cost;
 
 /// How much may wait for a client before the server has to wait too.
@@ -121,6 +122,8 @@ pub(super) enum Next {
     Wait,
     /// Nothing any more.
     End,
+    /// There is no room to hold it until it is read, and it was waited for long enough. It is kept, as far as it can be.
+    NotHeld,
     /// What it should get is not there any more.
     Lost,
 }
@@ -227,6 +230,12 @@ impl Stream {
         self.lock().knows(after)
     }
 
+    /// Whether there are events after this one, all of which are known.
+    pub(super) fn has_after(&self, after: u64) -> bool {
+        let state = self.lock();
+        state.knows(after) && after.saturating_add(1) < state.end()
+    }
+
     /// The last event, if a client has read all of them.
     pub(super) fn heard(&self) -> Option<EventId> {
         let state = self.lock();
@@ -235,8 +244,14 @@ impl Stream {
         Some(EventId { epoch: self.epoch, stream: self.number, number })
     }
 
-    /// What a connection gets next.
-    pub(super) fn read(&self, number: u64, waker: &Waker) -> Next {
+    /// What a connection gets next, once there is `room` for an event of its size: whoever sends it to the client holds it
+    /// until the client has read it, which may be never. None: there is none in time.
+    pub(super) fn read(
+        &self,
+        number: u64,
+        waker: &Waker,
+        room: impl FnOnce(usize) -> Poll<Option<Share>>,
+    ) -> Next {
         let mut state = self.lock();
         let State { events, first, client, cursor, unread, written, .. } = &mut *state;
         let Some(client) = client.as_mut().filter(|client| client.number == number) else {
@@ -259,6 +274,14 @@ impl Stream {
             client.waker = Some(waker.clone());
             return Next::Wait;
         };
+        let share = match room(event.len()) {
+            Poll::Ready(Some(share)) => share,
+            Poll::Ready(None) => return Next::NotHeld,
+            Poll::Pending => {
+                client.waker = Some(waker.clone());
+                return Next::Wait;
+            }
+        };
         client.next += 1;
         *cursor = client.next.max(*cursor);
         *unread -= event.len().min(*unread);
@@ -266,7 +289,12 @@ impl Stream {
         let writer = if state.unread < WINDOW { state.writer.take() } else { None };
         drop(state);
         wake(writer);
-        Next::Event(event)
+        Next::Event(share.keep(event))
+    }
+
+    /// A share of what its clients have yet to read, with nothing in it.
+    pub(super) fn nothing_held(&self) -> Share {
+        self.terms.store.nothing_held(&self.principal)
     }
 
     /// A connection has gone.
@@ -424,17 +452,22 @@ impl Stream {
         &self.account
     }
 
-    /// Drops what can be dropped for others to have room, of one that has ended also what somebody is reading unless
-    /// readers are spared. Says whether it is to be forgotten altogether.
+    /// Drops what can be dropped for others to have room. That is also what somebody has yet to read unless readers are
+    /// spared, of a stream that has ended, or of which that is much. Says whether it is to be forgotten altogether.
     pub(super) fn relieve(&self, spares_readers: bool) -> bool {
         let mut state = self.lock();
         let ended = matches!(state.written, Written::Ended);
+        let spared = spares_readers || !ended && state.unread <= WINDOW;
         let end = state.end();
         let keep = match &state.client {
-            Some(client) if (!ended || spares_readers) && !client.over => client.next,
+            Some(client) if spared && !client.over => client.next,
             _ => end,
         };
+        // Of what is given up nothing has to be read before there is more.
+        let writer = if keep == end { state.unread_is_lost() } else { None };
         state.drop_before(keep, self);
+        drop(state);
+        wake(writer);
         ended && keep == end
     }
 

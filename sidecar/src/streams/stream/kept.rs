@@ -51,6 +51,12 @@ impl State {
         true
     }
 
+    /// The client has nothing to read any more. Gives whoever waited for that.
+    pub(super) fn unread_is_lost(&mut self) -> Option<Waker> {
+        self.unread = 0;
+        self.writer.take()
+    }
+
     /// Ends the client's connection.
     pub(super) fn give_up_client(&mut self) -> Option<Waker> {
         self.unread = 0;

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
 
 use serde_json::json;
 use socket2::SockRef;
@@ -12,7 +13,7 @@ use socket2::SockRef;
 use super::LARGE;
 use crate::harness::http::connect;
 use crate::harness::{
-    Client, Files, Gate, Reply, Request, Scripted, Sessionless, Sidecar, config, eventually,
+    Client, Events, Files, Gate, Reply, Request, Scripted, Sessionless, Sidecar, config, eventually,
 };
 use crate::harness::{modern, scripted};
 
@@ -138,8 +139,44 @@ fn events_that_nobody_reads_are_held_within_a_bound() {
         answer
     };
     let unread = [ask(), ask()];
+    eventually("what has come in full is no call any more", || {
+        (sidecar.metric("longshore_calls") == 0.0).then_some(())
+    });
     eventually("there is no room for a third", || call().send(sidecar.mcp).message().get("error").map(drop));
     sidecar.audit(|line| line["reason"] == "answer not held" && line["decision"] == "permit");
     drop(unread);
     eventually("they have gone", || call().send(sidecar.mcp).message().get("result").map(drop));
+}
+
+/// The same in sessions, where what is not read is kept, and its client comes back for it.
+#[test]
+fn answers_in_streams_that_nobody_reads_are_held_within_a_bound() {
+    let server = Scripted::start(|request, stream| {
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/progress",
+            "params": {"progressToken": 1, "progress": 1}});
+        let result = json!({"content": [{"type": "text", "text": "x".repeat(LARGE)}]});
+        let answer = scripted::reply_to(request, &result);
+        scripted::events(stream, &[&format!("data: {note}\n\n"), &format!("data: {answer}\n\n")]);
+    });
+    let sidecar = sidecar(server.port);
+    let client = Client::open(&sidecar, None);
+    let call =
+        || client.request(client.message("tools/call", &json!({"name": "t", "_meta": {"progressToken": 1}})));
+    let ask = || {
+        let mut stream = connect(sidecar.mcp);
+        SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
+        call().write(&mut stream);
+        let mut answer = BufReader::new(stream);
+        assert_eq!(Reply::read_head(&mut answer).unwrap().0, 200);
+        answer
+    };
+    let unread = [ask(), ask()];
+    eventually("both are answered", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    let mut third = Events::open(&call(), sidecar.mcp);
+    third.patience(Duration::from_secs(60));
+    assert_eq!(third.next().unwrap().message()["method"], "notifications/progress");
+    assert!(third.next().is_none(), "there is no room for its answer");
+    drop(unread);
+    let rest = Events::open(&client.rest(&third.last), sidecar.mcp).all();
+    assert!(rest[0].message()["result"].is_object() && rest.len() == 1);
 }

@@ -211,6 +211,39 @@ fn a_stream_that_the_server_ends_is_opened_again() {
     assert_eq!(client.rest(&stream.last).send(sidecar.mcp).status, 404, "it knows nothing of the session");
 }
 
+/// What was kept is given, though the server has no stream now; how it goes on is heard after that.
+#[test]
+fn what_was_kept_is_given_while_the_server_has_no_stream() {
+    let (asked, gate) = (AtomicUsize::new(0), Gate::default());
+    let opened = gate.clone();
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "POST" {
+            scripted::json(stream, &answer(request));
+        } else if asked.fetch_add(1, Ordering::SeqCst) == 0 {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &event(&note(1)));
+            opened.pass();
+            scripted::chunk(stream, &(event(&note(2)) + &event(&note(3))));
+            scripted::write(stream, "0\r\n\r\n");
+        } else {
+            scripted::json_with(stream, 503, "", "");
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    assert_eq!(said(&stream.next().unwrap()), "1");
+    let last = stream.last.clone();
+    drop(stream);
+    gate.open();
+    eventually("it has been asked again", || (server.seen("GET").len() > 1).then_some(()));
+    let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
+    assert_eq!(rest.status, 200, "what was kept is there");
+    assert_eq!([said(&rest.next().unwrap()), said(&rest.next().unwrap())], ["2", "3"]);
+    assert!(rest.next().is_none(), "and nothing more for now");
+    assert_eq!(client.rest(&rest.last).send(sidecar.mcp).status, 502);
+}
+
 /// Its client comes back before it makes a call.
 #[test]
 fn a_session_that_only_listens_is_begun_again_with_its_server() {
