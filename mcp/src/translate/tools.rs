@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use super::{Untranslatable, Way};
 use crate::headers::argument::{self, Marked};
+use crate::listing;
 use crate::method::List;
 use crate::object::{self, Object, edit_elements, elements, string};
 use crate::revision::{Era, Structured};
 
 /// A list of definitions. Tasks are not carried between revisions, so a tool that has to be one is left out: nobody
-/// could call it.
+/// could call it. So is one that cannot be read, which would take all others with it.
 pub fn definitions(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     edit_elements(
         json,
@@ -20,9 +21,15 @@ pub fn definitions(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable>
             if !way.is_same() && has_to_be_task(element) {
                 return Ok(Vec::new());
             }
-            Ok(vec![definition(way, element)?])
+            Ok(definition(way, element).into_iter().collect())
         },
     )
+}
+
+/// The names of the tools in a result of `tools/list` that are left out since they cannot be read, as far as those can.
+pub fn unreadable(way: Way, result: &str) -> Vec<String> {
+    let name = |tool| listing::name(tool, List::Tools).unwrap_or_default();
+    listed(result).into_iter().filter(|tool| definition(way, tool).is_err()).map(name).collect()
 }
 
 /// Whether a tool of 2025-11-25 can be called as a task only.
@@ -77,13 +84,17 @@ pub struct Called {
 
 /// The tools of a result of `tools/list`, by name, before it is translated.
 pub fn called(result: &str) -> Vec<(String, Called)> {
-    let tools = object::at(result, &[List::Tools.member()]).and_then(|list| elements(list).ok());
     let called = |tool: &str| {
         let name = object::at(tool, &["name"]).and_then(string)?.into_owned();
         let marked = object::at(tool, &["inputSchema"]).map_or(Ok(Vec::new()), argument::marked).ok();
         Some((name, Called { wrapped: is_wrapped(tool), marked }))
     };
-    tools.unwrap_or_default().into_iter().filter_map(called).collect()
+    listed(result).into_iter().filter_map(called).collect()
+}
+
+/// The tools of a result of `tools/list`, as they were written.
+fn listed(result: &str) -> Vec<&str> {
+    object::at(result, &[List::Tools.member()]).and_then(|list| elements(list).ok()).unwrap_or_default()
 }
 
 /// Whether a tool's structured results are wrapped for readers that know only objects: then all of them are, whatever
@@ -257,5 +268,23 @@ mod tests {
             definition(way(new, old), tool).unwrap(),
             r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":{},"b":{"not":{}},"c":{}}}}"#
         );
+    }
+
+    #[test]
+    fn a_tool_that_cannot_be_read_takes_no_other_one_with_it() {
+        let way = Way { from: Revision::V2026_07_28, to: Revision::V2025_11_25 };
+        let good = r#"{ "name":"good","inputSchema":{"type":"object"}}"#;
+        for (bad, name) in [
+            (r#"{"name":"bad","inputSchema":{"type":"object","properties":[]}}"#, "bad"),
+            (r#"{"name":"bad","inputSchema":{"properties":{"a":{},"a":true}}}"#, "bad"),
+            (r#"{"name":"bad","inputSchema":null}"#, "bad"),
+            (r#"{"name":"bad","inputSchema":{},"outputSchema":{"type":"object","properties":7}}"#, "bad"),
+            (r#"{"name":"bad","name":"worse","inputSchema":{}}"#, ""),
+            ("7", ""),
+        ] {
+            let list = format!("[{bad},{good}]");
+            assert_eq!(definitions(way, &list).unwrap(), format!("[{good}]"), "{bad}");
+            assert_eq!(unreadable(way, &format!(r#"{{"tools":{list}}}"#)), [name], "{bad}");
+        }
     }
 }

@@ -33,7 +33,11 @@ pub(super) fn ask(way: Way, asked: &mut Object<'_>, can: &ClientCapabilities) ->
             return Err(way.unknown("sampling with tools"));
         }
     }
-    asked.edit("tools", |definitions| tools::definitions(way, definitions))?;
+    // None is left out here: the model is to choose among all of them.
+    asked.edit("tools", |offered| {
+        let definition = |tool| Ok(vec![tools::definition(way, tool)?]);
+        edit_elements(offered, |_| way.unreadable("the tools of sampling"), definition)
+    })?;
     asked.edit("messages", |messages| {
         edit_elements(messages, |_| way.unreadable("the messages of sampling"), |message| split(way, message))
     })

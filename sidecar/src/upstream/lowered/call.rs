@@ -18,6 +18,7 @@ use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::requests;
 use longshore_mcp::translate::responses::{self, Answer as Translated, Asked};
 use longshore_mcp::translate::results::Hints;
+use longshore_mcp::translate::{Pair, tools};
 use tokio::time::{Duration, sleep, timeout};
 
 use super::registry::Lowered;
@@ -32,6 +33,8 @@ use crate::upstream::{AGAIN, Answer, Failure as Any, Opener, random};
 
 /// How long a server is left alone that only wants to be called again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How many tools are named that cannot be read.
+const TOLD: usize = 10;
 
 /// A call on its way.
 struct Call {
@@ -103,6 +106,8 @@ impl Call {
         let mut asking: Option<(Rounds, Share)> = None;
         let (mut body, mut id, mut renewed) = (first.clone(), self.id.clone(), false);
         let mut has_answered = false;
+        // The sidecar itself tells others what the server lists, and not what older clients get of that.
+        let is_own = matches!(self.way.session.opener, Opener::Own);
         loop {
             let (status, answer) = if has_answered {
                 Box::pin(self.send_on(&body, &id, &out)).await?
@@ -141,6 +146,9 @@ impl Call {
                 }
                 Outcome::Result(result) if self.method == Method::ToolsList => {
                     unusable = self.way.lowered.tools.note(result.get());
+                    if is_own {
+                        tell_unreadable(self.way.session.pair, result.get());
+                    }
                 }
                 Outcome::Result(_) => {}
             }
@@ -149,8 +157,6 @@ impl Call {
             match responses::response(self.way.session.pair, &asked, &response, &answer, &hints) {
                 Ok(Translated::Message(text)) => {
                     let text = text.into_owned();
-                    // The sidecar itself tells others what the server lists, and not what older clients get of that.
-                    let is_own = matches!(self.way.session.opener, Opener::Own);
                     return Ok(self.without(&unusable, if is_own { answer } else { text }).into());
                 }
                 Ok(Translated::InputRequired(result)) => {
@@ -257,6 +263,19 @@ impl Call {
         let text = std::str::from_utf8(sent).map_err(|_| Failure::Nonsense)?;
         let parked = self.way.lowered.park(&session.opener, text.len()).ok_or(Failure::TooManyQuestions)?;
         Ok((Rounds::new(session.pair, self.method, text, session.can.clone()), parked))
+    }
+}
+
+/// Says which tools older clients do not get, for whoever wrote them. Once for each list of the sidecar's own is enough.
+fn tell_unreadable(pair: Pair, result: &str) {
+    let names = tools::unreadable(pair.down(), result);
+    if !names.is_empty() {
+        let first = &names[..names.len().min(TOLD)];
+        tracing::warn!(
+            tools = names.len(),
+            ?first,
+            "definitions of tools cannot be read: older clients do not get those tools"
+        );
     }
 }
 

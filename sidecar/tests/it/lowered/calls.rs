@@ -64,6 +64,25 @@ fn r027_arguments_are_repeated_as_the_servers_list_says() {
     assert_eq!(client.names("tools/list", "tools", "name"), ["fine"]);
 }
 
+/// What writes empty objects as arrays is not rare.
+#[test]
+fn a_tool_that_nobody_can_read_hides_no_other_one() {
+    let server = echoing();
+    server.says(|says| {
+        says.tools = json!([{"name": "bad", "inputSchema": {"type": "object", "properties": []}},
+            {"name": "good", "inputSchema": {"type": "object", "properties": {"a": true}}}]);
+    });
+    let sidecar = sidecar(&server);
+    for revision in super::WITH_SESSIONS {
+        let client = able(&sidecar, revision);
+        let tools = &client.ask("tools/list", json!({}))["result"]["tools"];
+        let good = json!([{"name": "good", "inputSchema": {"type": "object", "properties": {"a": {}}}}]);
+        assert_eq!(tools, &good, "{revision}");
+    }
+    let written = sidecar.written();
+    assert!(written.contains("cannot be read") && written.contains("bad"), "{written}");
+}
+
 #[test]
 fn results_are_those_of_the_clients_revision() {
     let server = serving(|request, stream| {
