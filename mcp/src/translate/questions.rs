@@ -14,7 +14,7 @@ use crate::capabilities::{ClientCapabilities, Need};
 use crate::envelope::Id;
 use crate::error::{self, Code};
 use crate::method::ServerRequest;
-use crate::object::{self, elements, string};
+use crate::object::{self, few_elements, string};
 use crate::revision::{Elicitation, Era, Tasks};
 
 /// What a client has to be able to do to be asked this.
@@ -155,7 +155,7 @@ pub fn is_answer(request: ServerRequest, result: &str) -> bool {
     match request {
         ServerRequest::Ping => crate::envelope::is_object(result),
         ServerRequest::RootsList => member("roots").is_some_and(|roots| {
-            elements(roots).is_ok_and(|roots| {
+            few_elements(roots).is_ok_and(|roots| {
                 roots.iter().all(|root| object::at(root, &["uri"]).and_then(string).is_some())
             })
         }),

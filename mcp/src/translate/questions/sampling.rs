@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::capabilities::ClientCapabilities;
-use crate::object::{Object, edit_elements, elements, string};
+use crate::object::{Object, edit_elements, elements, few_elements, string};
 use crate::revision::Structured;
 use crate::translate::{Untranslatable, Way, tools};
 
@@ -66,10 +66,11 @@ pub(super) fn answer(way: Way, result: &str) -> Result<Cow<'_, str>, Untranslata
     const WHAT: &str = "the client's message";
     let mut message = way.object(WHAT, result)?;
     message.edit("content", |content| {
-        if way.to.features().sampling_tools || !content.starts_with('[') {
-            return blocks(way, content);
+        if !content.starts_with('[') {
+            return block(way, content);
         }
-        match elements(content).map_err(|_| way.unreadable(WHAT))?.as_slice() {
+        match few_elements(content).map_err(|_| way.unreadable(WHAT))?.as_slice() {
+            _ if way.to.features().sampling_tools => blocks(way, content),
             [one] => Ok(Cow::Owned(block(way, one)?.into_owned())),
             _ => Err(way.unknown("a message of several blocks")),
         }

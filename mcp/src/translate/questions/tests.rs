@@ -1,5 +1,6 @@
 use super::*;
 use crate::revision::Revision::{self, V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
+use crate::scan::MAX_MEMBERS;
 use ServerRequest::{ElicitationCreate, RootsList, SamplingCreateMessage};
 
 fn asked(from: Revision, to: Revision, request: ServerRequest, params: &str) -> String {
@@ -127,6 +128,8 @@ fn answers_are_checked_and_made_readable() {
         Err(Untranslatable::Unknown { what, .. }) => what.into_owned(),
     };
     let sampled = |content: &str| format!(r#"{{"role":"assistant","model":"m","content":{content}}}"#);
+    // Each element takes more memory than it has bytes.
+    let many = |count, element: &str| format!("[{}]", vec![element; count].join(","));
     let (text, other) = (r#"{"type":"text","text":"a"}"#, r#"{"type":"tool_use"}"#);
     for (to, content, expected) in [
         (V2025_11_25, format!("[{text}]"), sampled(&format!("[{text}]"))),
@@ -136,13 +139,17 @@ fn answers_are_checked_and_made_readable() {
         (V2024_11_05, r#"{"type":"audio"}"#.to_owned(), "audio in a message of sampling".to_owned()),
         (V2024_11_05, text.to_owned(), sampled(text)),
         (V2024_11_05, "7".to_owned(), "unreadable".to_owned()),
+        (V2025_11_25, many(MAX_MEMBERS, "{}"), sampled(&many(MAX_MEMBERS, "{}"))),
+        (V2025_11_25, many(MAX_MEMBERS + 1, "{}"), "unreadable".to_owned()),
+        (V2025_06_18, many(MAX_MEMBERS + 1, "{}"), "unreadable".to_owned()),
     ] {
         assert_eq!(
             answered(V2026_07_28, to, SamplingCreateMessage, &sampled(&content)),
             expected,
-            "{to} {content}"
+            "{to} {content:.100}"
         );
     }
+    let rooted = |count| format!(r#"{{"roots":{}}}"#, many(count, r#"{"uri":"a:b"}"#));
     for (request, result, taken) in [
         (ElicitationCreate, r#"{"action":"accept","content":{"a":1}}"#, true),
         (ElicitationCreate, r#"{"action":"decline"}"#, true),
@@ -151,10 +158,12 @@ fn answers_are_checked_and_made_readable() {
         (ElicitationCreate, "[]", false),
         (RootsList, r#"{"roots":[{"uri":"file:///a"}]}"#, true),
         (RootsList, r#"{"roots":[{}]}"#, false),
+        (RootsList, &rooted(MAX_MEMBERS), true),
+        (RootsList, &rooted(MAX_MEMBERS + 1), false),
         (RootsList, "{}", false),
     ] {
         let expected = if taken { result } else { "unreadable" };
-        assert_eq!(answered(V2026_07_28, V2025_11_25, request, result), expected, "{result}");
+        assert_eq!(answered(V2026_07_28, V2025_11_25, request, result), expected, "{result:.100}");
     }
     let declined = r#"{"action":"decline","content":null}"#;
     assert_eq!(
