@@ -49,7 +49,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::configuration::Snapshot;
 use crate::metrics::{Metrics, SessionEnd};
 use crate::shares::Shares;
-pub(crate) use aliases::{Alias, integer};
+pub(crate) use aliases::{Alias, integer, refuses_unread};
 pub(crate) use begin::{begin_again, end_former};
 pub(crate) use cancelled::Cancellation;
 pub(crate) use copies::keep_copies;

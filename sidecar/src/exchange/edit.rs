@@ -10,7 +10,7 @@ use longshore_mcp::{error, listing, tasks};
 
 use super::{Call, Edit, carry};
 use crate::rescue::Refusal;
-use crate::sessions::Alias;
+use crate::sessions::refuses_unread;
 
 /// An answer, edited.
 pub(super) struct Edited {
@@ -68,13 +68,7 @@ fn look_at(call: &Call, message: &[u8], is_whole: bool) -> Result<Looked, Refusa
         }
         // Only an error may lack it, and here was one request that it can be about: see `named` below.
         (None, Some(_)) => {}
-        // Some servers have one id for all that they refuse without reading it. Where it is all that they say to this
-        // request, it is about no other, unless that could be somebody else's.
-        (Some(id), Some(_))
-            if is_whole && matches!(response.outcome, Outcome::Error(_)) && !Alias::may_be(&id) =>
-        {
-            response.id = None;
-        }
+        (Some(_), Some(_)) if is_whole && refuses_unread(&response) => response.id = None,
         _ => return Ok(Looked::Unasked),
     }
     if let Some(pair) = call.session.as_deref().and_then(carry::pair) {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use longshore_mcp::envelope::Id;
+use longshore_mcp::envelope::{Id, Outcome, Response};
 use longshore_mcp::object;
 use longshore_mcp::translate::names;
 
@@ -97,6 +97,13 @@ impl Alias {
     pub(crate) fn as_json(&self) -> &str {
         &self.own
     }
+}
+
+/// Whether a server's response is an error under an id of nobody's. Some servers have one id for all that they refuse
+/// without reading it: where it is all that they say to a request, it is about no other, unless that could be somebody
+/// else's.
+pub(crate) fn refuses_unread(response: &Response<'_>) -> bool {
+    matches!(response.outcome, Outcome::Error(_)) && response.id.is_some_and(|id| !Alias::may_be(&id))
 }
 
 impl Drop for Alias {

@@ -18,6 +18,7 @@ use crate::access::Caller;
 use crate::configuration::Snapshot;
 use crate::exchange::events::Source;
 use crate::rescue::Refusal;
+use crate::sessions::refuses_unread;
 use crate::shared::Shared;
 use crate::stack::{SERVED, standing};
 use crate::tasks::Naming;
@@ -94,7 +95,7 @@ impl Judge {
         source.read(data, |event| {
             // Nothing follows the answer.
             let (Ok(None), Some(message)) = (&ended, event.message()) else { return };
-            match self.look(message) {
+            match self.look_at(message, false) {
                 Ok(Verdict::Answer { edited, code }) => {
                     sse::write_message(out, edited.as_deref().map_or(message, str::as_bytes));
                     ended = Ok(Some(code));
@@ -109,10 +110,14 @@ impl Judge {
         ended
     }
 
-    /// Looks at one message.
+    /// Looks at the whole of what the server said.
     pub(super) fn look(&self, message: &[u8]) -> Result<Verdict, Refusal> {
+        self.look_at(message, true)
+    }
+
+    fn look_at(&self, message: &[u8], is_whole: bool) -> Result<Verdict, Refusal> {
         Ok(match envelope::read_servers(message) {
-            Ok(Message::Response(response)) => self.answer(&response, message)?,
+            Ok(Message::Response(response)) => self.answer(&response, message, is_whole)?,
             Ok(Message::Notification(notification)) => {
                 let is_log = notification.method.as_str() == ServerNotification::Message.as_str();
                 let may_hear = standing::may_hear(&self.shared, &self.caller.principal, message);
@@ -145,11 +150,13 @@ impl Judge {
     }
 
     /// A response as the answer, if it is not another's.
-    fn answer(&self, response: &Response<'_>, message: &[u8]) -> Result<Verdict, Refusal> {
+    fn answer(&self, response: &Response<'_>, message: &[u8], is_whole: bool) -> Result<Verdict, Refusal> {
         let text = std::str::from_utf8(message).map_err(|_| Refusal::ServerNonsense)?;
         let asked = Id::from_json(&self.id);
         let respelled = match response.id {
-            Some(id) if !id.answers(&asked) => return Ok(Verdict::Dropped),
+            Some(id) if !(id.answers(&asked) || is_whole && refuses_unread(response)) => {
+                return Ok(Verdict::Dropped);
+            }
             // From here on under the id that its client knows.
             Some(id) if !id.is(&asked) => {
                 Some(replaced(text, [Some((id.as_json(), &self.id))]).ok_or(Refusal::ServerNonsense)?)

@@ -12,6 +12,7 @@ use tokio::time::{Duration, sleep};
 use super::failure::Failure as Unusable;
 use super::session::Session;
 use crate::gathered::Gathered;
+use crate::sessions::refuses_unread;
 use crate::shares::Coming;
 use crate::upstream::message::{span, with};
 use crate::upstream::waiting::Sender;
@@ -41,12 +42,14 @@ pub(super) enum Heard {
 }
 
 impl Heard {
-    /// A message of the stream that belongs to the call with this id. An error without an id can be to no other one.
-    fn of(message: Bytes, id: &str) -> Self {
+    /// A message, or the whole, of what belongs to the call with this id. An error without an id can be to no other one.
+    fn of(message: Bytes, id: &str, is_whole: bool) -> Self {
         match envelope::read_servers(&message) {
-            Ok(Message::Response(response)) => match (response.id, response.outcome) {
+            Ok(Message::Response(response)) => match (response.id, &response.outcome) {
                 // From here on under the id as it was given.
-                (Some(answered), _) if answered.answers(&Id::from_json(id)) => {
+                (Some(answered), _)
+                    if answered.answers(&Id::from_json(id)) || is_whole && refuses_unread(&response) =>
+                {
                     Self::Answer(with(&message, &span(&message, answered.as_json()), id))
                 }
                 (None, Outcome::Error(_)) => Self::Answer(message),
@@ -146,14 +149,14 @@ async fn follow(
             return Ok(Ending::Status(head.status.as_u16()));
         }
         lease.give_back();
-        let _ = to.send(Heard::of(text, id)).await;
+        let _ = to.send(Heard::of(text, id, true)).await;
         return Ok(Ending::Ended);
     }
     match Form::of(&head.headers) {
         Form::Json => {
             let text = collect(body, EDITABLE, &mut coming).await?;
             lease.give_back();
-            let _ = to.send(Heard::of(text, id)).await;
+            let _ = to.send(Heard::of(text, id, true)).await;
             return Ok(Ending::Ended);
         }
         Form::Events => {}
@@ -173,7 +176,7 @@ async fn follow(
             };
             vain = 0;
             for message in messages {
-                let heard = Heard::of(message, id);
+                let heard = Heard::of(message, id, false);
                 let over = matches!(heard, Heard::Answer(_));
                 if to.send(heard).await.is_err() {
                     return Ok(Ending::Ended);

@@ -26,6 +26,7 @@ use super::session::{UnderWay, Word};
 use super::source::{Source, answers};
 use super::way::{Repeated, Way, repeat};
 use super::{Failure, local};
+use crate::sessions::refuses_unread;
 use crate::shares::Share;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::waiting::Unread;
@@ -371,7 +372,11 @@ async fn pass(way: &Way, source: &mut Source, id: &str, out: &Out) -> Result<Opt
     let pair = way.session.pair;
     while let Some(message) = source.next().await? {
         match envelope::read_servers(message.as_bytes()) {
-            Ok(Message::Response(response)) if answers(&response, id) => return Ok(Some(message)),
+            Ok(Message::Response(response))
+                if answers(&response, id) || !source.streams && refuses_unread(&response) =>
+            {
+                return Ok(Some(message));
+            }
             Ok(Message::Notification(notification)) if source.streams => {
                 match notifications::to_client(pair, &notification.method, &message) {
                     Ok(Told::On(text) | Told::Log(text)) => out.aside(text.into_owned()).await?,

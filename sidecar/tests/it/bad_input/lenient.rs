@@ -207,6 +207,32 @@ fn an_error_that_is_all_of_an_answer_is_the_answer() {
     }
 }
 
+/// The same where either side has no sessions.
+#[test]
+fn an_error_that_is_all_of_an_answer_is_the_answer_to_a_request_that_stands_alone() {
+    for status in [200, 400, 406] {
+        let refuse = move |_: &Request, stream: &mut TcpStream| {
+            let error = json!({"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600, "message": "No, since."}});
+            scripted::json_with(stream, status, "", &error.to_string());
+        };
+        let legacy = Scripted::start(refuse);
+        let modern =
+            Sessionless::start(json!({"tools": {}}), json!([{"name": "t", "inputSchema": {}}]), refuse);
+        for (era, port) in [("legacy", legacy.port), ("modern", modern.port)] {
+            let sidecar = Sidecar::start(&config(port)).ready();
+            let client = Client::open(&sidecar, None);
+            let body = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "t"}});
+            let alone = modern::request(5, "tools/call", json!({"name": "t"}));
+            for (from, request) in [("a session", client.request(body.to_string())), ("alone", alone)] {
+                let answer = request.send(sidecar.mcp).message();
+                let error = json!({"code": -32600, "message": "No, since."});
+                let case = format!("{status}: {from}, a {era} server: {answer}");
+                assert_eq!((&answer["id"], &answer["error"]), (&json!(5), &error), "{case}");
+            }
+        }
+    }
+}
+
 /// JSON's null is what many programs write where they have nothing. Servers that are strict refuse it.
 #[test]
 fn parameters_that_are_null_are_none() {
