@@ -26,9 +26,9 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
     let (Some(number), Ok(object)) = (code_of(json), Object::read(json)) else {
         return Cow::Owned(plain(Code::InternalError, "the server answered with an error that is none"));
     };
-    if object.string("message").is_none() {
+    let Some(words) = object.get("message").and_then(object::string) else {
         return Cow::Owned(plain(Code::InternalError, "the server answered with an error that says nothing"));
-    }
+    };
     let code = Code::of(number);
     match pair.eras() {
         (Era::Modern, Era::Legacy) => match code {
@@ -50,10 +50,12 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
             }
             // These two are about what this proxy wrote: a mistake of its own.
             Some(Code::HeaderMismatch | Code::UnsupportedProtocolVersion) => {
-                let why = format!(
+                let mut why = format!(
                     "the server, of revision {} of MCP, and the proxy that speaks it for a client of {} disagree",
                     way.from, way.to
                 );
+                // Or about an argument that no header holds.
+                say(&mut why, &words);
                 Cow::Owned(plain(Code::InternalError, &why))
             }
             _ => within_legacy(way, code, json),
@@ -98,8 +100,7 @@ pub fn lacking_says(need: Need, way: Way, words: Option<&str>) -> String {
         way.to
     );
     if let Some(words) = words {
-        message.push_str("; it says: ");
-        message.extend(words.chars().take(MAX_WORDS));
+        say(&mut message, words);
     }
     match way.to.era() {
         Era::Modern => {
@@ -108,6 +109,12 @@ pub fn lacking_says(need: Need, way: Way, words: Option<&str>) -> String {
         }
         Era::Legacy => written(Code::InternalError, &format!("{message} (server: {})", way.from), None),
     }
+}
+
+/// Adds the server's own words.
+fn say(message: &mut String, words: &str) {
+    message.push_str("; it says: ");
+    message.extend(words.chars().take(MAX_WORDS));
 }
 
 /// An error object.
@@ -238,13 +245,13 @@ mod tests {
                 V2025_11_25,
                 V2026_07_28,
                 r#"{"code":-32020,"message":"m"}"#,
-                r#"{"code":-32603,"message":"the server, of revision 2026-07-28 of MCP, and the proxy that speaks it for a client of 2025-11-25 disagree"}"#,
+                r#"{"code":-32603,"message":"the server, of revision 2026-07-28 of MCP, and the proxy that speaks it for a client of 2025-11-25 disagree; it says: m"}"#,
             ),
             (
                 V2024_11_05,
                 V2026_07_28,
                 r#"{"code":-32022,"message":"m","data":{"supported":[],"requested":"2026-07-28"}}"#,
-                r#"{"code":-32603,"message":"the server, of revision 2026-07-28 of MCP, and the proxy that speaks it for a client of 2024-11-05 disagree"}"#,
+                r#"{"code":-32603,"message":"the server, of revision 2026-07-28 of MCP, and the proxy that speaks it for a client of 2024-11-05 disagree; it says: m"}"#,
             ),
             (
                 V2025_11_25,

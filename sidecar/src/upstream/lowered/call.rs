@@ -19,7 +19,7 @@ use longshore_mcp::translate::requests;
 use longshore_mcp::translate::responses::{self, Answer as Translated, Asked};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, tools};
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::registry::Lowered;
 use super::session::{UnderWay, Word};
@@ -110,6 +110,7 @@ impl Call {
         // The sidecar itself tells others what the server lists, and not what older clients get of that.
         let is_own = matches!(self.way.session.opener, Opener::Own);
         loop {
+            let sent_at = Instant::now();
             let (status, answer) = if has_answered {
                 Box::pin(self.send_on(&body, &id, &out)).await?
             } else {
@@ -132,7 +133,7 @@ impl Call {
                     if code == Some(Code::HeaderMismatch) && !renewed {
                         let sent =
                             asking.as_ref().map_or(&first[..], |(rounds, _)| rounds.request().as_bytes());
-                        if Box::pin(self.renew(sent)).await? {
+                        if Box::pin(self.renew(sent, sent_at)).await? {
                             renewed = true;
                             continue;
                         }
@@ -228,12 +229,12 @@ impl Call {
         }
     }
 
-    /// Reads the server's tools anew, since it misses what its schema marks. Says whether there is anything to be done
-    /// better.
-    async fn renew(&mut self, sent: &[u8]) -> Result<bool, Any> {
+    /// Reads the server's tools anew, since it misses in what was sent at that time what its schema marks. Says whether
+    /// there is anything to be done better.
+    async fn renew(&mut self, sent: &[u8], at: Instant) -> Result<bool, Any> {
         let Self { way, under_way, tool, .. } = self;
         let Some(tool) = tool else { return Ok(false) };
-        let known = pin!(async { Ok(way.lowered.tools.get_anew(way, tool).await) });
+        let known = pin!(async { Ok(way.lowered.tools.get_anew(way, tool, at).await) });
         let known = under_way.during(known).await?;
         let Some(known) = known else { return Ok(false) };
         self.wrapped = Some(known.wrapped);

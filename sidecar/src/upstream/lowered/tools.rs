@@ -36,6 +36,7 @@ pub(super) struct Tools {
 #[derive(Default)]
 struct Known {
     tools: HashMap<String, Called>,
+    /// When the list was read last: the beginning of that, since what changes meanwhile may be missed.
     read: Option<Instant>,
 }
 
@@ -62,27 +63,39 @@ impl Tools {
 
     /// What is known of a tool; the server's list is read if nothing is. Without an answer, nothing is known.
     pub(super) async fn get(&self, way: &Way, name: &str) -> Option<Called> {
+        let is_settled =
+            || self.has_been_read(|read| read.elapsed() < AGAIN) || self.lock().tools.contains_key(name);
+        // Nobody waits for others for whom nothing is to be read.
+        if !is_settled() {
+            let _one = self.reading.lock().await;
+            if !is_settled() {
+                self.read(way).await;
+            }
+        }
+        self.find(name)
+    }
+
+    /// Reads the list anew, since what was known of a tool when it was called, at that time, was wrong. Whoever has read
+    /// the list since then has read it for this call too.
+    pub(super) async fn get_anew(&self, way: &Way, name: &str, called: Instant) -> Option<Called> {
         let _one = self.reading.lock().await;
-        let fresh = self.lock().read.is_some_and(|read| read.elapsed() < AGAIN);
-        if !fresh && self.find(name).is_none() {
+        if !self.has_been_read(|read| read > called) {
             self.read(way).await;
         }
         self.find(name)
     }
 
-    /// Reads the list anew, since what is known of a tool was wrong.
-    pub(super) async fn get_anew(&self, way: &Way, name: &str) -> Option<Called> {
-        let _one = self.reading.lock().await;
-        self.read(way).await;
-        self.find(name)
+    fn has_been_read(&self, when: impl FnOnce(Instant) -> bool) -> bool {
+        self.lock().read.is_some_and(when)
     }
 
     async fn read(&self, way: &Way) {
+        let begun = Instant::now();
         // Others wait for this. A server that does not answer is called without.
         if timeout(READ, self.read_all(way)).await.is_err() {
             tracing::debug!("the server took too long to list its tools");
         }
-        self.lock().read = Some(Instant::now());
+        self.lock().read = Some(begun);
     }
 
     async fn read_all(&self, way: &Way) {

@@ -292,6 +292,29 @@ fn lists_with_many_tools_are_read_once() {
     assert!(server.seen("tools/list").len() <= 2, "{}", server.seen("tools/list").len());
 }
 
+/// No header holds an object, so the server misses one whatever its list says.
+#[test]
+fn an_argument_of_the_wrong_type_is_named_and_has_the_list_read_once_for_all() {
+    let server = echoing();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let error = client.call("marked", json!({"region": {"a": 1}}))["error"]["message"].to_string();
+    assert!(error.contains("Mcp-Param-Region"), "{error}");
+    // Each time takes five seconds from now on, of the twenty that a call has.
+    server.says(|says| says.lists_nothing = true);
+    std::thread::scope(|scope| {
+        for id in 100..120 {
+            let params = json!({"name": "marked", "arguments": {"region": {"a": 1}}});
+            let message = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            let (request, mcp) = (client.request(message.to_string()), sidecar.mcp);
+            scope.spawn(move || {
+                let error = request.send(mcp).message()["error"]["message"].to_string();
+                assert!(error.contains("Mcp-Param-Region"), "{error}");
+            });
+        }
+    });
+}
+
 #[test]
 fn calls_side_by_side_are_never_confused() {
     let server = echoing();
