@@ -377,9 +377,10 @@ const BATCH: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0
 
 fn batch_of_client(pair: Pair) -> Verdict {
     match batch::read(BATCH.as_bytes(), pair.client) {
-        Ok(batch::Body::Batch(batch)) if batch.iter().count() == 2 => {
-            Becomes("one message after the other, and their answers together")
-        }
+        Ok(batch::Body::Batch(batch)) if batch.iter().count() == 2 => Becomes(
+            "side by side; their answers together, or as events where one takes over a second or says something \
+                 before it",
+        ),
         Err(batch::BadBatch::Malformed(Malformed::Batch)) => Unheard,
         other => panic!("{pair:?}: {other:?}"),
     }
