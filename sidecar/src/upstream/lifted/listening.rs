@@ -23,7 +23,7 @@ const WAITING: usize = 256;
 const TOLD: Duration = Duration::from_secs(10);
 
 /// How late a server may take what it was asked for: later than this it has forgotten the question.
-const LATE: Duration = Duration::from_secs(60);
+pub(super) const LATE: Duration = Duration::from_secs(60);
 
 /// What the server of a session is told for those who listen.
 #[derive(Default)]

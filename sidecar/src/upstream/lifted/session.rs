@@ -191,13 +191,18 @@ impl Session {
 
     /// Sends a message that has no answer, and that the server waits for. One that takes its time to say that it has it may
     /// go on by then.
-    pub(super) async fn hand_over(&self, transport: &Transport, text: &str) -> Result<(), Failure> {
-        let request = self.request(Method::POST, text.to_owned().into());
-        let Ok(sent) = timeout(ERRAND, transport.send(&self.upstream, request)).await else {
+    async fn hand_over(&self, transport: &Transport, text: &str) -> Result<(), Failure> {
+        let sent = timeout(ERRAND, self.hand_over_patiently(transport, text)).await;
+        sent.unwrap_or_else(|_| {
             tracing::debug!("the server does not say whether it has what it was told");
-            return Ok(());
-        };
-        let answer = sent?;
+            Ok(())
+        })
+    }
+
+    /// The same, however long it takes.
+    pub(super) async fn hand_over_patiently(&self, transport: &Transport, text: &str) -> Result<(), Failure> {
+        let request = self.request(Method::POST, text.to_owned().into());
+        let answer = transport.send(&self.upstream, request).await?;
         let status = answer.response.status();
         if !status.is_success() {
             return Err(Unusable::Status(status.as_u16()).into());

@@ -3,6 +3,7 @@
 use std::io::{BufReader, Read};
 use std::net::{Shutdown, TcpListener};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use socket2::SockRef;
@@ -105,6 +106,44 @@ fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
             (server.seen("notifications/cancelled").len() == ended).then_some(())
         });
     }
+}
+
+/// 71: who is slow to take an answer gets it all the same, and its call goes on.
+#[test]
+fn r071_an_answer_that_the_server_takes_late_is_not_withdrawn() {
+    let taken = Gate::default();
+    let takes = taken.clone();
+    let server = Scripted::nameless_answered(move |request, stream| {
+        let message = scripted::message(request);
+        if message.get("method").is_none() {
+            // Longer than whoever sends it waits.
+            stream.set_read_timeout(Some(Duration::from_secs(7))).unwrap();
+            let is_there = stream.read(&mut [0]).is_err();
+            stream.set_read_timeout(None).unwrap();
+            if is_there {
+                scripted::accepted(stream);
+                takes.open();
+            }
+            return;
+        }
+        if message["method"] != "tools/call" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        scripted::begin_events(stream);
+        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        taken.pass();
+        let answer = scripted::reply_to(request, &json!({"content": [{"type": "text", "text": "done"}]}));
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 20_000;
+    let sidecar = Sidecar::start(&config).ready();
+    let (questions, state) = asked(&call("t", json!({}), &roots()).send(sidecar.mcp));
+    let answers = json!({&questions[0].0: {"roots": []}});
+    let reply = again("t", json!({}), &roots(), &state, answers).send(sidecar.mcp);
+    assert!(reply.text().contains("done"), "{}", reply.text());
 }
 
 /// A server that asks, and that nobody can connect to any more then: it is about to end, when it is done with its calls.

@@ -7,7 +7,7 @@ use longshore_mcp::parked::Next;
 use longshore_sessions::Ticket;
 use longshore_sessions::ticket::CallNumber;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Call;
 use super::stage::{Stage, Waiting};
@@ -15,6 +15,8 @@ use crate::upstream::Failure;
 use crate::upstream::lifted::asked::Asked;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::failure::Failure as Unusable;
+use crate::upstream::lifted::listening::LATE;
+use crate::upstream::lifted::session::ERRAND;
 use crate::upstream::lifted::state::expiry;
 
 impl Call {
@@ -111,8 +113,15 @@ impl Call {
     }
 
     /// Gives the server an answer. One that cannot have it would wait for ever, and its client with it: the call is over.
+    /// One that takes its time to say that it has it may go on by then, or may not have it yet: it is not withdrawn.
     pub(super) async fn hand_over(&mut self, answer: &str) -> Result<(), Failure> {
-        let Err(failure) = self.session.hand_over(&self.way.transport, answer).await else { return Ok(()) };
+        let (session, way, answer) = (self.session.clone(), self.way.clone(), answer.to_owned());
+        let mut handed = Box::pin(async move { session.hand_over_patiently(&way.transport, &answer).await });
+        let Ok(sent) = timeout(ERRAND, &mut handed).await else {
+            tokio::task::spawn_local(timeout(LATE, handed));
+            return Ok(());
+        };
+        let Err(failure) = sent else { return Ok(()) };
         self.abandon("an answer did not reach the server").await;
         // It has seen the call, which must not be made again.
         Err(if failure.is_absence() { Unusable::Gone.into() } else { failure })
