@@ -5,14 +5,14 @@ use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What is not counted of one head, in bytes: every connection has buffers of about that size anyway.
 const FREE: usize = 4 * 1024;
-/// What the heads of all connections may hold beyond that, in bytes.
+/// What the heads of all connections may hold beyond that, in bytes. One more piece may be read at each of a few threads.
 const MOST: usize = 16 * 1024 * 1024;
 
 /// Bounds on the heads of requests at one connection.
@@ -62,12 +62,21 @@ impl<'a> Head<'a> {
         self.read.set(Some(0));
     }
 
-    /// So much more of it has come. Whether there is room for it.
-    fn grows(&self, by: usize) -> bool {
-        let Some(read) = self.read.get() else { return true };
+    /// How much more of it may be read. Where the others hold too much it is no more than a small head needs: how much of
+    /// what comes is the head only hyper finds out, and the rest is read when it is.
+    fn room(&self) -> usize {
+        match self.read.get() {
+            Some(read) if self.all.0.load(Ordering::Relaxed) >= MOST => FREE.saturating_sub(read),
+            _ => usize::MAX,
+        }
+    }
+
+    /// So much more of it has come.
+    fn grows(&self, by: usize) {
+        let Some(read) = self.read.get() else { return };
         let more = counted(Some(read + by)) - counted(Some(read));
         self.read.set(Some(read + by));
-        more == 0 || self.all.0.fetch_add(more, Ordering::Relaxed) + more <= MOST
+        self.all.0.fetch_add(more, Ordering::Relaxed);
     }
 }
 
@@ -95,12 +104,22 @@ impl<I: AsyncRead + Unpin> AsyncRead for Counted<'_, I> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let room = self.head.room();
         let before = buf.filled().len();
-        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if self.head.grows(buf.filled().len() - before) {
-            return Poll::Ready(Ok(()));
+        if room >= buf.remaining() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        } else {
+            // Where there is no room at all, what comes is too much, and not that it is waited for.
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(room.max(1)));
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+            let read = part.filled().len();
+            if read > room {
+                return Poll::Ready(Err(io::Error::other("unfinished heads of requests hold too much")));
+            }
+            buf.advance(read);
         }
-        Poll::Ready(Err(io::Error::other("unfinished heads of requests hold too much")))
+        self.head.grows(buf.filled().len() - before);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -138,17 +157,23 @@ mod tests {
     fn heads_together_hold_no_more_than_there_is_room_for() {
         let all = Unfinished::default();
         let heads: Vec<Head<'_>> = (0..MOST / (64 * 1024)).map(|_| Head::of(&all)).collect();
-        assert!(heads.iter().all(|head| head.grows(FREE) && head.grows(64 * 1024)));
+        for head in &heads {
+            assert_eq!(head.room(), usize::MAX);
+            head.grows(FREE);
+            head.grows(64 * 1024);
+        }
         let one_more = Head::of(&all);
-        assert!(one_more.grows(FREE), "small heads always have room");
-        assert!(!one_more.grows(1));
-        drop(one_more);
+        assert_eq!(one_more.room(), FREE, "small heads always have room");
+        one_more.grows(FREE);
+        assert_eq!((one_more.room(), heads[0].room()), (0, 0));
         // What follows a whole head does not count, and the next head does.
         heads[0].ended();
-        assert!(heads[0].grows(1 << 20));
+        heads[0].grows(1 << 20);
+        assert_eq!((heads[0].room(), one_more.room()), (usize::MAX, usize::MAX));
         heads[0].begins();
-        assert!(heads[0].grows(FREE + 64 * 1024));
-        assert!(!Head::of(&all).grows(FREE + 1));
+        heads[0].grows(FREE + 64 * 1024);
+        assert_eq!(one_more.room(), 0);
+        drop(one_more);
         drop(heads);
         assert_eq!(all.0.into_inner(), 0);
     }

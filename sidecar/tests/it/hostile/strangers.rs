@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::http::connect;
+use crate::harness::replicas::Network;
 use crate::harness::{Client, Files, GoServer, Reply, Scripted, Sidecar, config, eventually, scripted};
 
 /// Connections on which the beginning of a head of this many bytes was sent.
@@ -37,16 +38,44 @@ fn is_closed(stream: &TcpStream) -> bool {
 
 #[test]
 fn heads_that_never_end_are_held_within_a_bound() {
-    let server = Scripted::start(|_, stream| scripted::no_stream(stream));
-    let sidecar = Sidecar::start(&config(server.port));
-    let client = Client::open(&sidecar, None);
+    let server = Scripted::start(|request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &[server.port; 2]);
+    let sidecar = &replicas[0];
+    let client = Client::open(sidecar, Some("key-a"));
+    let there = client.through(&replicas[1]);
+    let call = |client: &Client<'_>| {
+        let params = json!({"name": "t", "arguments": {"text": "x".repeat(20_000)}});
+        client.request(client.message("tools/call", &params))
+    };
+    // From connections that have read much before more is read at once.
+    let mut kept = connect(sidecar.mcp);
+    let mut answers = BufReader::new(kept.try_clone().unwrap());
+    let mut call_again = || {
+        call(&client).write(&mut kept);
+        Reply::read(&mut answers).map(|reply| reply.status)
+    };
+    for _ in 0..8 {
+        assert_eq!(call_again().unwrap(), 200);
+    }
     // 24 MB of which 16 MiB, and what each connection may have anyway, are held.
     let large = beginnings(sidecar.mcp, 400, 60_000);
     eventually("some are closed", || large.iter().any(is_closed).then_some(()));
+    let small = beginnings(sidecar.mcp, 100, 5_000);
+    eventually("there is no room at all", || small.iter().any(is_closed).then_some(()));
     assert_eq!(client.send("ping", json!({})).status, 200);
+    // What is large and no head always has room.
+    assert_eq!(call(&client).send(sidecar.mcp).status, 200);
+    assert_eq!(call_again().unwrap(), 200);
+    for _ in 0..3 {
+        let reply = call(&there).send(replicas[1].mcp);
+        assert!(reply.message()["result"].is_object(), "{}", reply.text());
+    }
     assert!(sidecar.memory() < 64 << 20, "{} bytes", sidecar.memory());
     // What they held is free again.
-    drop(large);
+    drop((large, small));
     eventually("there is room for large heads again", || {
         let large = beginnings(sidecar.mcp, 200, 60_000);
         std::thread::sleep(std::time::Duration::from_millis(100));
