@@ -299,6 +299,10 @@ where
     {
         return result;
     }
+    if is_new.get() {
+        // Nothing is under way. What hyper has of a head that is not whole it would wait for.
+        return Ok(());
+    }
     let _delivers = delivering.upgrade();
     connection.as_mut().graceful_shutdown();
     connection.await

@@ -1,6 +1,6 @@
 //! The end of a sidecar, and of the server beside it.
 
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -152,6 +152,25 @@ fn a_request_that_is_on_its_way_when_connections_end_is_answered() {
     client.request(client.message("ping", &json!({}))).write(&mut stream);
     let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
     assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    assert!(sidecar.wait(SOON).success());
+}
+
+/// Nobody knows of whoever does not go on with it, and nobody is to be waited for.
+#[test]
+fn half_a_head_holds_no_end_up() {
+    let server = GoServer::start(&[]);
+    let sidecar = sidecar(server.port, "300");
+    let client = Client::open(&sidecar, None);
+    let half = b"GET /mcp HTTP/1.1\r\n";
+    // One on a new connection, and one on a connection that was in use.
+    let mut connections = [(); 2].map(|()| connect(sidecar.mcp));
+    client.request(client.message("ping", &json!({}))).write(&mut connections[0]);
+    let mut reader = BufReader::new(connections[0].try_clone().unwrap());
+    assert_eq!(Reply::read(&mut reader).unwrap().status, 200);
+    for connection in &mut connections {
+        connection.write_all(half).unwrap();
+    }
+    sidecar.signal(Signal::TERM);
     assert!(sidecar.wait(SOON).success());
 }
 
