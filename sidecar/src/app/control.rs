@@ -104,13 +104,23 @@ pub(super) async fn control(
         }
     };
     stop.send_replace(true);
-    for worker in workers {
-        // The thread ends by itself now; that it panicked would have ended the process.
-        while !worker.is_finished() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    let workers_end = async {
+        for worker in workers {
+            // The thread ends by itself now; that it panicked would have ended the process.
+            while !worker.is_finished() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    tokio::pin!(workers_end);
+    tokio::select! {
+        () = workers_end.as_mut() => outcome,
+        () = told() => {
+            shared.ending.cut();
+            workers_end.await;
+            Err(RunError::Aborted)
         }
     }
-    outcome
 }
 
 type Workers = (Vec<JoinHandle<()>>, mpsc::UnboundedReceiver<io::Result<()>>);

@@ -61,6 +61,27 @@ fn begin(client: &Client<'_>, server: &Scripted, name: &str) -> std::net::TcpStr
     stream
 }
 
+/// A server whose tools are more than waits anywhere on the way to a client.
+fn large() -> Scripted {
+    Scripted::start(|request, stream| {
+        let tool = |number: usize| json!({"name": format!("t{number}"), "description": "x".repeat(10_000), "inputSchema": {"type": "object"}});
+        let tools: Vec<_> = (0..300).map(tool).collect();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": tools})));
+    })
+}
+
+/// Asks such a server for them. The call is over then, and the body of its answer, which is that long, is not read.
+fn begin_to_read(client: &Client<'_>) -> (BufReader<std::net::TcpStream>, usize) {
+    let mut stream = connect(client.sidecar.mcp);
+    client.request(client.message("tools/list", &json!({}))).write(&mut stream);
+    let mut stream = BufReader::with_capacity(64, stream);
+    let (status, headers) = Reply::read_head(&mut stream).unwrap();
+    let length = headers.iter().find(|(name, _)| name == "content-length").unwrap().1.parse().unwrap();
+    assert!(status == 200 && length > 3_000_000, "{status} {length}");
+    eventually("the call is over", || (client.sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    (stream, length)
+}
+
 fn answer(stream: std::net::TcpStream) -> Value {
     Reply::read(&mut BufReader::new(stream)).unwrap().message()
 }
@@ -204,6 +225,20 @@ fn a_second_signal_ends_it_at_once() {
     sidecar.log(|line| line["error"] == "a second signal ended the drain early");
 }
 
+/// All calls are over by then, but not all answers are read.
+#[test]
+fn a_second_signal_is_heard_to_the_end() {
+    let server = large();
+    let sidecar = sidecar(server.port, "300");
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let _unread = begin_to_read(&client);
+    sidecar.signal(Signal::TERM);
+    sidecar.log(|line| line["message"] == "drained");
+    sidecar.signal(Signal::TERM);
+    assert!(!sidecar.wait(SOON).success());
+    sidecar.log(|line| line["error"] == "a second signal ended the drain early");
+}
+
 #[test]
 fn the_server_is_held_until_the_pods_calls_have_ended() {
     let (server, [gate, _]) = gated();
@@ -339,23 +374,11 @@ fn a_restart_takes_the_socket_over() {
 /// An answer that was there when the end began is read to its end, however long that takes, as far as there is time.
 #[test]
 fn who_reads_an_answer_slowly_is_waited_for() {
-    let server = Scripted::start(|request, stream| {
-        let tool = |number: usize| json!({"name": format!("t{number}"), "description": "x".repeat(10_000), "inputSchema": {"type": "object"}});
-        let tools: Vec<_> = (0..300).map(tool).collect();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": tools})));
-    });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded().ready();
+    let server = large();
+    let sidecar = sidecar(server.port, "300");
     // Of a revision whose clients get an answer whole, however long it takes.
     let client = Client::of(&sidecar, None, "2025-06-18");
-    let mut stream = connect(sidecar.mcp);
-    client.request(client.message("tools/list", &json!({}))).write(&mut stream);
-    let mut stream = BufReader::with_capacity(64, stream);
-    let (status, headers) = Reply::read_head(&mut stream).unwrap();
-    let length = headers.iter().find(|(name, _)| name == "content-length").unwrap().1.parse().unwrap();
-    assert!(status == 200 && length > 3_000_000, "{status} {length}");
-    eventually("the call is over", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    let (mut stream, length) = begin_to_read(&client);
     sidecar.signal(Signal::TERM);
     sidecar.log(|line| line["message"] == "drained");
     // Longer than what has nothing to deliver gets.
