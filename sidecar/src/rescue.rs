@@ -192,6 +192,9 @@ pub(crate) enum Refusal {
     TasksDiffer { client: Revision, server: Revision },
     #[error("this needs a client that has declared {need}", need = .0.as_str())]
     Lacking(Need),
+    /// The same, found when the server had made a task of the call.
+    #[error("this needs a client that has declared {need}", need = Need::Tasks.as_str())]
+    BegunTask,
     #[error(transparent)]
     Untranslatable(#[from] Untranslatable),
 
@@ -268,7 +271,8 @@ pub(crate) enum Kind {
 impl Refusal {
     /// Whether what was permitted went wrong at the server, or on the way to it. Everything else is refused here.
     pub(crate) fn is_failure(&self, revision: Revision) -> bool {
-        matches!(self, Self::NoServerStream) || self.problem(revision) == Problem::ServerFailed
+        matches!(self, Self::NoServerStream | Self::BegunTask)
+            || self.problem(revision) == Problem::ServerFailed
     }
 
     /// What kind of problem it is, in a conversation of this revision.
@@ -312,7 +316,7 @@ impl Refusal {
             Self::EventsGone => Problem::EventsGone,
             Self::UnknownSession | Self::SessionLost | Self::PodEnds => Problem::UnknownSession,
             Self::UnknownMethod | Self::TasksDiffer { .. } => Problem::UnknownMethod,
-            Self::Lacking(_) => Problem::MissingCapability,
+            Self::Lacking(_) | Self::BegunTask => Problem::MissingCapability,
             Self::InvalidParams(_)
             | Self::UnknownTask
             | Self::Handshake(_)
@@ -345,6 +349,7 @@ impl Refusal {
             Self::Mistake(wrong) => wrong.data(),
             Self::UnknownResource { uri, .. } if uri.len() <= MAX_URI => Some(json!({"uri": uri})),
             Self::Lacking(need) => Some(json!({"requiredCapabilities": need.as_capabilities()})),
+            Self::BegunTask => Self::Lacking(Need::Tasks).data(),
             Self::Process(gone) if !gone.stderr.is_empty() => Some(json!({"stderr": gone.stderr})),
             _ => None,
         }

@@ -64,7 +64,7 @@ impl Refusal {
             | Self::UnknownResource { why, .. } => why.reason(),
             Self::UnknownTask => "unknown task",
             Self::TasksDiffer { .. } | Self::Untranslatable(_) => "revisions differ",
-            Self::Lacking(_) => "capability not declared",
+            Self::Lacking(_) | Self::BegunTask => "capability not declared",
             Self::ServerDown => "server down",
             Self::ServerLost => "server broke off",
             Self::ServerTimedOut { .. } => "server timed out",

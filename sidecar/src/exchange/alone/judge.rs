@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use longshore_mcp::capabilities::Need;
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
@@ -204,7 +203,7 @@ impl Judge {
             }
             // Its client could do nothing with it.
             None if self.method == Method::ToolsCall && tasks::is_begun(message) => {
-                return Err(Refusal::Lacking(Need::Tasks));
+                return Err(Refusal::BegunTask);
             }
             None => {}
         }

@@ -88,9 +88,13 @@ fn r047_the_extension_is_for_those_who_declare_it() {
         let params = json!({"taskId": id, "inputResponses": {}});
         is_lacking(&modern::request(1, method, params).key("key-a").send(sidecar.mcp));
         assert!(server.seen(method).is_empty());
+        sidecar.audit(|line| line["method"] == method && line["decision"] == "deny");
     }
-    // A server that forgets whom it talks to.
+    // A server that forgets whom it talks to: the call was made.
     is_lacking(&modern::request(1, "tools/call", json!({"name": "slow"})).key("key-a").send(sidecar.mcp));
+    let line = sidecar.audit(|line| line["reason"] == "capability not declared" && line["target"] == "slow");
+    assert_eq!((&line["decision"], &line["status"]), (&json!("permit"), &json!(400)), "{line}");
+    assert!(line["rule"].is_string(), "{line}");
 }
 
 #[test]
