@@ -51,6 +51,9 @@ pub(crate) enum Forwarded {
     Not(NotForwarded),
 }
 
+/// The audit line of a request that another replica has: that one writes it, also where the client goes meanwhile.
+struct Elsewhere(Option<Entry>);
+
 /// Takes a request to `to`. The body is whole, so that it can be taken somewhere else after that.
 pub(crate) async fn forward(
     worker: &Rc<Worker>,
@@ -69,21 +72,24 @@ pub(crate) async fn forward(
     let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
+    let mut line = Elsewhere(Some(trail.entry.hand_over()));
     let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining());
     let Sent { response, lease } = match timeout(limit, sent).await {
         Ok(Ok(sent)) => sent,
         Ok(Err(unanswered)) if !unanswered.written => {
+            line.comes_back(trail);
             counts.forwarded(Forward::Unreachable);
             return Ok(Forwarded::Not(match unanswered.failure {
                 Failure::Refused => NotForwarded::Refused,
                 Failure::TimedOut | Failure::Broken | Failure::Declined => NotForwarded::Silent,
             }));
         }
-        Ok(Err(_)) | Err(_) => return Err(lost(worker, body, trail)),
+        Ok(Err(_)) | Err(_) => return Err(lost(worker, body, line, trail)),
     };
     let (mut head, mut from) = response.into_parts();
     match Notice::read(head.status, &head.headers) {
         Some(notice) => {
+            line.comes_back(trail);
             counts.forwarded(Forward::Moved);
             // Nothing follows it, so the connection is good for the next request.
             lease.give_back();
@@ -106,7 +112,7 @@ pub(crate) async fn forward(
                 lease.give_back();
                 Body::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
             }
-            Ok(None) | Err(_) => return Err(lost(worker, body, trail)),
+            Ok(None) | Err(_) => return Err(lost(worker, body, line, trail)),
         }
     } else {
         Body::Relayed(Box::new(Relay {
@@ -116,13 +122,12 @@ pub(crate) async fn forward(
             events,
             last: b'\n',
             request: body.clone(),
-            trail: Some(trail.entry.hand_over()),
+            line,
             ends: (!is_call).then(|| Box::pin(heard_out(worker.clone(), caller.caller_alone())) as Ends),
             _under_way: under_way,
             _place: place,
         }))
     };
-    trail.entry.hand_over().leave();
     Ok(Forwarded::Answered(Response::from_parts(head, body)))
 }
 
@@ -190,8 +195,11 @@ pub(crate) async fn begin_elsewhere(
 }
 
 /// The replica was lost with the request.
-fn lost(worker: &Worker, body: &Bytes, trail: &mut Trail) -> Refusal {
+fn lost(worker: &Worker, body: &Bytes, mut line: Elsewhere, trail: &mut Trail) -> Refusal {
     worker.shared.metrics.forwarded(Forward::Lost);
+    if let Some(entry) = line.of_one_lost() {
+        trail.entry = entry;
+    }
     if let Ok(message) = envelope::read(body) {
         trail.note(&message);
     }
@@ -226,7 +234,7 @@ pub(crate) struct Relay {
     /// The request, for the case that there has to be an error.
     request: Bytes,
     /// The audit line, for the same case.
-    trail: Option<Entry>,
+    line: Elsewhere,
     /// When it ends, if nothing else ends it before.
     ends: Option<Ends>,
     /// A drain waits for it.
@@ -290,12 +298,10 @@ impl Relay {
             Kind::Request,
             longshore_mcp::revision::Revision::NEWEST_WITH_INITIALIZE,
         );
-        if let Some(mut entry) = self.trail.take() {
+        if let Some(mut entry) = self.line.of_one_lost() {
             if let Some(request) = request {
                 entry.method(&request.method);
             }
-            // What the other replica decided is not known; it was past the door.
-            entry.permit(None);
             entry.reason(refusal.reason());
             entry.answered(StatusCode::OK.as_u16(), self.events.then_some(rescued.code));
         }
@@ -307,10 +313,25 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Elsewhere {
+    /// The other replica did not take the request.
+    fn comes_back(&mut self, trail: &mut Trail) {
+        if let Some(entry) = self.0.take() {
+            trail.entry = entry;
+        }
+    }
+
+    /// The line where the other replica is lost. What that one decided is not known; the request was past the door.
+    fn of_one_lost(&mut self) -> Option<Entry> {
+        let mut entry = self.0.take()?;
+        entry.permit(None);
+        Some(entry)
+    }
+}
+
+impl Drop for Elsewhere {
     fn drop(&mut self) {
-        // The replica that serves the request writes its line.
-        if let Some(entry) = self.trail.take() {
+        if let Some(entry) = self.0.take() {
             entry.leave();
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
@@ -312,6 +312,10 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     assert_eq!(servers[1].seen("subscriptions/listen").len(), 1);
     assert!(replicas[0].wait(Duration::from_secs(20)).success());
     assert!(during.next().is_none(), "it ends in order");
+    // The replica that had the call has its line, and no other.
+    let line = replicas[1].audit(|line| line["target"] == "hang");
+    assert_eq!((&line["decision"], &line["status"]), (&json!("permit"), &Value::Null), "{line}");
+    assert!(!replicas[0].is_audited(|line| line["status"].is_null()), "{}", replicas[0].written());
     drop(hook);
 }
 
