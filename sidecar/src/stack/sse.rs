@@ -11,7 +11,7 @@ mod talk;
 use std::rc::Rc;
 
 use http::header::{ACCEPT, HeaderValue};
-use http::{HeaderName, Method, Request, Response, StatusCode};
+use http::{HeaderName, Method, Request, Response, StatusCode, Uri};
 use longshore_mcp::endpoint;
 use longshore_mcp::envelope;
 use longshore_mcp::headers::JSON;
@@ -45,7 +45,7 @@ pub(crate) const MARK: HeaderName = HeaderName::from_static("mcp-http-sse");
 /// The parameter of the query that names the stream.
 const STREAM_NAME: &str = "session=";
 
-/// Whether a message was posted to a stream, also once it walks the path as if it had not been.
+/// Whether a message was posted to a stream that is here, also once it walks the path as if it had not been.
 pub(crate) fn is_letter(caller: &Authenticated) -> bool {
     route::path(&caller.request) == MESSAGES
 }
@@ -115,7 +115,9 @@ pub(crate) async fn serve(
         Err(malformed) => return Err(malformed.into()),
     };
     // It may wait for long, and so may others.
-    let caller = caller.kept();
+    let mut caller = caller.kept();
+    // Another replica may have taken it here, at a path of its own.
+    *caller.request.uri_mut() = Uri::from_static(MESSAGES);
     let size = body.len() + kept::size(caller.request.headers());
     let room = worker.shared.callers_streams.room(&letters, caller.principal(), size, id.is_some())?;
     let (reply, status) = oneshot::channel();

@@ -1,13 +1,15 @@
 //! What a client over HTTP+SSE posts while much of it waits.
 
 use std::net::SocketAddr;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::callers::{Caller, call};
 use crate::harness::client::initialize;
 use crate::harness::config::keys;
+use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Files, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// How many calls of one stream are under way at most.
@@ -174,5 +176,36 @@ fn a_message_that_waits_is_refused_with_its_key() {
             (&json!("no live key"), &json!("tools/call"), &json!("deny")),
             "{line}"
         );
+    }
+}
+
+/// Whichever replica takes what is posted.
+#[test]
+fn nothing_begins_anew_in_a_stream_whose_session_is_over() {
+    for entry in [0, 1] {
+        let gate = Gate::default();
+        let server = server(&gate);
+        let network = Network::new();
+        let mut config = config(server.port);
+        let replicas = network.replicas(&config, &[server.port; 2]);
+        let (caller, _) = busy(&replicas[0], &server, Some("key-a"));
+        caller.stream.patience(Duration::from_secs(60));
+        // It waits for one of the calls, and comes of age with its session.
+        let begins = posting(caller.message(&initialize("2024-11-05")), replicas[entry].mcp);
+        sleep(Duration::from_millis(500));
+        config.sessions.max_age_ms = 1_000;
+        for replica in &replicas {
+            let keys = keys(&[("alice", "key-a")]);
+            replica.runs(&replica.files.write_with_keys(&with_peers(&config), &keys));
+        }
+        eventually("it is too old", || {
+            let ping = caller.post(&replicas[0], r#"{"jsonrpc":"2.0","id":100,"method":"ping"}"#);
+            (ping.status == 404).then_some(())
+        });
+        gate.open();
+        assert_eq!(begins.join().unwrap().status, 202);
+        let heard = caller.stream.all();
+        assert!(heard.iter().all(|event| !event.data.contains("protocolVersion")), "by way of {entry}");
+        assert_eq!(server.seen("initialize").len(), 1, "by way of {entry}");
     }
 }
