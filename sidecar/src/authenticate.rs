@@ -1,5 +1,7 @@
 //! Who calls. Keys are known by their hashes only, and compared in constant time against every live one.
 
+use std::collections::HashMap;
+
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use longshore_sidecar_config::Keys;
@@ -57,10 +59,12 @@ impl Authenticator {
     }
 
     pub(crate) fn api_keys(keys: &Keys, access: &Access) -> Result<Self, KeyError> {
+        let mut callers = HashMap::new();
         let keys = keys.keys.iter().map(|key| {
             let sha256 =
                 bytes_of(&key.sha256).ok_or_else(|| KeyError::Hash { principal: key.principal.clone() })?;
-            Ok(Key { sha256: words(sha256), caller: access.caller(&key.principal) })
+            let caller = callers.entry(&*key.principal).or_insert_with(|| access.caller(&key.principal));
+            Ok(Key { sha256: words(sha256), caller: caller.clone() })
         });
         keys.collect::<Result<_, _>>().map(Self::ApiKeys)
     }
@@ -162,6 +166,8 @@ impl Unknown {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use http::HeaderValue;
     use longshore_sidecar_config::{ApiKey, ToolFilter};
@@ -197,6 +203,10 @@ mod tests {
             let who = authenticator.authenticate(&map).map(|caller| &*caller.principal);
             assert_eq!(who, expected, "{headers:?}");
         }
+        // However many keys a principal has, its rules are looked for once.
+        let Authenticator::ApiKeys(keys) = authenticator else { panic!("keys are asked for") };
+        let principals = [0, 2].map(|number: usize| &keys[number].caller.principal);
+        assert!(Arc::ptr_eq(principals[0], principals[1]));
     }
 
     /// It would be known, and not when it is looked at again.
