@@ -57,6 +57,9 @@ mod tests {
             ("internal://**/public", "internal://public", true),
             ("internal://**/public", "internal://a/b/public", true),
             ("internal://*/public", "internal://public", false),
+            ("?", "\u{e9}", false),
+            ("??", "\u{e9}", true),
+            ("[!a][!b]", "\u{e9}", true),
         ] {
             let matcher = read(glob).unwrap().compile_matcher();
             assert_eq!(matcher.is_match(text), matches, "{glob} {text:?}");
