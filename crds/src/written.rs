@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
@@ -21,16 +21,19 @@ impl Written {
     /// So many values: objects, lists, and what is in them.
     pub const MOST_VALUES: usize = 8192;
 
-    /// What was written. `None`: more than may be.
-    pub fn text(&self) -> Option<&str> {
-        self.0.as_deref()
+    /// What was written, in the one way in which it is ever read. `None`: more than may be.
+    pub fn value(&self) -> Option<serde_json::Result<Value>> {
+        self.0.as_deref().map(serde_json::from_str)
     }
 }
 
+/// What the names of objects begin with that the JSON library reads as something else: as the value that is written in the
+/// string beside it. Others who read the same text would see nothing of that value.
+const NOT_AS_WRITTEN: &str = "$serde_json::private::";
+
 impl Serialize for Written {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let value = self.text().map(serde_json::from_str::<Value>).transpose();
-        value.map_err(serde::ser::Error::custom)?.serialize(serializer)
+        self.value().transpose().map_err(serde::ser::Error::custom)?.serialize(serializer)
     }
 }
 
@@ -149,6 +152,9 @@ impl<'de> Visitor<'de> for &mut Writer {
         self.write("{");
         let mut between = "";
         while let Some(key) = map.next_key::<String>()? {
+            if key.starts_with(NOT_AS_WRITTEN) {
+                return Err(A::Error::custom(format_args!("no field may be called {key:?}")));
+            }
             self.write(between);
             self.write_text(&key);
             self.write(":");
@@ -176,9 +182,24 @@ mod tests {
         ] {
             let text = value.to_string();
             let written: Written = serde_json::from_str(&text).unwrap();
-            assert_eq!(written.text(), Some(&*text));
+            assert_eq!(written.0.as_deref(), Some(&*text));
             assert_eq!(serde_json::to_value(&written).unwrap(), value);
             assert_eq!(serde_json::from_value::<Written>(value).unwrap(), written, "however it comes");
+        }
+    }
+
+    #[test]
+    fn what_would_be_read_as_something_else_is_refused() {
+        let key = "$serde_json::private::RawValue";
+        for (value, kept) in [
+            (json!({"spec": {key: "{\"volumes\":[]}"}}), false),
+            (json!([{"a": 1, key: 2}]), false),
+            (json!({"$serde_json::private::Number": "1"}), false),
+            (json!({"$patch": key}), true),
+        ] {
+            let text = value.to_string().replace(":private", "\\u003aprivate");
+            assert_eq!(serde_json::from_str::<Written>(&text).is_ok(), kept, "{text}");
+            assert_eq!(serde_json::from_value::<Written>(value).is_ok(), kept, "{text}");
         }
     }
 
@@ -196,7 +217,7 @@ mod tests {
         ] {
             let text = value.to_string();
             let written: Written = serde_json::from_str(&text).unwrap();
-            assert_eq!(written.text().is_some(), kept, "{} bytes: {}", text.len(), &text[..20]);
+            assert_eq!(written.value().is_some(), kept, "{} bytes: {}", text.len(), &text[..20]);
         }
     }
 }

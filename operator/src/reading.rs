@@ -291,6 +291,11 @@ mod tests {
                 Some(2),
             ),
             (
+                spec(&json!({"pod": {"overrides": {"spec": {"$serde_json::private::RawValue": "{}"}}}})),
+                Some(r#"no field may be called "$serde_json::private::RawValue""#),
+                None,
+            ),
+            (
                 json!({"replicas": 0, "source": "x"}),
                 Some("invalid type: string \"x\", expected struct Source"),
                 Some(0),

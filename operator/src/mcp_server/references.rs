@@ -139,7 +139,7 @@ pub fn of(spec: &McpServerSpec) -> Vec<Reference> {
 
 /// What is kept as it is written, if it can be read: the validation refuses the rest.
 fn read<T: DeserializeOwned>(written: Option<&Written>) -> Option<T> {
-    serde_json::from_str(written?.text()?).ok()
+    serde_json::from_value(written?.value()?.ok()?).ok()
 }
 
 #[derive(Default)]

@@ -8,7 +8,7 @@ use crate::mcp_server::condition::Problem;
 
 /// Reads what is kept as it is written.
 pub(super) fn read(field: &str, written: &Written) -> Result<Value, Problem> {
-    let text = written.text().ok_or_else(|| {
+    let value = written.value().ok_or_else(|| {
         Problem::invalid(
             field,
             format_args!(
@@ -18,7 +18,7 @@ pub(super) fn read(field: &str, written: &Written) -> Result<Value, Problem> {
             ),
         )
     })?;
-    serde_json::from_str(text).map_err(|error| Problem::invalid(field, error))
+    value.map_err(|error| Problem::invalid(field, error))
 }
 
 /// Reads a value as a Kubernetes type, and refuses it if a part of it would be lost: a field that the type does not
