@@ -52,7 +52,7 @@ pub struct ValidatedServer {
     pub replicas: u32,
     /// How a new version takes the place of the one before.
     pub strategy: StrategyType,
-    /// The manifest's labels and annotations of the Service.
+    /// The manifest's labels and annotations of the Service, but for those that it may not have.
     pub service: ObjectMetadata,
     /// How the sidecar reaches the server.
     pub upstream: config::Upstream,
@@ -246,8 +246,8 @@ pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedSer
     let access: Vec<_> = access.collect();
     let tools = rules::tool_filter(&spec.tools, &mut unfit);
     let pod = pod(&spec.pod, &mut unfit);
-    let service = spec.expose.service.clone();
-    guard::service("spec.expose.service", &service, &mut unfit);
+    let mut service = spec.expose.service.clone();
+    guard::service("spec.expose.service", &mut service, &mut unfit);
     bounds::sidecar(spec.sidecar.resources.as_ref(), &mut unfit);
     guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();

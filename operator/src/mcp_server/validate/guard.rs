@@ -34,17 +34,17 @@ pub(super) fn overrides(path: &str, template: &PodTemplateSpec, problems: &mut V
 
 /// Checks keys of labels that a manifest adds to its pod.
 pub(super) fn labels<'a>(path: &str, keys: impl Iterator<Item = &'a String>, problems: &mut Vec<Problem>) {
-    let ours = keys.filter(|key| is_of(key, DOMAIN) || key.starts_with("app.kubernetes.io/"));
-    problems.extend(ours.map(|key| is_ours(path, key)));
+    problems.extend(keys.filter(|key| is_label_of_ours(key)).map(|key| is_ours(path, key)));
 }
 
-/// Checks `spec.expose.service`.
-pub(super) fn service(path: &str, metadata: &ObjectMetadata, problems: &mut Vec<Problem>) {
+/// Checks `spec.expose.service`, and takes out what is refused: unlike a pod, the Service of a server that is there
+/// follows a manifest that is not all right.
+pub(super) fn service(path: &str, metadata: &mut ObjectMetadata, problems: &mut Vec<Problem>) {
     let path_of = |field: &str| format!("{path}.{field}");
     labels(&path_of("labels"), metadata.labels.keys(), problems);
     // With some of them nobody on the nodes answers for the Service any more.
-    let of_kubernetes = metadata.labels.keys().filter(|key| key.starts_with("service.kubernetes.io/"));
-    problems.extend(of_kubernetes.map(|key| {
+    let is_of_kubernetes = |key: &str| key.starts_with("service.kubernetes.io/");
+    problems.extend(metadata.labels.keys().filter(|key| is_of_kubernetes(key)).map(|key| {
         Problem::invalid(
             &path_of("labels"),
             format_args!("{key:?} tells Kubernetes who takes connections to the Service: leave it out"),
@@ -52,6 +52,8 @@ pub(super) fn service(path: &str, metadata: &ObjectMetadata, problems: &mut Vec<
     }));
     let ours = metadata.annotations.keys().filter(|key| is_of(key, DOMAIN));
     problems.extend(ours.map(|key| is_ours(&path_of("annotations"), key)));
+    metadata.labels.retain(|key, _| !is_label_of_ours(key) && !is_of_kubernetes(key));
+    metadata.annotations.retain(|key, _| !is_of(key, DOMAIN));
 }
 
 /// Checks keys of annotations that a manifest adds to its pod.
@@ -74,6 +76,11 @@ pub(super) fn annotations<'a>(
             problems.push(is_ours(path, key));
         }
     }
+}
+
+/// Whether Longshore alone sets labels of this key.
+fn is_label_of_ours(key: &str) -> bool {
+    is_of(key, DOMAIN) || key.starts_with("app.kubernetes.io/")
 }
 
 /// Whether a key is under a domain.

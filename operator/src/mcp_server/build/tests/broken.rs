@@ -129,3 +129,29 @@ fn what_cannot_be_read_holds_the_pod_back_and_nothing_is_made_of_keys_that_canno
     let problems = validate(&manifest(with(minimal(), "auth", keys)), &found).unwrap_err();
     assert_eq!(problems.iter().map(|problem| problem.reason).collect::<Vec<_>>(), [Reason::Unreadable]);
 }
+
+/// What serves goes on to be reached, whatever a change of its manifest says.
+#[test]
+fn what_its_service_may_not_have_reaches_no_service_that_is_there() {
+    let keys = json!({
+        "service.kubernetes.io/headless": "", "service.kubernetes.io/service-proxy-name": "x",
+        "longshore.dev/x": "", "example.com/team": "x",
+    });
+    let service = json!({"labels": keys, "annotations": keys});
+    let server =
+        validate(&manifest(with(minimal(), "expose", json!({"service": service}))), &found()).unwrap();
+    assert_eq!(server.readiness.problems().len(), 4, "{:?}", server.readiness);
+    let resources = build(&server, &settings()).0;
+    assert_eq!(resources.deployment, None);
+    let mut expected = labels();
+    expected["example.com/team"] = json!("x");
+    let made = serde_json::to_value(resources.service.metadata).unwrap();
+    assert_eq!(made["labels"], expected);
+    assert_eq!(
+        made["annotations"],
+        json!({
+            "service.kubernetes.io/headless": "", "service.kubernetes.io/service-proxy-name": "x",
+            "example.com/team": "x",
+        })
+    );
+}

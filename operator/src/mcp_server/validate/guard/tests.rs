@@ -291,7 +291,7 @@ fn a_service_stays_longshores_and_kubernetes() {
         (json!({"annotations": {"a.longshore.dev/b": "c"}}), Some("s.annotations: ")),
     ] {
         let mut problems = Vec::new();
-        service("s", &serde_json::from_value(metadata.clone()).unwrap(), &mut problems);
+        service("s", &mut serde_json::from_value(metadata.clone()).unwrap(), &mut problems);
         let said: Vec<_> = problems.iter().map(|problem| &problem.message).collect();
         assert_eq!(said.len(), usize::from(refused.is_some()), "{metadata}: {said:?}");
         assert!(refused.is_none_or(|field| said[0].starts_with(field)), "{said:?}");
