@@ -1,5 +1,7 @@
 //! The Deployment around the pod.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -23,6 +25,7 @@ pub const MIN_READY_SECONDS: u8 = 10;
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deployment, String) {
     let mut template = pod::build(server, settings);
     if let Some(overrides) = server.pod.overrides.clone() {
+        make_way(&mut template, &overrides);
         template.merge_from(overrides);
     }
     // Only now are all lists and containers known.
@@ -54,6 +57,22 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
         ..Deployment::default()
     };
     (deployment, digest)
+}
+
+/// Takes out where variables come from of which an override says it: merged, one could have a value and a source of one,
+/// or two sources, which the API server refuses.
+fn make_way(template: &mut PodTemplateSpec, overrides: &PodTemplateSpec) {
+    let said = overrides.spec.iter().flat_map(|spec| &spec.containers);
+    for container in template.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+        let said = said.clone().filter(|it| it.name == container.name).flat_map(|it| it.env.iter().flatten());
+        let said: BTreeSet<&str> = said
+            .filter(|it| it.value.is_some() || it.value_from.is_some())
+            .map(|it| it.name.as_str())
+            .collect();
+        for variable in container.env.iter_mut().flatten().filter(|it| said.contains(it.name.as_str())) {
+            (variable.value, variable.value_from) = (None, None);
+        }
+    }
 }
 
 fn strategy(type_: StrategyType) -> DeploymentStrategy {

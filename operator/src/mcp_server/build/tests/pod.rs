@@ -97,6 +97,40 @@ fn a_home_of_the_manifest_is_left_to_it_wherever_it_is_said() {
     }
 }
 
+/// The API server refuses a variable with a value that has a source of one as well, and one with two sources.
+#[test]
+fn what_an_override_says_of_a_variable_is_all_that_is_said_of_it() {
+    let of =
+        |name: &str, source: &str| json!({"name": name, "valueFrom": {source: {"name": "it", "key": "x"}}});
+    let plain = |name: &str| json!({"name": name, "value": "/data"});
+    let home = || json!({"name": "HOME", "value": "/tmp"});
+    for (own, over, expected) in [
+        (json!([]), of("HOME", "secretKeyRef"), json!([of("HOME", "secretKeyRef")])),
+        (json!([]), plain("HOME"), json!([plain("HOME")])),
+        (json!([plain("A")]), of("A", "secretKeyRef"), json!([of("A", "secretKeyRef"), home()])),
+        (json!([of("A", "secretKeyRef")]), plain("A"), json!([plain("A"), home()])),
+        (
+            json!([of("A", "secretKeyRef")]),
+            of("A", "configMapKeyRef"),
+            json!([of("A", "configMapKeyRef"), home()]),
+        ),
+        (json!([of("A", "secretKeyRef")]), json!({"name": "A"}), json!([of("A", "secretKeyRef"), home()])),
+        (json!([plain("A")]), of("B", "secretKeyRef"), json!([plain("A"), home(), of("B", "secretKeyRef")])),
+    ] {
+        let mut found = found();
+        let keys: BTreeSet<String> = BTreeSet::from(["x".to_owned()]);
+        for kind in [Kind::Secret, Kind::ConfigMap] {
+            found.objects.insert((kind, "it".to_owned()), Lookup::Present { keys: keys.clone().into() });
+        }
+        let overrides = json!({"spec": {"containers": [{"name": "server", "env": [over]}]}});
+        let spec = with(with(minimal(), "source.env", own.clone()), "pod", json!({"overrides": overrides}));
+        let server = validate(&manifest(spec), &found).unwrap();
+        let template = build(&server, &settings()).0.deployment.unwrap().spec.unwrap().template;
+        let env = template.spec.unwrap().containers.swap_remove(1).env.unwrap();
+        assert_eq!(serde_json::to_value(env).unwrap(), expected, "{own} with {over}");
+    }
+}
+
 #[test]
 fn the_manifest_shapes_the_pod() {
     let spec = json!({
