@@ -176,6 +176,12 @@ fn sidecar_exit(pod: &str, ended: &Ended) -> String {
                 spec.sidecar.resources.limits.memory"
             .to_owned();
     }
+    if ended.code == 0 {
+        return format!(
+            "ended as it does when it is told to, which its liveness probe may have done: let the kubelet reach port \
+             {ADMIN} of the pod; `kubectl describe pod {pod}` says what the probe met"
+        );
+    }
     exit(pod, SIDECAR_CONTAINER, ended)
 }
 
@@ -307,7 +313,7 @@ fn exit(pod: &str, container: &str, ended: &Ended) -> String {
         format!("exited with code {code}")
     };
     let hint = match code {
-        0 => ", which a server must not do while it is wanted",
+        0 if container == SERVER_CONTAINER => ", which a server must not do while it is wanted",
         126 => ", which usually means that a program may not be executed",
         127 => ", which usually means that a program was not found",
         _ => "",

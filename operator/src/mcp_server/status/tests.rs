@@ -1,6 +1,7 @@
 //! From pods and their sidecars' words to conditions: tables of what people would see.
 
 mod failing;
+mod failing_again;
 mod kept_out;
 mod replicas;
 mod versions;
@@ -47,6 +48,13 @@ fn pod(template: &str) -> PodView {
 fn running() -> ContainerView {
     let image = "example/github:1".to_owned();
     ContainerView { state: ContainerState::Running, image, ..ContainerView::default() }
+}
+
+/// A pod with another container. While one runs that the others wait for, they are not there.
+fn beside(init: bool, container: ContainerView) -> PodView {
+    let others = vec![OtherContainer { name: "other".to_owned(), init, container }];
+    let late = || if init { waiting("PodInitializing", "") } else { running() };
+    PodView { others, sidecar: late(), server: late(), ..pod("new") }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerView {
