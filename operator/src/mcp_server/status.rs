@@ -239,13 +239,17 @@ fn before<'a>(observed: &Observation<'a>, type_: ConditionType, truth: Truth) ->
 /// address, where a server on loopback is not.
 const MESHES: [(&str, u32); 2] = [("istio-proxy", 1337), ("linkerd-proxy", 2102)];
 
+/// What a mesh listens at in a pod that has no container of it: its node's proxy does, in the pod's network namespace, for
+/// the pod's own connections and for those of others.
+const PORTS_OF_AMBIENT: [u16; 3] = [15001, 15006, 15008];
+
 /// Where a pod can be reached around its sidecar, if that one has looked.
 fn around(facts: &PodFacts) -> Option<Vec<&ExposedSocket>> {
     let is_of_mesh = |socket: &&ExposedSocket| {
         let is_its = |(name, user)| {
             socket.uid == Some(user) && facts.pod.others.iter().any(|other| other.name == name)
         };
-        MESHES.into_iter().any(is_its)
+        MESHES.into_iter().any(is_its) || facts.pod.ambient && PORTS_OF_AMBIENT.contains(&socket.port)
     };
     let exposed = &facts.report.summary()?.exposed;
     Some(exposed.iter().filter(|socket| !is_of_mesh(socket)).collect())

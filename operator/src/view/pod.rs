@@ -12,6 +12,9 @@ use crate::names::{TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
 /// So many ConfigMaps of a pod are known. Longshore's volumes come before the manifest's own.
 const MOST_CONFIG_MAPS: usize = 64;
 
+/// On a pod that Istio's ambient mode has taken in: its agent on the node writes it.
+const AMBIENT_ANNOTATION: &str = "ambient.istio.io/redirection";
+
 /// A pod, as far as it tells how its server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
@@ -49,6 +52,8 @@ pub struct PodView {
     pub server: ContainerView,
     /// What else runs in it: containers of the manifest's own, and those that something in the cluster injects.
     pub others: Vec<OtherContainer>,
+    /// Whether a mesh listens in it without a container of its own, from the node.
+    pub ambient: bool,
     /// The names of the ConfigMaps that it mounts.
     pub config_maps: Vec<String>,
     /// The name of its ServiceAccount.
@@ -179,6 +184,7 @@ impl View for PodView {
                     container: ContainerView::of(status),
                 })
                 .collect(),
+            ambient: annotation(AMBIENT_ANNOTATION).as_deref() == Some("enabled"),
             config_maps: pod
                 .spec
                 .volumes
@@ -389,6 +395,18 @@ mod tests {
             others,
             [("migrate", true, &ContainerState::Terminated), ("proxy", false, &ContainerState::Running)]
         );
+    }
+
+    #[test]
+    fn a_pod_says_whether_a_mesh_listens_in_it_from_its_node() {
+        for (annotations, expected) in [
+            (json!({"ambient.istio.io/redirection": "enabled"}), true),
+            (json!({"ambient.istio.io/redirection": "disabled"}), false),
+            (json!({}), false),
+        ] {
+            let pod = json!({"metadata": {"annotations": annotations}});
+            assert_eq!(PodView::of(&serde_json::from_value(pod).unwrap()).ambient, expected);
+        }
     }
 
     #[test]

@@ -273,19 +273,24 @@ fn being_in_no_catalog_takes_nothing_away() {
 fn what_a_mesh_listens_with_is_not_the_servers() {
     let socket = |port, uid| ExposedSocket { address: "0.0.0.0".to_owned(), port, uid };
     let proxy = |name: &str| OtherContainer { name: name.to_owned(), init: true, container: running() };
-    for (name, others, exposed, isolated) in [
-        ("its proxy's", vec![proxy("istio-proxy")], vec![socket(15006, Some(1337))], "True"),
-        ("another's", vec![proxy("linkerd-proxy")], vec![socket(4143, Some(2102))], "True"),
+    let ambient = || [15001, 15006, 15008].map(|port| socket(port, Some(0))).to_vec();
+    for (name, others, ambient, exposed, isolated) in [
+        ("its proxy's", vec![proxy("istio-proxy")], false, vec![socket(15006, Some(1337))], "True"),
+        ("another's", vec![proxy("linkerd-proxy")], false, vec![socket(4143, Some(2102))], "True"),
         (
             "beside the server's",
             vec![proxy("istio-proxy")],
+            false,
             vec![socket(15006, Some(1337)), socket(3000, Some(7))],
             "False",
         ),
-        ("a user of that number without a mesh", vec![], vec![socket(15006, Some(1337))], "False"),
-        ("of whom it is not known", vec![proxy("istio-proxy")], vec![socket(15006, None)], "False"),
+        ("a user of that number without a mesh", vec![], false, vec![socket(15006, Some(1337))], "False"),
+        ("of whom it is not known", vec![proxy("istio-proxy")], false, vec![socket(15006, None)], "False"),
+        ("a node's proxy's", vec![], true, ambient(), "True"),
+        ("beside a node's proxy's", vec![], true, [ambient(), vec![socket(3000, Some(0))]].concat(), "False"),
+        ("the same ports without a mesh", vec![], false, ambient(), "False"),
     ] {
-        let pod = PodView { others, ..ready(pod("new")) };
+        let pod = PodView { others, ambient, ..ready(pod("new")) };
         let scene = Scene::of(vec![said(pod, Summary { exposed, ..summary() })]);
         let status = scene.status();
         let condition = of(&status, ConditionType::Isolated);
