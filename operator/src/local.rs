@@ -4,6 +4,7 @@
 //! the shim, the catalog. What is its own: [`manifests`] are read from files, [`plan`] says what is to run, [`process`]
 //! runs it, and [`Local`] keeps what runs to what the files say.
 
+mod access;
 mod builtin;
 mod catalog;
 mod cluster_only;

@@ -4,14 +4,13 @@
 //! and the Secret of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use longshore_crds::McpServer;
 use longshore_crds::mcp_server::Catalog as About;
-use longshore_sidecar::glob;
 use longshore_sidecar_config::{InventoryAccess, Upstream, paths};
 
+use super::access::Permitted;
 use super::cluster_only;
 use super::environment::{self, Environment};
 use super::keys::{self, ClientKey, Made};
@@ -23,7 +22,7 @@ use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Kind, Need, Reference};
 use crate::mcp_server::session_keys::SessionKeys;
-use crate::mcp_server::validate::{Readiness, ValidatedAuth, ValidatedServer, validate};
+use crate::mcp_server::validate::{Readiness, ValidatedServer, validate};
 use crate::settings::{Place, Settings, Sidecar};
 
 /// A server as it is to run.
@@ -41,6 +40,8 @@ pub(super) struct Plan {
     pub(super) program: Result<Program, Vec<String>>,
     /// What clients have to bring.
     pub(super) key: ClientKey,
+    /// What they may do.
+    pub(super) permitted: Permitted,
     /// What is worth a line to whoever looks.
     pub(super) notes: Vec<String>,
     /// What its owner says of it, for the catalog.
@@ -102,7 +103,8 @@ pub(super) fn plan(
     let (own, not_here) =
         environment::of(&id.namespace, &manifest.spec.source.env, &manifest.spec.source.env_from, documents);
     let mut notes: Vec<String> = cluster_only::sentence(manifest, &not_here).into_iter().collect();
-    notes.extend(access_note(&validated, &key));
+    let permitted = Permitted::of(&manifest.spec.access, &validated.auth, secret.is_some());
+    notes.extend(permitted.note());
     if manifest.spec.auth.api_keys.is_some() && secret.is_none() {
         let note = |unread| format!("its Secret was not found, so a key was made; {unread}");
         notes.extend(unread(documents).map(note));
@@ -127,6 +129,7 @@ pub(super) fn plan(
         workers: validated.sidecar.workers.into(),
         program,
         key,
+        permitted,
         notes,
         about: manifest.spec.catalog.clone(),
     }))
@@ -224,29 +227,4 @@ fn unread(documents: &Documents) -> Option<String> {
     let (first, others) = documents.unread.split_first()?;
     let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
     Some(format!("not all files beside the manifest can be read: {first}{more}"))
-}
-
-/// A key that no rule is for would be a riddle.
-fn access_note(server: &ValidatedServer, key: &ClientKey) -> Option<String> {
-    if server.access.is_empty() {
-        return Some("spec.access.rules is empty: nothing may be called".to_owned());
-    }
-    let ValidatedAuth::ApiKeys(keys) = &server.auth else { return None };
-    let made = keys.len() == 1 && keys[0].principal == keys::PRINCIPAL;
-    if !made || *key == ClientKey::Hashed {
-        return None;
-    }
-    let concerned = server.access.iter().any(|rule| match &rule.principals {
-        None => true,
-        Some(globs) => globs.iter().any(|glob| {
-            glob::read(glob).is_ok_and(|glob| glob.compile_matcher().is_match(Path::new(keys::PRINCIPAL)))
-        }),
-    });
-    (!concerned).then(|| {
-        format!(
-            "the key was made for `{}`, whom no rule of spec.access.rules names: put a Secret with keys of those whom \
-             they name beside the manifest",
-            keys::PRINCIPAL
-        )
-    })
 }

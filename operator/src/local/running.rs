@@ -390,6 +390,7 @@ impl Local {
             shown,
             introduced,
             ended: None,
+            uncallable: None,
             noisy: false,
         })
     }
@@ -424,6 +425,11 @@ impl Local {
         if let Some(line) = running.news(&inventory) {
             report.line(&line);
         }
+        let uncallable = running.plan.permitted.note_on(&inventory.tools, inventory.hidden_tools);
+        if let Some(note) = uncallable.as_ref().filter(|_| uncallable != running.uncallable) {
+            report.line(&format!("{id}: {note}"));
+        }
+        running.uncallable = uncallable;
         if let Some(noise) = inventory.noise.as_ref().filter(|_| !std::mem::replace(&mut running.noisy, true))
         {
             report.line(&format!(

@@ -35,6 +35,7 @@ use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 use crate::view::{DeploymentView, PodView};
 use available::available;
+pub(crate) use callable::{Offered, nobody};
 use cast::Cast;
 pub use cast::trials_end;
 use connected::connected;

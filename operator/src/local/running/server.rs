@@ -28,6 +28,8 @@ pub(super) struct Running {
     pub(super) introduced: bool,
     /// How its process ended last, so that one that ends again and again is told of once.
     pub(super) ended: Option<String>,
+    /// Why nobody may call any of its tools, if that has been said.
+    pub(super) uncallable: Option<String>,
     /// Whether it has been said that its stdout holds more than messages.
     pub(super) noisy: bool,
 }

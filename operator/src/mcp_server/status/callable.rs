@@ -7,7 +7,7 @@ use longshore_crds::api_keys::ANONYMOUS;
 use longshore_crds::mcp_server::access::{Access, AccessRule};
 use longshore_sidecar::glob;
 
-use crate::inventory::Summary;
+use crate::inventory::ToolsSummary;
 
 /// So many tools, or principals, are named to whoever wrote a rule that matches none.
 const EXAMPLES: usize = 3;
@@ -19,12 +19,21 @@ const MOST: usize = 4 * 1024 * 1024;
 /// So much of that it takes to read a glob, for each of its bytes.
 const TO_READ: usize = 256;
 
+/// What a server has, as far as it is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Offered<'a> {
+    /// Its tools.
+    pub(crate) tools: &'a ToolsSummary,
+    /// How many more its manifest hides.
+    pub(crate) hidden: usize,
+}
+
 /// Why nobody may call anything, if that is certain: everything is denied by default, and whoever has just written a first
 /// manifest may not know. Callers are these principals, where that is known.
-pub(super) fn nobody(
+pub(crate) fn nobody(
     access: &Access,
     principals: Option<&[String]>,
-    summary: Option<&Summary>,
+    offered: Option<Offered<'_>>,
 ) -> Option<String> {
     if access.rules.is_empty() {
         return Some(
@@ -43,12 +52,12 @@ pub(super) fn nobody(
         return principals.and_then(unnamed);
     }
     // What prompts and resources the server has is not known here, nor are its tools where there are very many.
-    let Summary { tools, hidden_tools, .. } = summary?;
+    let Offered { tools, hidden } = offered?;
     if !rules.iter().all(|rule| rule.prompts.is_empty() && rule.resources.is_empty()) {
         return None;
     }
-    if tools.count == 0 && *hidden_tools > 0 {
-        return Some(match hidden_tools {
+    if tools.count == 0 && hidden > 0 {
+        return Some(match hidden {
             1 => "spec.tools hides its only tool, so none may be called".to_owned(),
             all => format!("spec.tools hides all {all} of its tools, so none may be called"),
         });

@@ -3,7 +3,7 @@
 use longshore_sidecar_config::inventory::Phase;
 
 use super::cast::{Cast, Version};
-use super::{Observation, PodFacts, UNSAID, Verdict, before, callable, is_silent, unheard, verdict};
+use super::{Observation, Offered, PodFacts, UNSAID, Verdict, before, is_silent, nobody, unheard, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// Whether clients can use the server, and the generation of the manifest that they use.
@@ -54,8 +54,8 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let [accepted, available, connected] = others;
         let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
         let but = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));
-        let nobody =
-            || observed.access.and_then(|access| callable::nobody(access, observed.principals, summary));
+        let offered = summary.map(|it| Offered { tools: &it.tools, hidden: it.hidden_tools });
+        let nobody = || observed.access.and_then(|access| nobody(access, observed.principals, offered));
         let message = match but.map(|but| but.message.clone()).or_else(nobody) {
             Some(but) => format!("clients can use the server, but {but}"),
             None => "clients can use the server".to_owned(),
