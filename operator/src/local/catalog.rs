@@ -20,6 +20,7 @@ use super::keys::ClientKey;
 use super::plan::Plan;
 use super::{Error, ServerId};
 use crate::catalog::published;
+use crate::mcp_server::condition::Reason;
 
 /// Where there is more than the catalog says.
 const MORE: &str = "what `longshore local` printed";
@@ -120,12 +121,10 @@ fn key(id: &ServerId) -> ServerKey {
 }
 
 fn health(plan: &Plan, connection: Option<&Connection>) -> Health {
-    let message = match (&plan.program, connection) {
+    let (state, reason, message) = match (&plan.program, connection) {
         (Ok(_), Some(connection)) => return published::health(connection, MORE),
-        (Ok(_), None) => String::new(),
-        (Err(problems), _) => problems.join("; "),
+        (Ok(_), None) => (State::Unknown, Reason::Starting, String::new()),
+        (Err(problems), _) => (State::Down, Reason::NoPod, problems.join("; ")),
     };
-    let (state, reason) =
-        if plan.program.is_err() { (State::Down, "NotStarted") } else { (State::Unknown, "") };
-    Health { state, since: None, reason: reason.to_owned(), message }
+    Health { state, since: None, reason: reason.name().to_owned(), message }
 }

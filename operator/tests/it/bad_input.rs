@@ -106,6 +106,9 @@ fn a_server_that_cannot_run_here_is_told_of_and_costs_the_others_nothing() {
     let url = line.split_whitespace().last().unwrap().replace("/v1/tools", "/v1/servers/tools/ends-stdio");
     let (_, listed) = get(&url, &[]);
     assert!(listed.contains("\"reason\":\"ServerExited\"") && !listed.contains("no table"), "{listed}");
+    // A reason that the condition of a server in a cluster can have, too.
+    let (_, listed) = get(&url.replace("ends-stdio", "nowhere"), &[]);
+    assert!(listed.contains("\"reason\":\"NoPod\""), "{listed}");
     // The annotation that the message asks for.
     let mut annotated = open("nowhere", &["no-such-program"], json!({"stdio": {}}));
     annotated["metadata"]["annotations"] =
