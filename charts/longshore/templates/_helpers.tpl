@@ -1,6 +1,9 @@
 {{- /* The name of everything of the operator's. One release a namespace is enough for anybody; still, two of them in
-       one namespace get names of their own. */}}
+       one namespace get names of their own. Helm lets a release have a name that no Service can have. */}}
 {{- define "longshore.name" -}}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" .Release.Name) }}
+{{- fail (printf "%q cannot be the name of a release of Longshore, since its Services are called by it: choose one that begins with a letter and has lower-case letters, digits and `-` alone" .Release.Name) }}
+{{- end }}
 {{- if contains "longshore" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-longshore" (.Release.Name | trunc 30 | trimSuffix "-") }}{{ end }}
 {{- end }}
 

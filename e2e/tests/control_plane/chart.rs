@@ -29,6 +29,7 @@ fn the_chart() {
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     lints(&cluster);
     refuses_values_that_cannot_work(&cluster);
+    refuses_names_that_no_service_can_have(&cluster);
     rights_end_at_the_watched_namespaces(&cluster);
     values_make_what_they_say(&cluster);
     amounts_are_the_same_text_however_they_are_set(&cluster);
@@ -90,6 +91,21 @@ fn refuses_values_that_cannot_work(cluster: &Cluster) {
             Ok(_) => panic!("accepted: {values}"),
             Err(error) => {
                 assert!(error.contains(words), "{values} is refused, and {words:?} is not in: {error}")
+            }
+        }
+    }
+}
+
+/// Helm takes them, and the API server would refuse a part of the release when the rest is made.
+fn refuses_names_that_no_service_can_have(cluster: &Cluster) {
+    for (name, taken) in [("team-1", true), ("1st", false), ("team.longshore", false)] {
+        let mut helm = helm(cluster).unwrap();
+        helm.args(["template", name, &chart("longshore")]).args(SAID);
+        match run(helm).map_err(|error| error.to_string()) {
+            Ok(_) => assert!(taken, "accepted: {name}"),
+            Err(error) => {
+                let words = format!("{name:?} cannot be the name of a release of Longshore");
+                assert!(!taken && error.contains(&words), "{name}: {error}");
             }
         }
     }
