@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::poll;
-use super::spec::Spec;
+use super::spec::{POD_RANGE, Spec};
 
 /// Where its socket is. `/run` is the cluster's own.
 pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -61,7 +61,7 @@ fn pod_network() -> String {
                 "ipam": {
                     "type": "host-local",
                     "dataDir": "/run/cni",
-                    "ranges": [[{"subnet": "10.244.0.0/24"}]],
+                    "ranges": [[{"subnet": POD_RANGE}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use nix::mount::{MsFlags, mount};
 
@@ -27,6 +27,7 @@ link set node0 up
 route add {SERVICE_RANGE} dev node0
 "
     ))?;
+    refuse_what_is_no_service()?;
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
     // Where the kernel has the switch, Services would not work between pods of one bridge without it.
     match std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1") {
@@ -39,15 +40,30 @@ route add {SERVICE_RANGE} dev node0
     Ok(())
 }
 
+/// Refuses what goes to an address of the Services' range that kube-proxy has not led to a pod, as it does for a moment
+/// while a Service begins. Otherwise it would go to where nobody is, and conntrack would remember for two minutes that
+/// whatever comes from that port goes there, though the Service is there by then.
+fn refuse_what_is_no_service() -> io::Result<()> {
+    for chain in ["OUTPUT", "FORWARD"] {
+        let mut command = Command::new("iptables");
+        command.args(["--wait", "--append", chain, "--destination", SERVICE_RANGE, "--jump", "REJECT"]);
+        succeeds("iptables", &command.output()?)?;
+    }
+    Ok(())
+}
+
 fn ip(batch: &str) -> io::Result<()> {
     let mut child =
         Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(batch.as_bytes())?;
     }
-    let output = child.wait_with_output()?;
+    succeeds("ip", &child.wait_with_output()?)
+}
+
+fn succeeds(program: &str, output: &Output) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(format!("ip: {}", String::from_utf8_lossy(&output.stderr).trim())))
+    Err(io::Error::other(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())))
 }

@@ -49,7 +49,8 @@ pub(crate) fn claim(plan: Plan) -> Result<Claim, RegistryError> {
     // From here on nobody else looks for a place.
     let all = File::create(folder.join(".lock")).map_err(failed)?;
     all.lock().map_err(failed)?;
-    sweep(&folder).map_err(failed)?;
+    // What one of the dead is still writing to the next start sweeps up.
+    let _ = sweep(&folder);
     let living = living(&folder).map_err(failed)?;
 
     let name = match plan.name {
@@ -183,12 +184,9 @@ fn is_alive(folder: &Path) -> bool {
 }
 
 fn sweep(folder: &Path) -> io::Result<()> {
-    for cluster in clusters(folder)? {
-        if !is_alive(&cluster) {
-            remove(&cluster)?;
-        }
-    }
-    Ok(())
+    let dead = clusters(folder)?.into_iter().filter(|cluster| !is_alive(cluster));
+    // One that cannot be removed is no reason to leave the others.
+    dead.map(|cluster| remove(&cluster)).fold(Ok(()), Result::and)
 }
 
 fn remove(cluster: &Path) -> io::Result<()> {

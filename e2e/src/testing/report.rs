@@ -18,7 +18,7 @@ pub(super) fn sections(namespace: &str) -> Vec<(&'static str, Vec<String>)> {
         "--tail=80",
     ];
     vec![
-        ("objects", here(&["get", "all,configmaps,networkpolicies", "-o", "wide"])),
+        ("objects", here(&["get", "all,endpointslices,configmaps,networkpolicies", "-o", "wide"])),
         ("servers", here(&["get", "mcpservers", "-o", "yaml"])),
         ("pods", here(&["describe", "pods"])),
         ("events", here(&["get", "events", "--sort-by=.lastTimestamp"])),

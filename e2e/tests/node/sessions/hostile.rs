@@ -107,7 +107,11 @@ async fn attacked(namespace: &Namespace<'_>, row: &Row, echo: Echo, mut form: Fo
     assert!(after < most, "the sidecar grew from {before} to {after} bytes");
     let now = served.settles().await.remove(0);
     assert_eq!(restarts(&now, SIDECAR), 0);
-    hostile.shutdown().await;
+    hostile.abort_all();
+    while let Some(ended) = hostile.join_next().await {
+        // What is hostile only in name shows nothing.
+        assert!(!ended.is_err_and(|error| error.is_panic()), "one of them was not what it should be");
+    }
     served.cut_down().await;
     is.as_secs_f64() / was.max(form.noise).as_secs_f64()
 }
@@ -146,7 +150,15 @@ impl Hostile {
     /// Has the server send a gigabyte.
     async fn flood(&mut self) {
         self.call("notify", json!({"count": 1_000_000, "padding": 1_000})).await;
+        is_answered(&mut self.stream).await;
     }
+}
+
+/// Reads the head of an answer, and a little more at most: it is served.
+async fn is_answered(stream: &mut TcpStream) {
+    let mut head = [0; 1024];
+    let length = stream.read(&mut head).await.expect("an answer");
+    assert!(head[..length].starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head[..length]));
 }
 
 /// Opens the session's own stream, has the server say a gigabyte there, and reads nothing of it.
@@ -155,10 +167,8 @@ async fn never_listens(mut hostile: Hostile) {
     let mut listens = TcpStream::connect(address).await.expect("a connection");
     let request = format!("{}\r\n", hostile.head.replacen("POST", "GET", 1));
     listens.write_all(request.as_bytes()).await.expect("it is sent");
-    // The head of the answer, by which the server has the stream too.
-    let mut head = [0; 1024];
-    let length = listens.read(&mut head).await.expect("an answer");
-    assert!(head[..length].starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head[..length]));
+    // By then the server has the stream too.
+    is_answered(&mut listens).await;
     hostile.call("announce", json!({"count": 1_000_000, "padding": 1_000})).await;
     std::future::pending::<()>().await;
 }
@@ -180,6 +190,7 @@ async fn reads_slowly(mut hostile: Hostile) {
 /// Is asked fifty times a second, and reads it all.
 async fn never_answers(mut hostile: Hostile) {
     hostile.call("notify", json!({"count": 1_000_000, "milliseconds": 20, "ask": true})).await;
+    is_answered(&mut hostile.stream).await;
     let mut questions = [0; 4096];
     while hostile.stream.read(&mut questions).await.is_ok_and(|length| length > 0) {}
 }

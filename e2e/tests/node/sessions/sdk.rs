@@ -18,7 +18,7 @@ use super::way::Way;
 /// How the SDKs tell of a JSON-RPC error that says that the server failed.
 const FAILED: &str = "-32603 ";
 /// What the SDKs say of a connection that was refused, so that nothing was sent.
-const NOBODY_THERE: [&str; 2] = ["All connection attempts failed", "ECONNREFUSED"];
+const NOBODY_THERE: [&str; 3] = ["All connection attempts failed", "ECONNREFUSED", "EHOSTUNREACH"];
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sdk {

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use longshore_e2e::mcp_client::{Endpoint, McpClient, REVISION};
+use longshore_e2e::testing::eventually;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
@@ -163,7 +164,8 @@ async fn read(
     limit: u64,
     is_enough: impl Fn(&str) -> bool,
 ) -> String {
-    let stream = TcpStream::connect(at.address).await.expect("a connection");
+    let stream =
+        eventually(&format!("{} takes a connection", at.address), || TcpStream::connect(at.address)).await;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP");
     let reading = async {
         let response = sender.send_request(request).await.expect("an answer");
