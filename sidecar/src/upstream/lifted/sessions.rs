@@ -4,6 +4,7 @@
 //! these are the same ([`keys`]). There is no end that anybody says, so a session ends when nobody has used it for a while.
 
 mod keys;
+mod room;
 mod spare;
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
-use crate::upstream::{Failure, Opener, Transport, call};
+use crate::upstream::{Failure, Opener, Transport};
 use keys::{Key, Keys, Told};
 
 /// After how long without a call a session ends. A process may be behind it; to open another one costs the next call
@@ -264,17 +265,6 @@ impl Sessions {
         }
     }
 
-    /// Takes out a session whose process stands in the way of another one, if that is what is wrong.
-    fn in_the_way(&self, failure: &Failure, principal: &Arc<str>) -> Option<Entry> {
-        match failure {
-            Failure::Call(call::Failure::FullForPrincipal { .. }) => {
-                self.lock().idlest(|entry| entry.place.principal == *principal)
-            }
-            Failure::Call(call::Failure::Full { .. } | call::Failure::Queue) => self.lock().idlest(|_| true),
-            _ => None,
-        }
-    }
-
     fn add(self: &Arc<Self>, key: Key, place: Place, session: Session, purpose: Purpose) -> Lease {
         let session = Arc::new(session);
         let entry = Entry {
@@ -386,44 +376,11 @@ impl Opening {
 
     async fn open(&self) -> Result<Lease, Failure> {
         let Self { sessions, transport, upstream, opener, asked, speaks, principal, .. } = self;
-        let (place, mut one_goes) = sessions.place(transport, principal, self.bounds)?;
+        let (place, one_goes) = sessions.place(transport, principal, self.bounds)?;
         let open = || Session::open(transport, upstream, opener.clone(), asked, *speaks);
-        let opened = {
-            let (mut opening, mut begun) = (pin!(open()), false);
-            loop {
-                let freed = sessions.freed.notified();
-                // It would wait for as long as a place is waited for, beside a process that nobody uses.
-                if !one_goes
-                    && !self.is_unwanted()
-                    && let Some(lacking) = transport.lacks_place(upstream, opener, begun)
-                {
-                    one_goes = self.make_room(&lacking).await;
-                }
-                begun = true;
-                tokio::select! {
-                    opened = opening.as_mut() => break opened,
-                    () = freed, if !one_goes => {}
-                }
-            }
-        };
-        let session = match opened {
-            // Nobody's has to go for one that is nobody's either.
-            Err(failure) if self.is_unwanted() => return Err(failure),
-            Err(failure) if self.make_room(&failure).await => open().await?,
-            opened => opened?,
-        };
+        let wants = || !self.unwanted.load(Ordering::Relaxed);
+        let session = sessions.open_with_room(transport, (upstream, opener), (one_goes, wants), open).await?;
         Ok(sessions.add(self.key, place, session, self.purpose))
-    }
-
-    fn is_unwanted(&self) -> bool {
-        self.unwanted.load(Ordering::Relaxed)
-    }
-
-    /// A process that nobody uses just now has to go for this session, if that is what is wrong. Says whether one did.
-    async fn make_room(&self, failure: &Failure) -> bool {
-        let Some(idle) = self.sessions.in_the_way(failure, &self.principal) else { return false };
-        idle.session.close(&self.transport).await;
-        true
     }
 }
 

@@ -327,3 +327,15 @@ fn a_process_that_nobody_uses_goes_at_once_for_another_client() {
         pid("key-b", &json!({}));
     }
 }
+
+/// It has gone for somebody, who would wait in vain if no longer than for any other place.
+#[test]
+fn a_process_that_takes_its_time_to_end_is_waited_for() {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { queue_ms: 3_000, ..processes(1, 1) });
+    let (_shim, sidecar) = serving(&config, &server(&["lingering"]), &[]);
+    let mut busy = connect(sidecar.mcp);
+    call("later", json!({"seconds": 2}), &can()).write(&mut busy);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    text(&call("pid", json!({}), &json!({})).send(sidecar.mcp));
+}

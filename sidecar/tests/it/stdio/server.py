@@ -268,7 +268,8 @@ def main():
         try:
             message = read()
         except SystemExit:
-            if "obstinate" in flags:
+            if flags & {"obstinate", "lingering"}:
+                # Until a signal ends it.
                 time.sleep(600)
             raise
         method = message.get("method")
