@@ -271,13 +271,13 @@ impl Pool {
                         self.speaks.set(None);
                         // Whoever watches it finds out what it is.
                         self.transport.doubt.raise();
-                        self.transport.open(upstream, opener, request).await
+                        self.open_there(upstream, opener, request).await
                     }
                 }
             }
-            Some(_) => self.transport.open(upstream, opener, request).await,
+            Some(_) => self.open_there(upstream, opener, request).await,
             None => {
-                let (answer, hold) = self.transport.open(upstream, opener.clone(), request.clone()).await?;
+                let (answer, hold) = self.open_there(upstream, opener.clone(), request.clone()).await?;
                 if !lowered::may_be_modern(&answer) {
                     return Ok((answer, hold));
                 }
@@ -292,6 +292,17 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// Opens one of the server's own. Those that were opened for requests that stand alone make room for it.
+    async fn open_there(
+        &self,
+        upstream: &Upstream,
+        opener: Opener,
+        request: Request<Bytes>,
+    ) -> Result<(Answer, Hold), Failure> {
+        let open = || self.transport.open(upstream, opener.clone(), request.clone());
+        self.lifted.open_with_room(&self.transport, (upstream, &opener), open).await
     }
 
     async fn lower(

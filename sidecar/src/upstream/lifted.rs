@@ -94,6 +94,16 @@ impl Lifted {
         self.sessions.end_all(transport);
     }
 
+    /// Opens what may need a process, for which one of these sessions goes that nobody uses.
+    pub(super) async fn open_with_room<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        transport: &Transport,
+        of: (&Upstream, &Opener),
+        open: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        self.sessions.open_with_room(transport, of, (false, || true), open).await
+    }
+
     /// The calls that wait for their clients.
     pub(crate) fn waiting(&self) -> &Calls {
         self.parking.calls()

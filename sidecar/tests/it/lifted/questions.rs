@@ -7,7 +7,7 @@ use crate::harness::http::connect;
 use crate::harness::own::example_server;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, settled, stdio};
-use crate::harness::{Events, Files, Shim, Sidecar, config, eventually};
+use crate::harness::{Client, Events, Files, Shim, Sidecar, config, eventually};
 
 fn can() -> Value {
     json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
@@ -325,6 +325,8 @@ fn a_process_that_nobody_uses_goes_at_once_for_another_client() {
         call("later", json!({"seconds": 2}), &can()).key("key-b").write(&mut busy);
         eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
         pid("key-b", &json!({}));
+        // An older client needs one that is its own.
+        Client::open(&sidecar, Some("key-b")).end();
     }
 }
 

@@ -10,7 +10,7 @@ use crate::upstream::{Failure, Opener, Transport, call};
 impl Sessions {
     /// Opens what may need a process, for which one goes that nobody uses, as long as somebody `wants` it. Is to be told if
     /// `one_goes` already.
-    pub(super) async fn open_with_room<T, F: Future<Output = Result<T, Failure>>>(
+    pub(in super::super) async fn open_with_room<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         transport: &Transport,
         (upstream, opener): (&Upstream, &Opener),
