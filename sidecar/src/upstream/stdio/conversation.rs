@@ -25,13 +25,14 @@ use crate::shares::{Coming, Share};
 
 /// A conversation, with one session at first.
 pub(super) struct Conversation {
+    /// A client's; the sidecar's own session has none, and ends with its process.
+    place: Option<Place>,
+    /// Gone after its place: whoever that is given to waits no more.
     registered: Registered,
     /// Whom its process serves.
     pub(super) kind: Sharing,
     /// What the shim knows its processes by, one after the other.
     number: u128,
-    /// A client's; the sidecar's own session has none, and ends with its process.
-    place: Option<Place>,
     /// For whom a place is taken again, where sessions share a process that rests.
     client: Option<Client>,
     /// Its process has ended because nobody called it, or there was none yet: the next one does not count as a restart.

@@ -29,10 +29,11 @@ struct State {
 }
 
 /// Who waits for places that are taken.
+#[derive(Default)]
 pub(super) struct Wanted {
-    /// Those of a principal whose part is full: no other's place is of use to them.
-    pub(super) own: usize,
-    /// Those who may have anybody's.
+    /// How many of each principal whose part is full: no other's place is of use to them.
+    pub(super) own: HashMap<Arc<str>, usize>,
+    /// How many may have anybody's.
     pub(super) any: usize,
 }
 
@@ -57,6 +58,16 @@ impl Places {
         principal: Option<&Arc<str>>,
         patience: Duration,
     ) -> Result<Place, Failure> {
+        self.take_longer(principal, patience, || Duration::ZERO).await
+    }
+
+    /// The same, and if none has come by then, waits for as long as is said then.
+    pub(super) async fn take_longer(
+        self: &Arc<Self>,
+        principal: Option<&Arc<str>>,
+        patience: Duration,
+        longer: impl FnOnce() -> Duration,
+    ) -> Result<Place, Failure> {
         let mut waiting = {
             let mut state = self.lock();
             let Some(refusal) = state.refusal_now(principal) else {
@@ -72,7 +83,11 @@ impl Places {
             }
             Waits { granted, places: self }
         };
-        match timeout(patience, &mut waiting.granted).await {
+        let mut granted = timeout(patience, &mut waiting.granted).await;
+        if granted.is_err() {
+            granted = timeout(longer(), &mut waiting.granted).await;
+        }
+        match granted {
             Ok(Ok(place)) => Ok(place),
             // What has come meanwhile is given back.
             Ok(Err(_)) | Err(_) => Err(self.lock().refusal(principal).unwrap_or(Failure::Queue)),
@@ -117,16 +132,19 @@ impl Places {
         self.lock().waiting.has(principal)
     }
 
-    /// How many wait who would get a place of this principal's, if it were given back.
-    pub(super) fn wanted_of(&self, principal: Option<&Arc<str>>) -> Wanted {
+    /// How many wait who would get a place if one were given back.
+    pub(super) fn wanted(&self) -> Wanted {
         let state = self.lock();
-        let nothing = Wanted { own: 0, any: 0 };
-        let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return nothing };
-        let may_have_more = |who: &str| may_have_more(&state.by_principal, limits, who);
-        let is_own =
-            |who: &str| principal.is_some_and(|principal| **principal == *who) && !may_have_more(who);
-        let any = if state.total == limits.total { state.waiting.count(may_have_more) } else { 0 };
-        Wanted { own: state.waiting.count(is_own), any }
+        let mut wanted = Wanted::default();
+        let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return wanted };
+        for (who, count) in state.waiting.counts() {
+            if !may_have_more(&state.by_principal, limits, who) {
+                wanted.own.insert(who.clone(), count);
+            } else if state.total == limits.total {
+                wanted.any += count;
+            }
+        }
+        wanted
     }
 
     /// How many wait.

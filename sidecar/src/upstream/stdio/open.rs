@@ -188,7 +188,7 @@ impl Stdio {
                         let ends = wanting.have_one_end();
                         gives_way = !ends && self.lock().ask_empty(None);
                         // Another session may take the place of the one that ends, and leave this one the next.
-                        if ends || gives_way {
+                        if ends {
                             until = until.max(Instant::now() + given_way);
                         }
                     }
@@ -207,17 +207,23 @@ impl Stdio {
                 Err(failure) => {
                     // No warm process that ends would make this principal's part smaller, but one that rests may.
                     drop(wanting.take());
-                    let is_full = matches!(failure, Failure::FullForPrincipal { .. });
-                    if is_full && self.lock().ask_empty(principal) {
-                        until = until.max(Instant::now() + given_way);
+                    if matches!(failure, Failure::FullForPrincipal { .. }) {
+                        self.lock().ask_empty(principal);
                     }
                     break;
                 }
             }
         }
+        // By then a process may be ending for this session, which it or another one has asked.
+        let longer = || {
+            let whose = principal.filter(|_| !self.places.allow(principal));
+            let last = if self.lock().claim(whose) { since + queue + GIVEN_WAY } else { since };
+            last.saturating_duration_since(Instant::now())
+        };
         // The time that has passed here is a part of it.
-        let patience = until.saturating_duration_since(Instant::now());
-        let place = self.places.take(principal, patience).await;
+        let left = until.saturating_duration_since(Instant::now());
+        let patience = if left.is_zero() { longer() } else { left };
+        let place = self.places.take_longer(principal, patience, longer).await;
         Acquired::anew(place.map_err(|failure| self.places.told(failure))?)
     }
 

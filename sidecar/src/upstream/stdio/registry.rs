@@ -17,8 +17,8 @@ pub(super) struct Open {
     /// By session.
     sessions: HashMap<Name, u64>,
     hosts: HashMap<u64, Host>,
-    /// Those that were asked to end for others, until they have, and whose they are.
-    giving_way: HashMap<u64, Option<Arc<str>>>,
+    /// Those that were asked to end for others, until they have.
+    giving_way: HashMap<u64, GivesWay>,
     last: u64,
     /// There will be no more of them.
     closed: bool,
@@ -29,6 +29,14 @@ struct Host {
     channel: Channel<Command>,
     group: Option<Group>,
     sessions: Vec<Name>,
+}
+
+/// A conversation that ends for somebody.
+struct GivesWay {
+    /// Whose it is; nobody's where it is for all.
+    principal: Option<Arc<str>>,
+    /// Somebody waits until it has ended, however long that takes.
+    claimed: bool,
 }
 
 /// Who may join a conversation.
@@ -153,25 +161,59 @@ impl Open {
         self.give_way(host)
     }
 
+    /// Whether one gives way until whose end nobody waits yet, of this principal, if one is named. From now on somebody
+    /// does.
+    pub(super) fn claim(&mut self, of: Option<&Arc<str>>) -> bool {
+        let suits = |it: &&mut GivesWay| !it.claimed && (of.is_none() || it.principal.as_ref() == of);
+        self.giving_way.values_mut().find(suits).map(|it| it.claimed = true).is_some()
+    }
+
     /// Such a conversation that was not asked yet: one that gives way makes room for one.
     fn empty(&self, of: Option<&Arc<str>>) -> Option<u64> {
-        let waits = |number: &u64| !self.giving_way.contains_key(number);
-        self.hosts.iter().find(|(number, host)| waits(number) && host.is_empty(of)).map(|(number, _)| *number)
+        self.resting().find(|(_, host)| host.is_empty(of)).map(|(number, _)| number)
+    }
+
+    /// The conversations without sessions that were not asked yet.
+    fn resting(&self) -> impl Iterator<Item = (u64, &Host)> {
+        let waits =
+            |(number, host): &(u64, &Host)| !self.giving_way.contains_key(number) && host.is_empty(None);
+        self.hosts.iter().map(|(number, host)| (*number, host)).filter(waits)
     }
 
     fn give_way(&mut self, number: u64) -> bool {
         let Some(host) = self.hosts.get(&number) else { return false };
         let told = host.channel.control.send(Control::GiveWay).is_ok();
         if told {
-            self.giving_way.insert(number, host.principal().cloned());
+            let principal = host.principal().cloned();
+            self.giving_way.insert(number, GivesWay { principal, claimed: false });
         }
         told
     }
 
+    /// Has those end that nobody needs, as long as more wait for their places than are about to have one.
+    fn make_room(&mut self, wanted: &Wanted) {
+        loop {
+            let lacking = self.resting().find(|(_, host)| self.lacks(wanted, host.principal()));
+            let Some(number) = lacking.map(|(number, _)| number) else { return };
+            if !self.give_way(number) {
+                return;
+            }
+        }
+    }
+
     /// Whether more wait for a place of this principal's than are about to have one.
     fn lacks(&self, wanted: &Wanted, principal: Option<&Arc<str>>) -> bool {
-        let own = self.giving_way.values().filter(|whose| whose.as_ref() == principal).count();
-        own < wanted.own || self.giving_way.len() < wanted.any
+        let mut own = wanted.own.clone();
+        let mut spare = 0;
+        for it in self.giving_way.values() {
+            // It is of use to nobody else while somebody waits who may have no other.
+            match it.principal.as_ref().and_then(|whose| own.get_mut(whose)).filter(|count| **count > 0) {
+                Some(count) => *count -= 1,
+                None => spare += 1,
+            }
+        }
+        principal.is_some_and(|principal| own.get(principal).is_some_and(|count| *count > 0))
+            || spare < wanted.any
     }
 
     /// Adds a session to a conversation.
@@ -237,12 +279,7 @@ impl Registered {
         open.sessions.remove(&name);
         let Some(host) = open.hosts.get_mut(&self.host) else { return };
         host.sessions.retain(|session| *session != name);
-        let principal = host.principal().cloned();
-        if host.is_empty(None)
-            && open.lacks(&self.stdio.places.wanted_of(principal.as_ref()), principal.as_ref())
-        {
-            open.give_way(self.host);
-        }
+        open.make_room(&self.stdio.places.wanted());
     }
 
     /// Closes, if nobody is about to join. Says whether it is closed.
@@ -267,7 +304,11 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.close();
-        self.stdio.lock().giving_way.remove(&self.host);
+        let mut open = self.stdio.lock();
+        open.giving_way.remove(&self.host);
+        // Its place may be somebody else's by now than it was meant for.
+        open.make_room(&self.stdio.places.wanted());
+        drop(open);
         self.stdio.count.send_modify(|count| *count -= 1);
     }
 }
@@ -338,5 +379,45 @@ mod tests {
         assert!(!open.has_empty(Some(&b)) && !open.ask_empty(Some(&b)));
         assert!(open.has_empty(Some(&a)) && open.ask_empty(Some(&a)) && !open.ask_empty(Some(&a)));
         assert_eq!(std::iter::from_fn(|| asked.try_recv().ok()).count(), 4);
+    }
+
+    #[test]
+    fn one_that_ends_for_who_may_have_no_other_place_is_nobody_elses() {
+        let wanted = |own: &[(&str, usize)], any| {
+            let own = own.iter().map(|(who, count)| ((*who).into(), *count)).collect();
+            Wanted { own, any }
+        };
+        for (giving_way, wanted, of_a, of_c) in [
+            (&[][..], wanted(&[], 0), false, false),
+            (&[], wanted(&[("a", 1)], 0), true, false),
+            (&[], wanted(&[], 1), true, true),
+            (&[Some("a")], wanted(&[("a", 1)], 0), false, false),
+            (&[Some("a")], wanted(&[], 1), false, false),
+            (&[Some("a")], wanted(&[("a", 1)], 1), true, true),
+            (&[Some("a"), Some("c")], wanted(&[("a", 1)], 1), false, false),
+            (&[None], wanted(&[("a", 1)], 1), true, false),
+            (&[Some("a"), Some("a")], wanted(&[("a", 1)], 1), false, false),
+        ] {
+            let mut open = Open::default();
+            for (number, whose) in (0..).zip(giving_way) {
+                let principal = whose.map(Arc::from);
+                open.giving_way.insert(number, GivesWay { principal, claimed: false });
+            }
+            let lacks = |who: &str| open.lacks(&wanted, Some(&who.into()));
+            let case = format!("{giving_way:?} {:?} {}", wanted.own, wanted.any);
+            assert_eq!((lacks("a"), lacks("c")), (of_a, of_c), "{case}");
+        }
+    }
+
+    #[test]
+    fn one_waits_until_one_has_ended() {
+        let [a, b] = ["a", "b"].map(Arc::<str>::from);
+        let mut open = Open::default();
+        for (number, whose) in (0..).zip([&a, &a, &b]) {
+            let principal = Some(whose.clone());
+            open.giving_way.insert(number, GivesWay { principal, claimed: false });
+        }
+        assert!(open.claim(Some(&b)) && !open.claim(Some(&b)));
+        assert!(open.claim(None) && open.claim(Some(&a)) && !open.claim(None));
     }
 }

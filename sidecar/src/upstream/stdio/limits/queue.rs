@@ -27,9 +27,9 @@ impl<T> Queue<T> {
         self.turns.iter().any(|who| may(who))
     }
 
-    /// How many wait of whom that may be said.
-    pub(super) fn count(&self, is_so: impl Fn(&str) -> bool) -> usize {
-        self.waiting.iter().filter(|(who, _)| is_so(who)).map(|(_, own)| own.len()).sum()
+    /// Who waits, and how many of each.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&Arc<str>, usize)> {
+        self.waiting.iter().map(|(who, own)| (who, own.len()))
     }
 
     /// Whether this one waits.

@@ -38,19 +38,21 @@ fn one_that_takes_all_its_time_to_end_gives_way_too() {
     pid(&open(&sidecar, 1));
 }
 
-/// Who waits already need not wait until nobody has used it for long.
+/// Who waits already need not wait until nobody has used it for long, and does not go while it ends.
 #[test]
 fn one_that_nobody_uses_any_more_is_whose_who_waits() {
-    let mut config = config(Isolation::Principal, 1);
-    config.limits.processes.as_mut().unwrap().queue_ms = 20_000;
-    let (_shim, sidecar) = shared(&config, &[], &[]);
-    let first = open(&sidecar, 0);
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| pid(&open(&sidecar, 1)));
-        eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
-        delete(&first);
-        waits.join().unwrap();
-    });
+    for (flags, queue_ms) in [(&[][..], 20_000), (&["obstinate"], 4_000)] {
+        let mut config = config(Isolation::Principal, 1);
+        config.limits.processes.as_mut().unwrap().queue_ms = queue_ms;
+        let (_shim, sidecar) = shared(&config, flags, &[]);
+        let first = open(&sidecar, 0);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| pid(&open(&sidecar, 1)));
+            eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
+            delete(&first);
+            waits.join().unwrap();
+        });
+    }
 }
 
 /// One that waits needs one place, however long a process takes to give it.
