@@ -247,6 +247,11 @@ impl Peers {
         self.0.local.has_movable()
     }
 
+    /// Whether another sidecar was in this pod before.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.0.local.is_resumed()
+    }
+
     /// Has the others hear what this replica is doing from now on, before anything else is done.
     pub(crate) async fn announce(&self, state: State) {
         self.0.local.set_state(state);

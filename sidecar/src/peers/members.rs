@@ -176,7 +176,7 @@ impl Round {
 
     /// Asks first of all at the way in, where there is one. DNS lists a pod already whose sidecar restarts.
     fn begin(&mut self) {
-        if !self.shared.peers.0.local.is_resumed() && self.enter_if_due(true) {
+        if !self.shared.peers.is_resumed() && self.enter_if_due(true) {
             self.dns_waits = Some(Instant::now() + entry::PATIENCE);
         }
     }

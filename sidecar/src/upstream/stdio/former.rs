@@ -7,23 +7,19 @@ use std::io;
 use std::sync::Arc;
 
 use longshore_shim::protocol::ADOPTION;
-use longshore_sidecar_config::Upstream;
+use longshore_sidecar_config::{Isolation, Processes};
 use tokio::time::{sleep, timeout};
 
-use super::process;
+use super::{process, warm};
 use crate::shared::Shared;
 use crate::upstream::starts;
 
 /// Has them kept until this sidecar has a server, for as long as it may take to start.
 pub(crate) async fn keep_former(shared: Arc<Shared>) -> io::Result<()> {
-    let mut view = shared.view.subscribe();
     let keeping = async {
         loop {
-            let is_stdio = shared
-                .config()
-                .as_ref()
-                .is_some_and(|snapshot| matches!(snapshot.config.upstream, Upstream::Stdio {}));
-            if is_stdio {
+            let config = shared.config();
+            if config.as_ref().and_then(|snapshot| warm::limits_of(&snapshot.config)).is_some_and(are_kept) {
                 // Where there is no shim yet there is nothing to be kept.
                 let _ = process::keep(&shared.stdio.socket).await;
             }
@@ -31,9 +27,20 @@ pub(crate) async fn keep_former(shared: Arc<Shared>) -> io::Result<()> {
         }
     };
     tokio::select! {
-        _ = view.wait_for(|view| view.ever_connected) => {}
-        _ = timeout(starts::AT_MOST, keeping) => {}
+        () = kept(&shared) => {}
+        () = keeping => {}
     }
     // Whoever comes for them has the shim's own time from here on.
     pending().await
+}
+
+/// Whether a session may go on with what is kept: none does that has a process with others.
+pub(super) fn are_kept(limits: Processes) -> bool {
+    limits.isolation == Isolation::Session
+}
+
+/// Returns when no more is kept than the shim does by itself.
+pub(super) async fn kept(shared: &Shared) {
+    let mut view = shared.view.subscribe();
+    let _ = timeout(starts::AT_MOST, view.wait_for(|view| view.ever_connected)).await;
 }

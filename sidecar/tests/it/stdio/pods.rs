@@ -1,6 +1,6 @@
 //! Sessions that share processes, and pods that end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Processes};
 use rustix::process::{Pid, Signal, kill_process};
@@ -230,20 +230,40 @@ fn what_was_set_outlives_the_sidecar_and_the_process() {
 }
 
 /// No client comes to the next sidecar before that has a process of its own, which takes longer than processes wait.
+/// What waits for no session ends by then, and nothing else is started beside those that wait.
 #[test]
 fn a_process_waits_for_a_sidecar_whose_server_starts_slowly() {
-    let network = Network::new();
-    let marks = Files::new();
-    let mark = marks.path("slow");
-    let flag = format!("slow-with={}", mark.display());
-    let config = config(Isolation::Session, OnOwnerLoss::NotFound);
-    let mut pods = Pod::start(&network, &config, &server(&[&flag]), 1);
-    let pod = pods.remove(0);
-    let client = Client::open(&pod.sidecar, ALICE);
-    let before = pid(&client);
-    std::fs::write(&mark, "").unwrap();
-    pod.sidecar.signal(Signal::KILL);
-    let _ = pod.sidecar.wait(Duration::from_secs(5));
-    let again = network.start_again(1, "pod-1", pod.sidecar.files.clone()).ready();
-    assert_eq!(pid(&client.through(&again)), before, "its process goes on");
+    for (isolation, warm) in [(Isolation::Session, 1), (Isolation::Shared, 0)] {
+        let network = Network::new();
+        let marks = Files::new();
+        let mark = marks.path("slow");
+        let flag = format!("slow-with={}", mark.display());
+        let mut config = config(isolation, OnOwnerLoss::NotFound);
+        config.limits.processes.as_mut().unwrap().warm = warm;
+        let mut pods = Pod::start(&network, &config, &server(&[&flag]), 1);
+        let pod = pods.remove(0);
+        let client = Client::open(&pod.sidecar, ALICE);
+        let before = pid(&client);
+        let are = |count| (pod.shim.processes().len() == count).then_some(());
+        // The sidecar has one, too.
+        let count = 2 + warm as usize;
+        eventually("as many run as are to", || are(count));
+        std::fs::write(&mark, "").unwrap();
+        pod.sidecar.signal(Signal::KILL);
+        let _ = pod.sidecar.wait(Duration::from_secs(5));
+        let again = network.start_again(1, "pod-1", pod.sidecar.files.clone());
+        let until = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < until {
+            let there = pod.shim.processes();
+            assert!(there.len() <= count + 1, "{isolation:?}: the next one has more than its own: {there:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let again = again.ready();
+        if isolation == Isolation::Session {
+            assert_eq!(pid(&client.through(&again)), before, "its process goes on");
+            eventually("those that are to run do, and no others", || are(count));
+        } else {
+            assert!(!pod.shim.processes().contains(&before), "nobody can go on with it");
+        }
+    }
 }

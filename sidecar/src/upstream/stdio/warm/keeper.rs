@@ -2,6 +2,7 @@
 //! it away.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use crate::shared::Shared;
 use crate::upstream::random;
 use crate::upstream::stdio::limits::Place;
 use crate::upstream::stdio::process::{Heard, Idle, why};
-use crate::upstream::stdio::{Stdio, Why};
+use crate::upstream::stdio::{Stdio, Why, former};
 
 /// How long nothing is started after a process that was never used ended by itself: at first, and at most.
 const FIRST_BREAK: Duration = Duration::from_millis(200);
@@ -44,8 +45,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
     let mut keepers = JoinSet::new();
     // Not before then, after one that died.
     let mut pause: Option<(Instant, Duration)> = None;
+    // Beside those of the sidecar before, which nobody counts as long as no session has come for them, they would be more
+    // than may be.
+    let (mut former, mut are_kept) = (pin!(former::kept(&shared)), shared.peers.is_resumed());
     loop {
-        let limits = limits(&shared);
+        let limits = limits(&shared).filter(|limits| !(are_kept && former::are_kept(*limits)));
         let wanted = limits.filter(|_| !shared.is_draining() && !stdio.is_closed());
         let wanted = wanted.map_or(0, |limits| limits.warm as usize);
         let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
@@ -64,6 +68,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
         }
         tokio::select! {
             changed = config.changed() => changed?,
+            () = former.as_mut(), if are_kept => are_kept = false,
             () = stdio.warm.changed.notified() => {}
             () = stdio.places.freed() => {}
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
@@ -200,7 +205,6 @@ fn failed(error: &io::Error) -> Left {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::task::{Context, Waker};
 
     use longshore_sidecar_config::Isolation;
