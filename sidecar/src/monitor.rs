@@ -18,8 +18,10 @@ use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState, ServerDescription};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
+use crate::sessions;
 use crate::shared::Shared;
 use crate::upstream::{Pool, Spoken, starts};
 use client::Discovery;
@@ -97,6 +99,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     // What a server has listed before.
     let mut known = Arc::default();
     let mut knows_no_pings = false;
+    // It may have been restarted since it was greeted, and what is set again for clients then.
+    let (mut was_lost, mut settings) = (false, JoinSet::new());
     loop {
         config.mark_unchanged();
         let Some((upstream, pin)) = wanted(&shared) else {
@@ -140,6 +144,10 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     view.lists = Arc::new(lists);
                 });
                 show(&shared, &link);
+                if std::mem::take(&mut was_lost) {
+                    settings.abort_all();
+                    settings.spawn_local(sessions::set_all_again(shared.clone(), pool.clone()));
+                }
                 let connected = Instant::now();
                 let mut partly = Partly::default();
                 partly.note(unlisted);
@@ -147,6 +155,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     attend(&server, &shared, &mut config, &mut link, question, &mut knows_no_pings, partly);
                 let left = Box::pin(attending).await;
                 known = shared.view.borrow().lists.clone();
+                was_lost = matches!(left, Left::SessionGone | Left::Lost(_));
                 match left {
                     // It may simply have been restarted, or has to be spoken to in another way: the next handshake tells.
                     left @ (Left::SessionGone | Left::Anew) => {

@@ -12,7 +12,7 @@
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
 //! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
-//! * [`copies`]: what clients have set, where it outlives this replica;
+//! * [`copies`]: what clients have set, where it outlives this replica; [`setting`]: said again to the server;
 //! * [`questions`]: what the server has asked in one;
 //! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.
 
@@ -29,6 +29,7 @@ mod local;
 mod places;
 mod questions;
 mod session;
+mod setting;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -63,6 +64,7 @@ pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
 use session::Farewell;
 pub(crate) use session::{Change, Session, Use};
+pub(crate) use setting::set_all_again;
 
 /// All sessions of the process.
 pub(crate) struct Sessions {

@@ -10,6 +10,7 @@ use longshore_sessions::routing::Take;
 use longshore_sessions::{Capsule, ServerSession};
 use tokio::time::{Duration, Instant, timeout};
 
+use super::setting::{SETTING, set_again, set_without_session};
 use super::{Full, Place, Session, Sessions, Use};
 use crate::configuration::Snapshot;
 use crate::exchange;
@@ -21,8 +22,6 @@ use crate::upstream::{Former, Opener, Pool, Recalled};
 
 /// How long to wait until it is known what the server speaks: who watches it finds out as soon as it is there.
 const KNOWN: Duration = Duration::from_secs(5);
-/// How long the small messages around that may take.
-const SETTING: Duration = Duration::from_secs(5);
 
 /// What became of a session that was to go on.
 pub(super) enum Begun {
@@ -62,11 +61,8 @@ pub(super) async fn begin(
     match (take, &capsule.server) {
         (_, ServerSession::None) => {
             if take == Take::Adopt {
-                // A server that does not tell its clients apart may remember what they have set, and this is another one.
-                let server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener)
-                    .pinned(snapshot.protocol)
-                    .without_session(capsule.server_revision);
-                set_again(&server, &copy).await;
+                // This is another server.
+                set_without_session(pool, snapshot, principal, (capsule.server_revision, &copy)).await;
             }
             return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how));
         }
@@ -213,16 +209,6 @@ async fn anew(
     }
     set_again(&server, copy).await;
     Ok(Some(server.into_session()))
-}
-
-/// Sets again what a client had set. The session goes on without, if need be: a server that does not take it is no reason
-/// to lose it.
-async fn set_again(server: &Server, copy: &Copy) {
-    match timeout(SETTING, server.set_again(copy)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "what a client had set could not be set again"),
-        Err(_) => tracing::debug!("what a client had set could not be set again in time"),
-    }
 }
 
 fn refusal(error: CallError) -> Refusal {

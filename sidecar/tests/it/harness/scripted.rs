@@ -222,7 +222,16 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
-    /// The same where `answer` also says what becomes of clients' answers.
+    /// The same that answers pings of the sidecar's own with these statuses and errors, as they are added.
+    pub(crate) fn nameless_pinging(
+        pings: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let manners = Manners { nameless: true, pings, ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
+    /// That of [`Scripted::nameless`] where `answer` also says what becomes of clients' answers.
     pub(crate) fn nameless_answered(
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {

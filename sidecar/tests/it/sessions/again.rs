@@ -1,14 +1,15 @@
 //! Sessions that are begun again for their clients, since the server has forgotten them.
 
+use std::collections::VecDeque;
 use std::io::BufReader;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
-use super::restarts::{again, forgetful};
+use super::restarts::{again, forgetful, set};
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
@@ -237,4 +238,25 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
         (calls.count() == 2).then_some(())
     });
     assert_eq!(client.call("t", json!({}))["result"], json!({}), "the session goes on");
+}
+
+/// Nothing else tells that such a server was restarted: it refuses no message of a session.
+#[test]
+fn what_a_client_has_set_is_set_again_also_where_the_server_gives_no_session_ids() {
+    let pings = Arc::<Mutex<VecDeque<_>>>::default();
+    let server = Scripted::nameless_pinging(pings.clone(), |request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    set(&client);
+    let heard = || {
+        let heard = server.seen_all().into_iter().map(|request| scripted::method_of(&request));
+        heard.filter(|method| method == "logging/setLevel" || method.starts_with("resources/")).collect()
+    };
+    let before: Vec<String> = heard();
+    // The sidecar's own session is the only one that it had.
+    pings.lock().unwrap().push_back((404, "{}"));
+    let again = ["logging/setLevel", "resources/subscribe"];
+    eventually("it is told again", || (heard()[before.len()..] == again).then_some(()));
 }

@@ -232,7 +232,7 @@ pub(super) fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Heard>) {
     (server, heard)
 }
 
-fn set(client: &Client<'_>) {
+pub(super) fn set(client: &Client<'_>) {
     client.ask("logging/setLevel", json!({"level": "warning"}));
     for uri in ["file:///a", "file:///b"] {
         client.ask("resources/subscribe", json!({"uri": uri}));

@@ -1,0 +1,68 @@
+//! What clients have set, said again to a server that was told nothing of it, or has forgotten it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use longshore_mcp::revision::Revision;
+use longshore_sessions::ServerSession;
+use longshore_sessions::message::Copy;
+use tokio::time::{Duration, timeout};
+
+use super::{Session, Sessions};
+use crate::configuration::Snapshot;
+use crate::monitor::Server;
+use crate::shared::Shared;
+use crate::upstream::{Opener, Pool};
+
+/// How long it may take for one session, and the small messages around it.
+pub(super) const SETTING: Duration = Duration::from_secs(5);
+/// For how many sessions it is done side by side.
+const AT_ONCE: usize = 16;
+
+/// Sets again what a client had set. The session goes on without, if need be: a server that does not take it is no reason
+/// to lose it.
+pub(super) async fn set_again(server: &Server, copy: &Copy) {
+    match timeout(SETTING, server.set_again(copy)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "what a client had set could not be set again"),
+        Err(_) => tracing::debug!("what a client had set could not be set again in time"),
+    }
+}
+
+/// The same at a server that does not tell its clients apart, and may remember what they have set all the same.
+pub(super) async fn set_without_session(
+    pool: &Rc<Pool>,
+    snapshot: &Snapshot,
+    principal: &Arc<str>,
+    (revision, copy): (Revision, &Copy),
+) {
+    let config = &snapshot.config;
+    let server = Server::of(config.upstream.clone(), pool.clone(), Opener::client(principal, config));
+    set_again(&server.pinned(snapshot.protocol).without_session(revision), copy).await;
+}
+
+/// The same for all sessions here, since such a server was lost and is there again: it refuses none of them, so nothing
+/// else begins them again.
+pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
+    let sessions = shared.sessions.without_session();
+    for some in sessions.chunks(AT_ONCE) {
+        let Some(snapshot) = shared.snapshot.load_full() else { return };
+        let set = async |session: &Arc<Session>| {
+            let set = (session.server_revision, &session.copy());
+            if shared.sessions.holds(session) {
+                set_without_session(&pool, &snapshot, session.place.principal(), set).await;
+            }
+        };
+        join_all(some.iter().map(async |session| set(session).await)).await;
+    }
+}
+
+impl Sessions {
+    /// Those that the server has no session for, and whose clients have set something.
+    fn without_session(&self) -> Vec<Arc<Session>> {
+        let replica = self.lock();
+        let held = replica.all_held().map(|(_, session)| session);
+        held.filter(|it| it.capsule.server == ServerSession::None && it.has_copy()).cloned().collect()
+    }
+}
