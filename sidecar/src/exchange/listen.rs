@@ -23,7 +23,7 @@ use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Refused, Rest, Streams, Terms, Writer};
 use crate::upstream::forgotten::{self, Says};
-use crate::upstream::{Answer, Form};
+use crate::upstream::{self, Answer, Form};
 use crate::worker::Worker;
 
 /// How long a server may speak of a task before it answers the call that begins it.
@@ -167,13 +167,17 @@ async fn ask_within(
     let pool = &worker.pool;
     let asked = request::get(pool, snapshot, (within.clone(), session.server_revision), last);
     let asked = timeout(OPEN, asked).await;
-    let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
+    let mut answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
     if Form::is_stream(&answer.response) {
         return Ok((answer, within));
     }
     let status = answer.response.status();
+    // That is as if it had ended it at once. Its client need not know: many give up their sessions at whatever is no stream
+    // and no 405.
     if forgotten::is_not_now(status) {
-        return Err(Refusal::ServerStatus { status: status.as_u16() });
+        tracing::debug!(%status, "the server does not give its stream now");
+        *answer.response.body_mut() = upstream::Body::Whole(None);
+        return Ok((answer, within));
     }
     let is_lost = async {
         // A call may have begun the session again meanwhile.
