@@ -92,9 +92,10 @@ async fn pass(response: Response<Body>, to: &To, mut see: impl FnMut(&Bytes)) ->
     }
     let message = gathered.freeze();
     if !message.is_empty() {
-        see(&message);
+        let said = to.hold(message, share).await?;
+        see(&said.message);
         // Whoever wanted it may have gone.
-        let _ = to.say(to.hold(message, share).await?).await;
+        let _ = to.say(said).await;
     }
     Ok(())
 }
