@@ -172,11 +172,14 @@ fn answers_in_streams_that_nobody_reads_are_held_within_a_bound() {
     };
     let unread = [ask(), ask()];
     eventually("both are answered", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
-    let mut third = Events::open(&call(), sidecar.mcp);
-    third.patience(Duration::from_secs(60));
-    assert_eq!(third.next().unwrap().message()["method"], "notifications/progress");
-    assert!(third.next().is_none(), "there is no room for its answer");
+    let last = eventually("there is no room for a third", || {
+        let mut third = Events::open(&call(), sidecar.mcp);
+        third.patience(Duration::from_secs(60));
+        assert_eq!(third.next().unwrap().message()["method"], "notifications/progress");
+        // It may still be sooner than one of the others.
+        third.next().is_none().then_some(third.last)
+    });
     drop(unread);
-    let rest = Events::open(&client.rest(&third.last), sidecar.mcp).all();
+    let rest = Events::open(&client.rest(&last), sidecar.mcp).all();
     assert!(rest[0].message()["result"].is_object() && rest.len() == 1);
 }
