@@ -223,8 +223,8 @@ impl Pool {
             self.speaks.asked_for_sessions(KNOWN).await;
         }
         match (session, self.spoken(pin)) {
-            // The server has changed: it has sessions of its own now, and this is none of them.
-            (Some(session), Some(Spoken { legacy: Some(_), .. })) => {
+            // The server has changed: it has sessions of its own now and nothing else, and this is none of them.
+            (Some(session), Some(Spoken { legacy: Some(_), modern: None })) => {
                 self.lowered.end(session.name());
                 Ok(lowered::empty(StatusCode::NOT_FOUND))
             }

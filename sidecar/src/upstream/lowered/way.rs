@@ -73,9 +73,9 @@ impl Way {
         self.lowered.absence.is_short(Instant::now())
     }
 
-    /// Whether the server is known to have sessions of its own by now, of which this is none.
+    /// Whether the server is known to have sessions of its own by now and nothing else, and this is none of them.
     pub(super) fn is_of_another(&self) -> bool {
-        self.server.speaks.get().is_some_and(|spoken| spoken.legacy.is_some())
+        self.server.speaks.get().is_some_and(|spoken| spoken.legacy.is_some() && spoken.modern.is_none())
     }
 
     /// A message of the session's client that is held whole from now on, if there is room for it.
