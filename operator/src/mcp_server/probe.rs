@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -26,8 +25,6 @@ use crate::names::CONFIG_ANNOTATION;
 use crate::ownership;
 use crate::view::{ContainerState, PodView};
 
-/// So many of a server's pods are touched at a time.
-const AT_ONCE: usize = 16;
 /// The first tries again come soon: the kubelet may have been touched before it saw what changed.
 const FIRST_RETRY: Duration = Duration::from_millis(700);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -73,62 +70,58 @@ pub async fn touch(
     desired: &Desired,
     pods: &[PodFacts],
 ) -> Result<Option<Duration>, ApiError> {
+    let mut next: Option<Duration> = None;
     remember(&mut lock(memory), pods);
-    let mut outcomes = Vec::new();
-    // Each may take its time, as where a webhook does not answer, and none is to wait for that of all others.
-    for some in pods.chunks(AT_ONCE) {
-        let touches = some.iter().map(|facts| touch_one(context, server, memory, desired, facts));
-        outcomes.extend(join_all(touches).await);
-    }
-    let again: Result<Vec<_>, ApiError> = outcomes.into_iter().collect();
-    Ok(again?.into_iter().flatten().min())
-}
-
-/// Touches one of them, if that is due. Returns when it is to be looked at again.
-async fn touch_one(
-    context: &Context,
-    server: &ServerKey,
-    memory: &Mutex<ServerMemory>,
-    desired: &Desired,
-    facts: &PodFacts,
-) -> Result<Option<Duration>, ApiError> {
-    let heard = lock(memory).heard.get(&facts.pod.uid).cloned();
-    let Some(wanted) = stale(facts, desired, heard.as_deref()) else {
-        lock(memory).touches.remove(&facts.pod.uid);
-        return Ok(None);
-    };
-    let now = Instant::now();
-    let before = lock(memory).touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
-    if let Some(touch) = before.as_ref().filter(|touch| touch.next > now) {
-        return Ok(Some(touch.next - now));
-    }
-    let attempts = before.map_or(1, |touch| touch.attempts.saturating_add(1));
-    if attempts > most_touches(&facts.report) {
-        return Ok(None);
-    }
-    let value = touched(&wanted, Timestamp::now().as_second(), attempts);
-    let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
-    let objects = Api::<Pod>::namespaced(context.client.clone(), &server.namespace);
-    let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
-    match api::call(objects.patch_metadata(&facts.pod.name, &parameters, &patch)).await {
-        Ok(_) => context.metrics.wrote(Write::Touch),
-        Err(error) if error.is_not_found() => return Ok(None),
-        // Something in the cluster does not let it be changed: the kubelet looks by itself in the end.
-        Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
-            let pod = &facts.pod.name;
-            tracing::warn!(%error, %pod, namespace = %server.namespace, "a pod may not be touched");
+    for facts in pods {
+        let heard = lock(memory).heard.get(&facts.pod.uid).cloned();
+        let Some(wanted) = stale(facts, desired, heard.as_deref()) else {
+            lock(memory).touches.remove(&facts.pod.uid);
+            continue;
+        };
+        let now = Instant::now();
+        let before = lock(memory).touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
+        if let Some(touch) = before.as_ref().filter(|touch| touch.next > now) {
+            next = sooner(next, touch.next - now);
+            continue;
         }
-        Err(error) => return Err(error),
+        let attempts = before.map_or(1, |touch| touch.attempts.saturating_add(1));
+        if attempts > most_touches(&facts.report) {
+            continue;
+        }
+        let value = touched(&wanted, Timestamp::now().as_second(), attempts);
+        let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
+        let objects = Api::<Pod>::namespaced(context.client.clone(), &server.namespace);
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        match api::call(objects.patch_metadata(&facts.pod.name, &parameters, &patch)).await {
+            Ok(_) => context.metrics.wrote(Write::Touch),
+            Err(error) if error.is_not_found() => continue,
+            // Something in the cluster does not let it be changed: the kubelet looks by itself in the end, and no other
+            // pod waits for that.
+            Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
+                let pod = &facts.pod.name;
+                tracing::warn!(%error, %pod, namespace = %server.namespace, "a pod may not be touched");
+            }
+            Err(error) => return Err(error),
+        }
+        let delay = FIRST_RETRY.saturating_mul(1_u32 << attempts.saturating_sub(2).min(7)).min(LAST_RETRY);
+        lock(memory)
+            .touches
+            .insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, next: now + delay });
+        if attempts < most_touches(&facts.report) {
+            next = sooner(next, delay);
+        }
     }
-    let delay = FIRST_RETRY.saturating_mul(1_u32 << attempts.saturating_sub(2).min(7)).min(LAST_RETRY);
-    lock(memory).touches.insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, next: now + delay });
-    Ok((attempts < most_touches(&facts.report)).then_some(delay))
+    Ok(next)
 }
 
 /// What is written on a pod. It is another value each time, whoever led before: what is there already would be no change,
 /// and wake no kubelet.
 fn touched(wanted: &str, second: i64, attempt: u32) -> String {
     format!("{}.{second}.{attempt}", wanted.trim_start_matches("sha256:"))
+}
+
+fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
+    Some(one.map_or(other, |one| one.min(other)))
 }
 
 /// Keeps what each pod was last heard to run, and forgets those that have gone.
@@ -171,16 +164,10 @@ fn stale(facts: &PodFacts, desired: &Desired, heard: Option<&str>) -> Option<Str
 
 #[cfg(test)]
 mod tests {
-    use axum::Router;
-    use axum::http::{StatusCode, Uri};
-    use axum::response::IntoResponse as _;
     use longshore_sidecar_config::inventory::ConfigState;
-    use tokio::sync::Barrier;
-    use tokio::time::timeout;
 
     use super::*;
     use crate::inventory::Summary;
-    use crate::mcp_server::apply::tests::context;
     use crate::view::ContainerView;
 
     fn said(digest: &str, error: Option<&str>) -> Report {
@@ -195,52 +182,14 @@ mod tests {
         PodView { uid: "1".to_owned(), config_maps, sidecar, ..PodView::default() }
     }
 
-    fn desired() -> Desired {
-        Desired {
+    #[test]
+    fn pods_are_touched_that_run_another_configuration_or_may() {
+        let desired = Desired {
             template: "t".to_owned(),
             configs: BTreeMap::from([("map".to_owned(), "new".to_owned())]),
             replicas: 1,
             recreates: false,
-        }
-    }
-
-    /// With an API server that answers when all have come, and for one of them badly.
-    #[tokio::test]
-    async fn no_pod_waits_for_another_one_to_be_touched() {
-        let all = Arc::new(Barrier::new(3));
-        let answer = move |uri: Uri| {
-            let all = all.clone();
-            async move {
-                all.wait().await;
-                let name = uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-                match &*name {
-                    "0" => (StatusCode::SERVICE_UNAVAILABLE, "not now").into_response(),
-                    name => axum::Json(json!({
-                        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-                        "metadata": {"name": name, "namespace": "tools", "uid": name},
-                    }))
-                    .into_response(),
-                }
-            }
         };
-        let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
-        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
-        let memory = Mutex::new(ServerMemory::default());
-        let pods = ["0", "1", "2"].map(|name| {
-            let pod = PodView { name: name.to_owned(), uid: name.to_owned(), ..pod() };
-            PodFacts { pod: Arc::new(pod), report: said("old", None) }
-        });
-        let desired = desired();
-        let touched = touch(&context, &key, &memory, &desired, &pods);
-        let error = timeout(Duration::from_secs(10), touched).await.unwrap().unwrap_err();
-        assert!(matches!(error, ApiError::Unavailable(_)), "{error:?}");
-        let memory = lock(&memory);
-        assert_eq!(["0", "1", "2"].map(|pod| memory.touches.contains_key(pod)), [false, true, true]);
-    }
-
-    #[test]
-    fn pods_are_touched_that_run_another_configuration_or_may() {
-        let desired = desired();
         let unreachable = || Report::Unreachable("refused".to_owned());
         let of_before = || PodView { config_maps: vec!["map-of-before".to_owned()], ..pod() };
         let starting = || PodView { sidecar: ContainerView::default(), ..pod() };
