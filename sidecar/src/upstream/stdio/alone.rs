@@ -60,8 +60,7 @@ impl Stdio {
         for _ in 0..TRIES {
             let name = random().ok_or(Failure::NoNumbers)?;
             let channel = self.conversation_for(name, client.as_ref())?;
-            let control = channel.control.clone();
-            let hold = Hold::of(move || drop(control.send(Control::End(name, None))));
+            let hold = channel.hold(name);
             let (caller, waiting) = call::pair(channel.control.clone());
             let command =
                 Command { from: name, kind: Kind::Request(asked.clone()), body: body.clone(), caller };
