@@ -452,25 +452,6 @@ impl Stream {
         &self.account
     }
 
-    /// Drops what can be dropped for others to have room. That is also what somebody has yet to read unless readers are
-    /// spared, of a stream that has ended, or of which that is much. Says whether it is to be forgotten altogether.
-    pub(super) fn relieve(&self, spares_readers: bool) -> bool {
-        let mut state = self.lock();
-        let ended = matches!(state.written, Written::Ended);
-        let spared = spares_readers || !ended && state.unread <= WINDOW;
-        let end = state.end();
-        let keep = match &state.client {
-            Some(client) if spared && !client.over => client.next,
-            _ => end,
-        };
-        // Of what is given up nothing has to be read before there is more.
-        let writer = if keep == end { state.unread_is_lost() } else { None };
-        state.drop_before(keep, self);
-        drop(state);
-        wake(writer);
-        ended && keep == end
-    }
-
     /// It cannot be resumed any more. A client that reads it reads to its end, if it is the stream of a call.
     pub(super) fn forget(&self) {
         let mut state = self.lock();

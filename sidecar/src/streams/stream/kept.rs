@@ -4,11 +4,32 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
-use super::{State, Stream, Terms};
+use super::{State, Stream, Terms, WINDOW, Written, wake};
 
 /// About what an event costs beside its bytes: its place in the list, which has some to spare, and what the allocator and
 /// whoever else has it add.
 const EVENT: usize = 112;
+
+impl Stream {
+    /// Drops what can be dropped for others to have room. That is also what somebody has yet to read unless readers are
+    /// spared, of a stream that has ended, or of which that is much. Says whether it is to be forgotten altogether.
+    pub(in super::super) fn relieve(&self, spares_readers: bool) -> bool {
+        let mut state = self.lock();
+        let ended = matches!(state.written, Written::Ended);
+        let spared = spares_readers || !ended && state.unread <= WINDOW;
+        let end = state.end();
+        let keep = match &state.client {
+            Some(client) if spared && !client.over => client.next,
+            _ => end,
+        };
+        // Of what is given up nothing has to be read before there is more.
+        let writer = if keep == end { state.unread_is_lost() } else { None };
+        state.drop_before(keep, self);
+        drop(state);
+        wake(writer);
+        ended && keep == end
+    }
+}
 
 impl State {
     /// The number of the event that comes next.
