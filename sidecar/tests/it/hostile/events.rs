@@ -117,6 +117,16 @@ fn many_large_events_at_once_all_come_to_their_end() {
     });
 }
 
+/// Makes a call, and reads nothing of what comes but the head of it.
+fn unread(sidecar: &Sidecar, call: &Request) -> BufReader<TcpStream> {
+    let mut stream = connect(sidecar.mcp);
+    SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
+    call.write(&mut stream);
+    let mut answer = BufReader::new(stream);
+    assert_eq!(Reply::read_head(&mut answer).unwrap().0, 200);
+    answer
+}
+
 /// What follows the first event, in a response that goes on for as long as its client reads.
 #[test]
 fn events_that_nobody_reads_are_held_within_a_bound() {
@@ -130,15 +140,7 @@ fn events_that_nobody_reads_are_held_within_a_bound() {
     });
     let sidecar = sidecar(server.port);
     let call = || modern::request(1, "tools/call", json!({"name": "t", "_meta": {"progressToken": 1}}));
-    let ask = || {
-        let mut stream = connect(sidecar.mcp);
-        SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
-        call().write(&mut stream);
-        let mut answer = BufReader::new(stream);
-        assert_eq!(Reply::read_head(&mut answer).unwrap().0, 200);
-        answer
-    };
-    let unread = [ask(), ask()];
+    let unread = [(); 2].map(|()| unread(&sidecar, &call()));
     eventually("what has come in full is no call any more", || {
         (sidecar.metric("longshore_calls") == 0.0).then_some(())
     });
@@ -162,15 +164,7 @@ fn answers_in_streams_that_nobody_reads_are_held_within_a_bound() {
     let client = Client::open(&sidecar, None);
     let call =
         || client.request(client.message("tools/call", &json!({"name": "t", "_meta": {"progressToken": 1}})));
-    let ask = || {
-        let mut stream = connect(sidecar.mcp);
-        SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
-        call().write(&mut stream);
-        let mut answer = BufReader::new(stream);
-        assert_eq!(Reply::read_head(&mut answer).unwrap().0, 200);
-        answer
-    };
-    let unread = [ask(), ask()];
+    let unread = [(); 2].map(|()| unread(&sidecar, &call()));
     eventually("both are answered", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
     let last = eventually("there is no room for a third", || {
         let mut third = Events::open(&call(), sidecar.mcp);
