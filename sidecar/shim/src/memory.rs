@@ -93,8 +93,8 @@ impl Share {
 fn parse(stat: &[u8]) -> Option<(Pid, u64)> {
     let name = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[name + 1..]).ok()?.split_ascii_whitespace();
-    // The state and the parent come first.
-    let group = fields.nth(2)?.parse().ok().and_then(Pid::from_raw)?;
+    // The state and the parent come first. A process that has gone since the line was asked for has the group -1.
+    let group = fields.nth(2)?.parse().ok().filter(|group| *group > 0).and_then(Pid::from_raw)?;
     Some((group, fields.nth(18)?.parse().ok()?))
 }
 
@@ -106,7 +106,8 @@ mod tests {
     fn lines_of_the_kernel_are_read() {
         let stat = b"712 (a) b (c)) S 1 700 712 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123 99999 345 18446744073709551615\n";
         assert_eq!(parse(stat), Some((Pid::from_raw(700).unwrap(), 345)));
-        for stat in [&b""[..], b"1 (x", b"1 (x) S", b"1 (x) S 1 0 0"] {
+        let gone = b"712 (a) X 0 -1 -1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 0 0 123 0 0 18446744073709551615\n";
+        for stat in [&b""[..], b"1 (x", b"1 (x) S", b"1 (x) S 1 0 0", gone] {
             assert_eq!(parse(stat), None);
         }
         let own = fs::read("/proc/self/stat").unwrap();
