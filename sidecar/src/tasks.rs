@@ -3,6 +3,9 @@
 //!
 //! Where a server speaks of tasks on its own account, in lists above all, nothing says whose they are. Then only those
 //! are named that were begun or asked for here; what is not known any more is left out, and still found by its id.
+//!
+//! A server may give an id twice, against the protocol: where it counts, and is another one than it was, or beside
+//! another replica. Whose the newest of them is, has it, and nobody else.
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
@@ -16,6 +19,7 @@ use longshore_mcp::params::Target;
 use longshore_mcp::tasks::{self, Place, Unnameable};
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{Peer, TaskId};
+use longshore_sidecar_config::Isolation;
 use tokio::sync::Notify;
 
 use crate::configuration::Snapshot;
@@ -84,11 +88,15 @@ impl Tasks {
     /// The task that a client names, if it is this principal's.
     pub(crate) fn open(&self, snapshot: &Snapshot, principal: &str, name: &str) -> Option<TaskId> {
         let task = snapshot.keyring.open_task(name).ok()?;
-        let own = task.principal == PrincipalDigest::of(principal);
-        if own && self.is_here(&task) {
+        if task.principal != PrincipalDigest::of(principal)
+            || are_shared(snapshot) && self.lock().is_anothers(task.principal, &task.id)
+        {
+            return None;
+        }
+        if self.is_here(&task) {
             self.note(task.principal, Named::of(&task, name.into()));
         }
-        own.then_some(task)
+        Some(task)
     }
 
     /// Whether the server that began a task is the one here.
@@ -99,9 +107,11 @@ impl Tasks {
     /// Names a task that the server has begun for a principal.
     fn begun(&self, snapshot: &Snapshot, principal: &str, tool: &str, id: &str) -> Option<Arc<str>> {
         let principal = PrincipalDigest::of(principal);
-        if let Some(task) = self.named(principal, id) {
+        // What is asked for elsewhere first, or told, may have been named already.
+        if let Some(task) = self.named(principal, id).filter(|task| &*task.tool == tool) {
             return Some(task.name);
         }
+        self.lock().forget(id, |of| of == principal || are_shared(snapshot));
         let task = TaskId { owner: self.me.clone(), principal, tool: tool.to_owned(), id: id.to_owned() };
         let mut nonce = [0; 12];
         getrandom::fill(&mut nonce).ok()?;
@@ -171,6 +181,25 @@ impl Tasks {
 }
 
 impl Known {
+    /// Whether a task of this id is known to be somebody else's.
+    fn is_anothers(&self, principal: PrincipalDigest, id: &str) -> bool {
+        let mut others = self.of.iter().filter(|(of, _)| **of != principal);
+        others.any(|(_, tasks)| tasks.iter().any(|task| &*task.id == id))
+    }
+
+    /// Forgets the tasks of this id that are of any of these.
+    fn forget(&mut self, id: &str, is_of: impl Fn(PrincipalDigest) -> bool) {
+        let count = &mut self.count;
+        self.of.retain(|principal, tasks| {
+            if is_of(*principal) {
+                *count -= tasks.len();
+                tasks.retain(|task| &*task.id != id);
+                *count += tasks.len();
+            }
+            !tasks.is_empty()
+        });
+    }
+
     /// Forgets the oldest task of whoever has the most, so that nobody crowds others out.
     fn forget_one(&mut self) {
         let most = self.of.iter().max_by_key(|(_, own)| own.len()).map(|(principal, _)| *principal);
@@ -182,6 +211,11 @@ impl Known {
             }
         }
     }
+}
+
+/// Whether the tasks of all principals are at one server, and not each at a process of its own.
+fn are_shared(snapshot: &Snapshot) -> bool {
+    snapshot.config.limits.processes.is_none_or(|processes| processes.isolation == Isolation::Shared)
 }
 
 // === impl Beginning ===

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::{forbid, is_unknown, shared, task};
 use crate::harness::http::connect;
-use crate::harness::{Client, Events, Gate, Reply, Scripted, eventually, scripted};
+use crate::harness::replicas::Network;
+use crate::harness::{Client, Events, Gate, Reply, Scripted, config, eventually, scripted};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
@@ -103,6 +104,47 @@ fn r047_a_task_is_its_principals_and_nobody_elses() {
     assert!(listed(&alice).is_empty() && listed(&bob).is_empty());
     let written = sidecar.written();
     assert!(!written.contains(&first) && !written.contains("task-1"), "ids are in a log");
+}
+
+/// 47: servers that count their tasks give each id once beside every replica, and again when they start anew.
+#[test]
+fn r047_an_id_that_is_given_twice_is_whose_it_was_last() {
+    let servers = [server().0, server().0];
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let of_alice = begin(&Client::open(&replicas[0], Some("key-a")));
+    let (alice, bob) = (Client::open(&replicas[1], Some("key-a")), Client::open(&replicas[1], Some("key-b")));
+    let of_bob = begin(&bob);
+    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+        is_unknown(&alice.send(method, json!({"taskId": of_alice})));
+        assert!(servers[1].seen(method).is_empty(), "{method}: the server there has another task of this id");
+    }
+    assert_eq!(bob.ask("tasks/get", json!({"taskId": of_bob}))["result"], whole(&of_bob, "working"));
+    // At the server that has begun it it is hers.
+    let again = Client::open(&replicas[0], Some("key-a"));
+    assert_eq!(again.ask("tasks/get", json!({"taskId": of_alice}))["result"], whole(&of_alice, "working"));
+}
+
+/// 47: what came of a task is seen by those who may call its tool, also if another tool's had the same id.
+#[test]
+fn r047_an_id_that_is_given_twice_is_of_the_tool_that_was_called_last() {
+    let server = Scripted::listening(move |request, stream| {
+        let begins = scripted::message(request)["params"].get("task").is_some();
+        let result = if begins { json!({"task": whole("task-1", "working")}) } else { whole("task-1", "working") };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = shared(server.port);
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let begin = |tool: &str| {
+        let begun = alice.ask("tools/call", json!({"name": tool, "arguments": {}, "task": {"ttl": 60_000}}));
+        begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned()
+    };
+    let names = [begin("slow"), begin("slow"), begin("other")];
+    assert!(names[0] == names[1] && names[1] != names[2]);
+    forbid(&sidecar, server.port);
+    is_unknown(&alice.send("tasks/get", json!({"taskId": names[0]})));
+    let answer = alice.ask("tasks/get", json!({"taskId": names[2]}));
+    assert_eq!(answer["result"], whole(&names[2], "working"));
 }
 
 /// 47: what a server says of tasks reaches those who know them.
