@@ -226,7 +226,8 @@ pub fn hash(key: &str) -> String {
 }
 
 fn hash_of_line(line: &str) -> Result<String, &'static str> {
-    if let Some(hash) = line.strip_prefix("sha256:") {
+    // Whoever writes it in capitals does not mean that the hash is the key.
+    if let Some((_, hash)) = line.split_once(':').filter(|(kind, _)| kind.eq_ignore_ascii_case("sha256")) {
         let hash = hash.to_ascii_lowercase();
         return if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             Ok(hash)
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn reads_plain_keys_and_hashes_several_a_principal() {
-        let hash = format!("sha256:{}", hash("another-key-of-some-length").to_ascii_uppercase());
+        let hash = format!("SHA256:{}", hash("another-key-of-some-length").to_ascii_uppercase());
         let parsed =
             parse(&[("ada", &format!("# laptop\n{PLAIN}\r\n\n{hash}\n")), ("ci", "the-key-of-the-pipeline")]);
         let mut expected = vec![
