@@ -199,7 +199,8 @@ pub(crate) fn decide_alone(
         let uris = subscribed(modern.request.params)?;
         // To hear of a resource takes the right to read it.
         for uri in &uris {
-            permitted(&caller.snapshot, &caller.caller, &Target::Resource(uri.as_str().into()))?;
+            permitted(&caller.snapshot, &caller.caller, &Target::Resource(uri.as_str().into()))
+                .inspect_err(|_| trail.entry.target(uri))?;
         }
         let tasks = naming.map_or(&[][..], |naming| &naming.asked);
         standing = Some(Standing::of(&caller, uris, tasks));

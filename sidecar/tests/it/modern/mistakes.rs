@@ -134,6 +134,7 @@ fn r014_each_mistake_has_its_answer() {
         case("a denied tool", modern::request("i", "tools/call", json!({"name": "exit"})), 200, -32602, i.clone(), "no rule permits it"),
         case("a denied prompt", modern::request("i", "prompts/get", json!({"name": "exit"})), 200, -32602, i.clone(), "no rule permits it"),
         case("a denied resource", modern::request("i", "resources/read", json!({"uri": "a://b"})), 200, -32602, i.clone(), "no rule permits it"),
+        case("to hear of a denied resource", modern::request("i", "subscriptions/listen", json!({"notifications": {"resourceSubscriptions": ["a://b"]}})), 200, -32602, i.clone(), "no rule permits it"),
         // No session is opened, used or ended.
         case("GET", get(), 405, -32600, none.clone(), "HTTP method not allowed"),
         case("DELETE", get().with_method("DELETE"), 405, -32600, none.clone(), "HTTP method not allowed"),
@@ -154,6 +155,9 @@ fn r014_each_mistake_has_its_answer() {
         let line = sidecar.audit_after(before);
         assert_eq!((&line["reason"], &line["status"], &line["code"]), (&json!(reason), &json!(status), &json!(code)), "{name}: {line}");
         assert_eq!(line["decision"], "deny", "{name}");
+        if name.ends_with("a denied resource") {
+            assert_eq!(line["target"], "a://b", "{name}: {line}");
+        }
         if status == 405 {
             assert_eq!(reply.header("allow"), Some("POST, OPTIONS"), "{name}");
         }
