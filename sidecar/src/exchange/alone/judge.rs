@@ -77,10 +77,10 @@ impl Judge {
             || self.is_private()
     }
 
-    /// Whether what is answered is for nobody else, whatever the server thinks.
+    /// Whether what is answered is for nobody else, whatever the server thinks: it does not know who may call it.
     fn is_private(&self) -> bool {
         let depends = self.method.list().is_some() || self.method == Method::ResourcesRead;
-        depends && self.snapshot.access.tells_callers_apart()
+        depends && (self.snapshot.access.tells_callers_apart() || self.snapshot.authenticator.wants_keys())
     }
 
     /// Takes events apart and adds those that may pass to `out`. At the answer: its code, if it is an error.

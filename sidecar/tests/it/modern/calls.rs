@@ -112,26 +112,37 @@ fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
                 scripted::json(stream, &text);
             }
         });
-        let list = |principals: Option<&str>| {
+        let list = |principals: Option<&str>, key: Option<&str>| {
             let mut config = config(server.port);
             config.access = vec![rule("some", &["a"], &[], &["*"])];
             config.access[0].principals = principals.map(|name| vec![name.to_owned()]);
-            let sidecar = Sidecar::start(&config);
-            let list = modern::request(1, "tools/list", json!({})).send(sidecar.mcp).message();
-            let read =
-                modern::request(1, "resources/read", json!({"uri": "a://b"})).send(sidecar.mcp).message();
-            (list["result"].clone(), read["result"]["cacheScope"].clone())
+            let files = Files::new();
+            match key {
+                Some(key) => files.write_with_keys(&config, &keys(&[("somebody", key)])),
+                None => files.write(&config),
+            };
+            let sidecar = Sidecar::with(files, &[]).loaded();
+            let result = |method: &str, params: Value| {
+                let request = modern::request(1, method, params);
+                let request = if let Some(key) = key { request.key(key) } else { request };
+                request.send(sidecar.mcp).message()["result"].clone()
+            };
+            let read = result("resources/read", json!({"uri": "a://b"}));
+            (result("tools/list", json!({})), read["cacheScope"].clone())
         };
-        let (all, read) = list(None);
+        let (all, read) = list(None, None);
         assert_eq!(
             all,
             json!({"resultType": "complete", "ttlMs": 9, "cacheScope": "public", "tools": [{"name": "a", "x": 1.0}]})
         );
         assert_eq!(read, "public");
-        let (mine, read) = list(Some("anonymous"));
-        assert_eq!(mine["tools"], all["tools"]);
-        assert_eq!((&mine["cacheScope"], &read), (&json!("private"), &json!("private")));
-        let (none, _) = list(Some("somebody"));
+        // The server knows neither of rules nor of keys.
+        for (principal, key) in [(Some("anonymous"), None), (None, Some("key-s"))] {
+            let (mine, read) = list(principal, key);
+            assert_eq!(mine["tools"], all["tools"]);
+            assert_eq!((&mine["cacheScope"], &read), (&json!("private"), &json!("private")), "{key:?}");
+        }
+        let (none, _) = list(Some("somebody"), None);
         assert_eq!(none["tools"], json!([]));
     }
 }

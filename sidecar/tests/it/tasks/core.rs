@@ -130,7 +130,8 @@ fn r047_an_id_that_is_given_twice_is_whose_it_was_last() {
 fn r047_an_id_that_is_given_twice_is_of_the_tool_that_was_called_last() {
     let server = Scripted::listening(move |request, stream| {
         let begins = scripted::message(request)["params"].get("task").is_some();
-        let result = if begins { json!({"task": whole("task-1", "working")}) } else { whole("task-1", "working") };
+        let result =
+            if begins { json!({"task": whole("task-1", "working")}) } else { whole("task-1", "working") };
         scripted::json(stream, &scripted::reply_to(request, &result));
     });
     let sidecar = shared(server.port);
