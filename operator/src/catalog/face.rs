@@ -10,8 +10,8 @@ use longshore_sidecar_config::inventory::ConnectionState;
 
 use crate::view::PodView;
 
-/// How many other pods are asked while the server of the one that speaks fails.
-const OTHERS: usize = 3;
+/// How many other pods are asked at a time while the server of the one that speaks fails.
+pub(super) const OTHERS: usize = 3;
 
 /// A pod whose sidecar can be asked, and where.
 pub(super) type Askable<'a> = (&'a PodView, IpAddr);
@@ -30,10 +30,11 @@ pub(super) enum Heard {
 /// The pods to ask, the one that speaks for the server first: one that serves, else the newest that could.
 ///
 /// As long as its server works it goes on to speak, until one of a newer version works too. That one is asked before it
-/// takes over; and so are some others when the server of the one that speaks fails.
+/// takes over; and so are some others when the server of the one that speaks fails, and others than those in each round.
 pub(super) fn cast<'a>(
     pods: &'a [Arc<PodView>],
     speaks: Option<&str>,
+    round: usize,
     heard: impl Fn(&PodView) -> Heard,
 ) -> Vec<Askable<'a>> {
     let mut pods: Vec<Askable<'a>> =
@@ -49,7 +50,9 @@ pub(super) fn cast<'a>(
     let Some((&face, others)) = pods.split_first() else { return Vec::new() };
     let mut asked = vec![face];
     if heard(face.0) == Heard::Fails {
-        asked.extend(others.iter().filter(|(pod, _)| pod.ready).take(OTHERS));
+        let ready: Vec<_> = others.iter().filter(|(pod, _)| pod.ready).collect();
+        let first = round.wrapping_mul(OTHERS).checked_rem(ready.len()).unwrap_or_default();
+        asked.extend(ready.iter().cycle().skip(first).take(OTHERS.min(ready.len())).copied());
     } else {
         let newest = others.iter().max_by_key(|(pod, _)| age(pod));
         asked.extend(newest.filter(|(pod, _)| age(pod) > age(face.0) && pod.template != face.0.template));
@@ -88,11 +91,20 @@ mod tests {
     }
 
     fn asked(pods: &[&PodView], speaks: Option<&str>, heard: &[(&str, Heard)]) -> Vec<String> {
+        asked_in(0, pods, speaks, heard)
+    }
+
+    fn asked_in(
+        round: usize,
+        pods: &[&PodView],
+        speaks: Option<&str>,
+        heard: &[(&str, Heard)],
+    ) -> Vec<String> {
         let pods: Vec<_> = pods.iter().map(|&pod| Arc::new(pod.clone())).collect();
         let heard = |pod: &PodView| {
             heard.iter().find(|(uid, _)| *uid == pod.uid).map_or(Heard::Nothing, |(_, heard)| *heard)
         };
-        cast(&pods, speaks, heard).into_iter().map(|(pod, _)| pod.uid.clone()).collect()
+        cast(&pods, speaks, round, heard).into_iter().map(|(pod, _)| pod.uid.clone()).collect()
     }
 
     #[test]
@@ -141,6 +153,15 @@ mod tests {
         }
         let many: Vec<_> = (0..9).map(|n| pod(&n.to_string(), n, true)).collect();
         let many: Vec<_> = many.iter().collect();
-        assert_eq!(asked(&many, Some("0"), &[("0", Fails)]), ["0", "8", "7", "6"]);
+        let fails = [("0", Fails)];
+        for (round, expected) in [["8", "7", "6"], ["5", "4", "3"], ["2", "1", "8"]].iter().enumerate() {
+            assert_eq!(
+                asked_in(round, &many, Some("0"), &fails)[1..],
+                *expected,
+                "none is left out for ever"
+            );
+        }
+        assert_eq!(asked_in(7, &many[..3], Some("0"), &fails).len(), 3);
+        assert_eq!(asked_in(7, &many[..1], Some("0"), &fails), ["0"]);
     }
 }

@@ -22,9 +22,9 @@ use longshore_sidecar_client::{
     Bounds, Changes, Inventories, Observation, PodUid, Poller, Read, TokenFile, inventories_with,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 
-use super::face::{self, Heard};
+use super::face::{self, Heard, OTHERS};
 use super::hiding::Hiding;
 use super::published::Published;
 use crate::hearing::{Audience, Hearing, discarding};
@@ -39,6 +39,8 @@ const ANSWERS: usize = 4;
 /// How long the sidecars of the servers that there are at the start may take to answer. Whoever does not is listed with
 /// what its status has.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// So often other pods are asked beside one whose server fails. A sidecar that is there has answered by the next time.
+const ROUND: Duration = Duration::from_secs(10);
 
 type Key = longshore_catalog::ServerKey;
 
@@ -169,6 +171,8 @@ struct Look<'a> {
 struct Asked {
     speaks: Option<PodUid>,
     sidecars: BTreeMap<PodUid, IpAddr>,
+    /// How often others were chosen while the one that speaks fails.
+    round: usize,
     health: Health,
     /// What it was last heard to offer, whatever of it is hidden.
     heard: Option<Arc<Offer>>,
@@ -186,11 +190,16 @@ impl Look<'_> {
         let mut unheard: HashSet<ServerKey> = all.into_iter().filter(|it| self.is_unheard(it)).collect();
         let mut too_late = pin!(sleep(ANSWER_WITHIN));
         let mut complete = false;
+        let mut rounds = interval(ROUND);
         loop {
             let server = tokio::select! {
                 server = due.recv() => server,
                 server = changes.recv() => server,
                 server = self.hiding.done() => server,
+                _ = rounds.tick() => {
+                    self.ask_others();
+                    continue;
+                }
                 () = self.catalog.caught_up(), if !complete && unheard.is_empty() => {
                     complete = true;
                     self.catalog.set_complete();
@@ -219,6 +228,20 @@ impl Look<'_> {
             || self.hiding.is_at(server)
     }
 
+    /// Where the pods that are asked all fail there may be one that is not asked and serves.
+    fn ask_others(&mut self) {
+        let fail = self.asked.iter_mut().filter(|(_, asked)| asked.sidecars.len() > OTHERS);
+        let fail: Vec<ServerKey> = fail
+            .map(|(server, asked)| {
+                asked.round = asked.round.wrapping_add(1);
+                server.clone()
+            })
+            .collect();
+        for server in &fail {
+            self.at(server);
+        }
+    }
+
     fn at(&mut self, server: &ServerKey) {
         let key = key(server);
         let published = lock(&self.servers.published).get(server).cloned();
@@ -237,8 +260,11 @@ impl Look<'_> {
         let pods = ownership::pods_of(deployments, replica_sets, pods, server, &published.uid);
         let before = self.asked.remove(server);
         let speaks = before.as_ref().and_then(|before| before.speaks.as_deref());
-        let asked = face::cast(&pods, speaks, |pod| Heard::of(&self.inventories.of(&pod.uid)));
-        let sidecars = asked.iter().map(|(pod, address)| (pod.uid.clone(), *address)).collect();
+        let round = before.as_ref().map_or(0, |before| before.round);
+        let asked = face::cast(&pods, speaks, round, |pod| Heard::of(&self.inventories.of(&pod.uid)));
+        let sidecars: BTreeMap<_, _> =
+            asked.iter().map(|(pod, address)| (pod.uid.clone(), *address)).collect();
+        let round = if sidecars.len() > OTHERS { round } else { 0 };
         if before.as_ref().map(|before| &before.sidecars) != Some(&sidecars) {
             self.inventories.track(server.clone(), sidecars.clone());
         }
@@ -265,7 +291,7 @@ impl Look<'_> {
         let tools = self.hiding.listed(server, &published.filter, published.tools(heard.clone()));
         let record = published.record(key, face, before, tools);
         let health = record.health.clone();
-        self.asked.insert(server.clone(), Asked { speaks, sidecars, health, heard, unreachable });
+        self.asked.insert(server.clone(), Asked { speaks, sidecars, round, health, heard, unreachable });
         self.catalog.upsert(record);
     }
 }

@@ -30,10 +30,10 @@ struct Sidecar {
 
 impl Sidecar {
     async fn start() -> Self {
-        Self::with(json!([{"name": "known"}, {"name": "heard"}])).await
+        Self::with("Connected", json!([{"name": "known"}, {"name": "heard"}])).await
     }
 
-    async fn with(tools: Value) -> Self {
+    async fn with(connection: &'static str, tools: Value) -> Self {
         let (asked, answers) = (watch::Sender::new(false), watch::Sender::new(false));
         // Its port is always the same one, so each has an address of its own.
         let mut addresses = (1..255).map(|last| Ipv4Addr::new(127, 78, 0, last));
@@ -51,7 +51,7 @@ impl Sidecar {
                 let _ = told.wait_for(|answers| *answers).await;
                 axum::Json(json!({
                     "phase": "Serving",
-                    "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
+                    "connection": {"state": connection, "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
                     "server": {"info": {"name": "demo"}, "protocolVersion": "1"},
                     "tools": tools,
                 }))
@@ -72,7 +72,8 @@ type Events = (UnboundedSender<String>, UnboundedReceiver<String>);
 
 /// An API server.
 struct Cluster {
-    pod: Ipv4Addr,
+    /// The oldest first.
+    addresses: Vec<Ipv4Addr>,
     filter: Value,
     servers: Events,
     pods: Events,
@@ -81,7 +82,7 @@ struct Cluster {
 impl Cluster {
     fn of(sidecar: &Sidecar) -> Self {
         let (servers, pods) = (unbounded_channel(), unbounded_channel());
-        Self { pod: sidecar.address, filter: json!({}), servers, pods }
+        Self { addresses: vec![sidecar.address], filter: json!({}), servers, pods }
     }
 
     /// A catalog that is fed with it, and what has to run for it.
@@ -95,7 +96,7 @@ impl Cluster {
 
     fn client(self) -> Client {
         let events = HashMap::from([("mcpservers", self.servers.1), ("pods", self.pods.1)]);
-        let (events, pod, filter) = (Arc::new(Mutex::new(events)), self.pod, self.filter);
+        let (events, addresses, filter) = (Arc::new(Mutex::new(events)), self.addresses, self.filter);
         let answer = move |query: Query<HashMap<String, String>>, request: Request| async move {
             let kind = request.uri().path().rsplit('/').next().unwrap_or_default();
             if query.contains_key("watch") {
@@ -107,7 +108,12 @@ impl Cluster {
                 });
                 return Body::from_stream(lines.chain(stream::pending())).into_response();
             }
-            let items = [object(kind, pod, &filter)];
+            let items: Vec<_> = match kind {
+                "pods" => {
+                    addresses.iter().enumerate().map(|(number, address)| pod(number, *address)).collect()
+                }
+                _ => vec![object(kind, &filter)],
+            };
             let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
             Response::new(Body::from(list.to_string()))
         };
@@ -116,14 +122,7 @@ impl Cluster {
 }
 
 /// What an API server lists.
-fn object(kind: &str, pod: Ipv4Addr, filter: &Value) -> Value {
-    let metadata = |name: &str, owner: &str| {
-        json!({
-            "name": name, "namespace": "tools", "uid": name, "resourceVersion": "1",
-            "labels": {"longshore.dev/server": "demo"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "x", "name": owner, "uid": owner, "controller": true}],
-        })
-    };
+fn object(kind: &str, filter: &Value) -> Value {
     match kind {
         "mcpservers" => json!({
             "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
@@ -135,16 +134,27 @@ fn object(kind: &str, pod: Ipv4Addr, filter: &Value) -> Value {
             "status": {"tools": {"count": 2, "digest": "d", "names": ["known"]}},
         }),
         "deployments" => json!({"metadata": metadata("deployment", "server")}),
-        "replicasets" => json!({"metadata": metadata("replica-set", "deployment")}),
-        _ => json!({
-            "metadata": metadata("pod", "replica-set"),
-            "spec": {"containers": []},
-            "status": {"containerStatuses": [{
-                "name": "longshore-sidecar", "state": {"running": {}}, "image": "x", "imageID": "x",
-                "ready": true, "restartCount": 0,
-            }], "podIP": pod.to_string(), "conditions": [{"type": "Ready", "status": "True"}]},
-        }),
+        _ => json!({"metadata": metadata("replica-set", "deployment")}),
     }
+}
+
+fn pod(number: usize, address: Ipv4Addr) -> Value {
+    json!({
+        "metadata": metadata(&format!("pod-{number}"), "replica-set"),
+        "spec": {"containers": []},
+        "status": {"containerStatuses": [{
+            "name": "longshore-sidecar", "state": {"running": {}}, "image": "x", "imageID": "x",
+            "ready": true, "restartCount": 0,
+        }], "podIP": address.to_string(), "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn metadata(name: &str, owner: &str) -> Value {
+    json!({
+        "name": name, "namespace": "tools", "uid": name, "resourceVersion": "1",
+        "labels": {"longshore.dev/server": "demo"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "x", "name": owner, "uid": owner, "controller": true}],
+    })
 }
 
 fn demo() -> Key {
@@ -206,23 +216,42 @@ async fn tools_come_back_when_they_are_hidden_no_longer_while_no_pod_runs() {
     let (catalog, indexer, source, _token) = cluster.feed();
     let lists = |tool: &str| catalog.tool(&demo(), tool).is_some();
     // The type has to come first.
-    let happens = |what: &str, kind: &str, filter: Value| {
-        format!("{{\"type\":\"{what}\",\"object\":{}}}\n", object(kind, sidecar.address, &filter))
-    };
+    let happens = |what: &str, object: Value| format!("{{\"type\":\"{what}\",\"object\":{object}}}\n");
+    let hides = |filter: Value| happens("MODIFIED", object("mcpservers", &filter));
     let steps = async {
         until(|| lists("heard")).await;
-        servers.send(happens("MODIFIED", "mcpservers", json!({"exclude": ["h*"]}))).unwrap();
+        servers.send(hides(json!({"exclude": ["h*"]}))).unwrap();
         until(|| !lists("heard")).await;
-        pods.send(happens("DELETED", "pods", json!({}))).unwrap();
+        pods.send(happens("DELETED", pod(0, sidecar.address))).unwrap();
         until(|| catalog.server(&demo()).is_some_and(|it| it.server.health.state != State::Up)).await;
         assert!(lists("known") && !lists("heard"));
-        servers.send(happens("MODIFIED", "mcpservers", json!({}))).unwrap();
+        servers.send(hides(json!({}))).unwrap();
         timeout(Duration::from_secs(30), until(|| lists("heard"))).await.expect("it is hidden no longer");
     };
     tokio::select! {
         () = source.run() => panic!("a watch ended"),
         never = indexer.run() => panic!("{never:?}"),
         () = steps => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_one_pod_whose_server_works_is_found_among_many() {
+    let mut sidecars = vec![Sidecar::start().await];
+    for _ in 0..OTHERS * 2 {
+        sidecars.push(Sidecar::with("Failed", json!([])).await);
+    }
+    for sidecar in &sidecars {
+        sidecar.answers.send_replace(true);
+    }
+    let mut cluster = Cluster::of(&sidecars[0]);
+    cluster.addresses = sidecars.iter().map(|sidecar| sidecar.address).collect();
+    let (catalog, indexer, source, _token) = cluster.feed();
+    let is_up = || catalog.server(&demo()).is_some_and(|it| it.server.health.state == State::Up);
+    tokio::select! {
+        () = source.run() => panic!("a watch ended"),
+        never = indexer.run() => panic!("{never:?}"),
+        is_up = timeout(ROUND * 3, until(is_up)) => is_up.expect("it is not asked"),
     }
 }
 
@@ -238,7 +267,7 @@ async fn nobody_waits_for_globs_that_take_long() {
         letters.collect()
     };
     let tools: Vec<_> = (0..10_000).map(|_| json!({"name": name()})).collect();
-    let sidecar = Sidecar::with(json!(tools)).await;
+    let sidecar = Sidecar::with("Connected", json!(tools)).await;
     sidecar.answers.send_replace(true);
     let globs: Vec<_> = (0..40).map(|number| format!("*a{}[cd]", "?".repeat(100 + number))).collect();
     let mut cluster = Cluster::of(&sidecar);
