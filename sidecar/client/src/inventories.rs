@@ -50,7 +50,8 @@ pub struct Poller<K, S> {
 
 /// How answers are read.
 pub struct Read<K, S> {
-    /// Makes of the JSON of an answer, by the sidecar of this server, what is kept of it.
+    /// Makes of the JSON of an answer, by the sidecar of this server, what is kept of it. Of a long one it does so beside
+    /// everything else.
     pub keep: Arc<Keep<K, S>>,
     /// Whether more would be kept of the same answer if it were read again. It is asked for again then, at the pace of
     /// a sidecar that has no news.
@@ -83,7 +84,7 @@ pub fn inventories_with<K, S>(
         known: Mutex::new(HashMap::new()),
         unauthorized: Notify::new(),
         refuses: Mutex::new(None),
-        answers: Semaphore::new(bounds.concurrent_answers.clamp(1, Semaphore::MAX_PERMITS)),
+        answers: Arc::new(Semaphore::new(bounds.concurrent_answers.clamp(1, Semaphore::MAX_PERMITS))),
         bounds,
     });
     let (track, tracked) = mpsc::unbounded_channel();
@@ -98,7 +99,7 @@ pub(crate) struct Shared<S> {
     unauthorized: Notify,
     /// Which pod's sidecar refused the token last.
     refuses: Mutex<Option<PodUid>>,
-    pub(crate) answers: Semaphore,
+    pub(crate) answers: Arc<Semaphore>,
     pub(crate) bounds: Bounds,
 }
 

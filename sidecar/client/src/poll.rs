@@ -33,10 +33,11 @@ pub(crate) struct Poll<K, S> {
     pub(crate) address: AdminAddress,
 }
 
-impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
+impl<K: Clone + Send + Sync + 'static, S: PartialEq + Send + Sync + 'static> Poll<K, S> {
     pub(crate) async fn run(self) -> Infallible {
         let Self { shared, read, token, turn, share, server, pod, address, .. } = &self;
-        let keep = |json: &[u8]| (read.keep)(server, json);
+        let (keep, of) = (read.keep.clone(), server.clone());
+        let keep: request::Keep<S> = Arc::new(move |json| keep(&of, json));
         let mut pace = Pace::new(&shared.bounds, Instant::now());
         let mut tag: Option<String> = None;
         let mut again = false;
@@ -49,7 +50,7 @@ impl<K: Clone + Sync, S: PartialEq> Poll<K, S> {
             let known = tag.as_deref().filter(|_| !again);
             // That it answers again is news, whatever it says; and without a tag it answers at once in any case.
             let wait = if failing.is_some() || known.is_none() { Duration::ZERO } else { request::WAIT };
-            let kept = match request::ask(*address, token, known, wait, limits, &keep).await {
+            let kept = match request::ask(*address, token, known, wait, limits, keep.clone()).await {
                 Ok(Answer::Changed { kept, tag: new, took }) => {
                     tag = new;
                     again = false;

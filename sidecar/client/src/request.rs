@@ -1,6 +1,7 @@
 //! One request to a sidecar's admin port.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use crate::{AdminAddress, TokenFile};
@@ -24,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// An address that swallows packets must not hold a poll for the minutes that TCP would.
 const CONNECT: Duration = Duration::from_secs(2);
 /// So many bytes of an answer are read without a place among those in memory. Nearly all answers are shorter, so they wait
-/// for none that comes slowly.
+/// for none that comes slowly; and what is made of them is made at once.
 const SHORT: usize = 64 << 10;
 /// How long an answer may take from its first byte to its last, and once more if it is longer than that.
 const TRANSFER: Duration = Duration::from_secs(10);
@@ -71,6 +73,8 @@ pub(crate) enum Error {
         /// How long it took to find out.
         took: Duration,
     },
+    #[error("reading the sidecar's answer broke off")]
+    BrokeOff(#[source] JoinError),
 }
 
 impl Error {
@@ -90,19 +94,22 @@ pub(crate) struct Limits<'a> {
     /// The longest answer, in bytes.
     pub(crate) answer_bytes: usize,
     /// The places for long answers in memory.
-    pub(crate) answers: &'a Semaphore,
+    pub(crate) answers: &'a Arc<Semaphore>,
     /// Who of one server's sidecars may have such a place.
-    pub(crate) turn: &'a Semaphore,
+    pub(crate) turn: &'a Arc<Semaphore>,
 }
 
+/// Makes of the JSON of an answer what is kept of it.
+pub(crate) type Keep<S> = Arc<dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync>;
+
 /// Asks for the inventory, and waits for so long for one other than `known` if a tag is given.
-pub(crate) async fn ask<S>(
+pub(crate) async fn ask<S: Send + 'static>(
     address: AdminAddress,
     token: &TokenFile,
     known: Option<&str>,
     wait: Duration,
     limits: Limits<'_>,
-    keep: &(dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync),
+    keep: Keep<S>,
 ) -> Result<Answer<S>, Error> {
     let token = token.read().await.map_err(Error::Token)?;
     let mut request = Request::get("/v1/inventory")
@@ -142,10 +149,10 @@ pub(crate) async fn ask<S>(
     }
 }
 
-async fn read<S>(
+async fn read<S: Send + 'static>(
     response: Response<Incoming>,
     limits: Limits<'_>,
-    keep: &(dyn Fn(&[u8]) -> serde_json::Result<S> + Send + Sync),
+    keep: Keep<S>,
 ) -> Result<Answer<S>, Error> {
     let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     let mut body = Limited::new(response.into_body(), limits.answer_bytes);
@@ -155,18 +162,26 @@ async fn read<S>(
         None
     } else {
         // The semaphores are never closed; were they, reading without a place would still be bounded by the poll's pace.
-        let places = (limits.turn.acquire().await, limits.answers.acquire().await);
+        let places =
+            (limits.turn.clone().acquire_owned().await, limits.answers.clone().acquire_owned().await);
         if let Some(rest) = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok()) {
             bytes.reserve_exact(rest.min(limits.answer_bytes));
         }
         timeout(TRANSFER, gather(&mut body, &mut bytes, usize::MAX)).await.map_err(in_time)??;
         Some(places)
     };
-    let began = Instant::now();
-    let kept = keep(&bytes).map_err(|error| Error::Parse { words: words(&error), took: began.elapsed() })?;
-    drop(bytes);
-    drop(places);
-    Ok(Answer::Changed { kept, tag, took: began.elapsed() })
+    let is_short = places.is_none();
+    let make = move || {
+        let began = Instant::now();
+        let kept =
+            keep(&bytes).map_err(|error| Error::Parse { words: words(&error), took: began.elapsed() })?;
+        drop(bytes);
+        drop(places);
+        Ok(Answer::Changed { kept, tag, took: began.elapsed() })
+    };
+    // A long one may take seconds, in which nothing else of this task would get on: neither the other sidecars nor what
+    // whoever asks them does beside. The places are the answer's until it is gone, also if nobody waits for it any more.
+    if is_short { make() } else { spawn_blocking(make).await.map_err(Error::BrokeOff)? }
 }
 
 /// Reads on until there are more than `enough` bytes. Whether that was all before. (Parts are not kept as they come: each

@@ -171,6 +171,26 @@ async fn an_answer_is_read_again_when_more_of_it_can_be_kept() {
     }
 }
 
+/// Whoever makes something of this answer waits for the one thread that everything else has.
+#[tokio::test]
+async fn nothing_waits_for_what_is_made_of_a_long_answer() {
+    let sidecar = serve(&format!("\"{}\"", "x".repeat(1 << 20))).await;
+    let (begins, mut began) = mpsc::unbounded_channel();
+    let (goes_on, told) = std::sync::mpsc::channel();
+    let told = Mutex::new(told);
+    let keep = move |_: &&'static str, _: &[u8]| {
+        begins.send(()).unwrap();
+        Ok(Kept::from(told.lock().unwrap().recv_timeout(Duration::from_secs(5)).is_ok()))
+    };
+    let mut client =
+        client_that(Bounds::default(), Read { keep: Arc::new(keep), is_short: Arc::new(|_| false) });
+    client.track(&[("pod", sidecar.address)]);
+    began.recv().await.unwrap();
+    goes_on.send(()).unwrap();
+    client.until("pod", |kept, _| kept.is_some()).await;
+    assert_eq!(client.inventories.of("pod").summary.as_deref(), Some(&Kept::from(true)));
+}
+
 #[tokio::test]
 async fn a_sidecar_that_always_has_news_is_read_at_the_pace_of_the_bounds() {
     let sidecar = serve("0").await;
