@@ -247,10 +247,6 @@ impl Places {
         self.0.len()
     }
 
-    pub(super) fn could_make_room(&self) -> bool {
-        self.next().is_some()
-    }
-
     /// Ends the connection whose turn it is. Says whether there is one.
     pub(super) fn make_room(&mut self) -> bool {
         let Some((task, _)) = self.next().and_then(|next| self.0.remove(&next)) else { return false };

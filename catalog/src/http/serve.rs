@@ -1,11 +1,15 @@
 //! Connections: bounded in number, in how long they may do without asking anything, and in how long they outlive the end.
-//! Nobody keeps others out: where all [places](super::places) are taken, somebody makes room.
+//! Nobody keeps others out: where all [places](super::places) are taken, somebody makes room; and where all of those ask
+//! one thing after the other, each that is answered does.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use http::HeaderValue;
+use http::header::CONNECTION;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,29 +35,33 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let mut tasks = JoinSet::new();
     let mut places = Places::default();
-    // Who has come while somebody could have made room, and waits where nobody can any more.
+    // Who has come, and waits where nobody can make room yet.
     let mut waits = None;
+    // Whether there is somebody who waits.
+    let crowded = Arc::new(AtomicBool::new(false));
     loop {
         let is_full = places.len() >= CONNECTIONS;
         if let Some(stream) = waits.take_if(|_| !is_full || places.make_room()) {
             let place = Place::new();
-            let task = tasks.spawn(connection(stream, router.clone(), place.clone(), stop.clone()));
+            let task =
+                tasks.spawn(connection(stream, router.clone(), place.clone(), crowded.clone(), stop.clone()));
             places.take(task, place);
             continue;
         }
+        crowded.store(waits.is_some(), Ordering::Relaxed);
         tokio::select! {
             () = stop.cancelled() => break,
             Some(ended) = tasks.join_next_with_id() => {
                 places.free(ended.map_or_else(|error| error.id(), |(task, ())| task));
             }
-            accepted = listener.accept(), if waits.is_none() && (!is_full || places.could_make_room()) => match accepted {
+            accepted = listener.accept(), if waits.is_none() => match accepted {
                 Ok((stream, _)) => waits = Some(stream),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     sleep(PAUSE).await;
                 }
             },
-            () = sleep(PAUSE), if is_full => {}
+            () = sleep(PAUSE), if waits.is_some() => {}
         }
     }
     let finished = async { while tasks.join_next().await.is_some() {} };
@@ -62,7 +70,13 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, place: Arc<Place>, stop: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    place: Arc<Place>,
+    crowded: Arc<AtomicBool>,
+    stop: CancellationToken,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection ended before it began");
         return;
@@ -71,7 +85,14 @@ async fn connection(stream: TcpStream, router: Router, place: Arc<Place>, stop: 
     let router = TowerToHyperService::new(router);
     let service = service_fn(|request| {
         let (busy, answer) = (place.begin(), router.call(request));
-        async move { Ok::<_, Infallible>(busy.until_sent(answer.await?)) }
+        let crowded = crowded.clone();
+        async move {
+            let mut answer = answer.await?;
+            if crowded.load(Ordering::Relaxed) {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(busy.until_sent(answer))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

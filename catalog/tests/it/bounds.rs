@@ -12,10 +12,14 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Stand, eventually, inventory, names, record, tool};
+
+/// How many connections a port has at once.
+const PLACES: usize = 512;
 
 /// Many tools with hostile text and schemas that are too long, and a server beside that notices nothing.
 #[tokio::test]
@@ -65,13 +69,37 @@ async fn connections_that_ask_nothing_make_room() {
     timeout(Duration::from_secs(20), answered).await.unwrap();
 }
 
+/// Nor does who asks all the time, on all connections that there may be.
+#[tokio::test]
+async fn connections_that_are_never_quiet_make_room() {
+    have_descriptors();
+    let stand = Stand::open().await;
+    let asks = async |mut stream: TcpStream| {
+        let mut answer = [0; 4096];
+        while stream.write_all(b"GET /v1/servers HTTP/1.1\r\nhost: catalog\r\n\r\n").await.is_ok() {
+            if !matches!(stream.read(&mut answer).await, Ok(1..)) {
+                break;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let mut busy = JoinSet::new();
+    for _ in 0..PLACES {
+        let [api, _] = stand.connect().await;
+        busy.spawn(asks(api));
+    }
+    let answered = timeout(Duration::from_secs(20), stand.get("/v1/servers")).await;
+    assert_eq!(answered.expect("nobody makes room").status, StatusCode::OK);
+    while busy.try_join_next().is_some() {}
+    assert!(busy.len() > PLACES / 2, "more went than had to");
+}
+
 /// A slow reader gets all of its answer, also where others want its place. First to go is who never was given anything,
 /// and then who had its answer longest ago.
 #[tokio::test]
 async fn an_answer_that_is_being_taken_is_not_cut_off() {
     // More than the system takes for a reader.
     const LARGE: usize = 32 << 20;
-    const PLACES: usize = 512;
     have_descriptors();
     let router = Router::new()
         .route("/large", get(|| async { vec![b'x'; LARGE] }))
