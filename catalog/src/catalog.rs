@@ -40,7 +40,7 @@ struct Shared {
     view: RwLock<View>,
     /// Servers whose words are to be read, and not before when.
     behind: Mutex<BTreeMap<ServerKey, Instant>>,
-    /// When each server's words may be read again.
+    /// When each server's words may be read again. Changes under the lock of `behind`.
     paid: Mutex<BTreeMap<ServerKey, Instant>>,
     wake: Notify,
     /// Whether nobody's words are to be read. Changes with `behind`, under its lock.
@@ -82,8 +82,8 @@ impl Catalog {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let behind = self.shared.write().enter(record, id, &now());
         if behind {
-            let due = lock(&self.shared.paid).get(&key).copied().unwrap_or_else(Instant::now);
             let mut servers = lock(&self.shared.behind);
+            let due = lock(&self.shared.paid).get(&key).copied().unwrap_or_else(Instant::now);
             servers.insert(key, due);
             self.shared.caught_up.send_replace(false);
             drop(servers);
@@ -94,7 +94,8 @@ impl Catalog {
     /// Lists a server no longer.
     pub fn remove(&self, key: &ServerKey) {
         self.shared.write().remove(key);
-        lock(&self.shared.behind).remove(key);
+        let mut servers = lock(&self.shared.behind);
+        servers.remove(key);
         lock(&self.shared.paid).remove(key);
     }
 
@@ -221,10 +222,12 @@ impl Indexer {
         if listed {
             let now = Instant::now();
             let due = now + PACE.max((now - began) * 9);
+            let mut servers = lock(&self.shared.behind);
             lock(&self.shared.paid).insert(key.clone(), due);
-            if behind {
-                // It may have gone back to what it was before this, and nobody noticed that it had ever changed.
-                lock(&self.shared.behind).entry(key.clone()).or_insert(due);
+            // What came meanwhile knows only of the reading before. Or it went back to what it was before this, and
+            // nobody noticed that it had ever changed.
+            if behind || servers.contains_key(key) {
+                servers.insert(key.clone(), due);
             }
         }
         Ok(())

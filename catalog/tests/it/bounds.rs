@@ -7,12 +7,12 @@ use axum::Router;
 use axum::routing::get;
 use http::StatusCode;
 use longshore_catalog::http::Port;
-use longshore_catalog::{About, Reader};
+use longshore_catalog::{About, Catalog, Metrics, Reader};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -237,14 +237,42 @@ async fn a_server_that_never_settles_costs_the_others_nothing() {
     let last = record("a", "restless", About::default()).key;
     eventually("the last word is listed", || stand.catalog.tool(&last, "round-299").is_some()).await;
     assert!(stand.catalog.tool(&last, "round-298").is_none());
-    let metrics = stand.catalog.metrics().text().unwrap();
-    let indexed = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("longshore_catalog_indexing_duration_seconds_count "))
-        .unwrap();
+    let indexed = readings(&stand.catalog);
     // One reading in a tenth of a second, and those of the calm server and of the first word.
     let most = 3 + began.elapsed().as_millis() / 100;
-    assert!(indexed.parse::<u128>().unwrap() <= most, "{indexed} readings, where {most} were due");
+    assert!(indexed <= most, "{indexed} readings, where {most} were due");
+}
+
+/// Nor is it read more often for what it says while it is read.
+#[tokio::test(start_paused = true)]
+async fn what_comes_during_a_reading_waits_its_time() {
+    let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
+    let indexing = tokio::spawn(indexer.run());
+    let reader = Reader::default();
+    let mut says = 0;
+    for _ in 0..1000 {
+        for _ in 0..10 {
+            let mut restless = record("a", "restless", About::default());
+            says += 1;
+            let json = inventory(&[tool(&format!("tool-{says}"), "x")]).to_string();
+            restless.offer = Some(Arc::new(reader.read(&restless.key, json.as_bytes()).unwrap()));
+            catalog.upsert(restless);
+            yield_now().await;
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    let indexed = readings(&catalog);
+    assert!((9..=11).contains(&indexed), "{indexed} readings in a second");
+    indexing.abort();
+}
+
+/// How often the words of servers were read.
+fn readings(catalog: &Catalog) -> u128 {
+    let metrics = catalog.metrics().text().unwrap();
+    let count = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("longshore_catalog_indexing_duration_seconds_count "));
+    count.unwrap().parse().unwrap()
 }
 
 fn have_descriptors() {
