@@ -2,8 +2,9 @@
 //! not heard of it.
 //!
 //! Globs and names are other people's, and many of both can be such that it takes minutes to hold them against each
-//! other. So that is done beside everything else, a glob at a time: no more than one matcher is in memory, and a server
-//! waits for one glob of each other. What was listed before stays meanwhile.
+//! other. So that is done beside everything else, a glob at a time: a server waits for one glob of each other. Those that
+//! are quickly done take turns among themselves, and wait for none that is not; so two matchers are in memory at most.
+//! What was listed before stays meanwhile, and is not found out again as long as a server's names are the same.
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mirror::ServerKey;
 
+/// Bytes of names, times bytes of the globs that they are held against: up to so many are done within some 10 ms.
+const QUICK: usize = 1 << 20;
+
 /// The tools of a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tools {
@@ -35,6 +39,8 @@ pub(super) struct Hiding {
     jobs: JoinSet<Result<Done, JoinError>>,
     /// Whose glob it is.
     turn: Arc<Semaphore>,
+    /// The same for those that are quickly done.
+    quick: Arc<Semaphore>,
 }
 
 /// What was done for a server last, and what is being done.
@@ -50,6 +56,7 @@ struct Done {
     listed: Tools,
 }
 
+#[derive(Clone)]
 struct Job {
     filter: ToolFilter,
     all: Tools,
@@ -65,7 +72,8 @@ enum Step {
 
 impl Hiding {
     pub(super) fn new() -> Self {
-        Self { servers: HashMap::new(), jobs: JoinSet::new(), turn: Arc::new(Semaphore::new(1)) }
+        let turn = || Arc::new(Semaphore::new(1));
+        Self { servers: HashMap::new(), jobs: JoinSet::new(), turn: turn(), quick: turn() }
     }
 
     /// Those of a server's tools that exist, if that is known; else those of which it was known last, and
@@ -76,11 +84,14 @@ impl Hiding {
             return all;
         }
         let known = self.servers.entry(server.clone()).or_default();
-        let is_done =
-            known.done.as_ref().is_some_and(|done| done.job.filter == *filter && done.job.all.is(&all));
-        if !is_done && known.under_way.is_none() {
-            let job = Arc::new(Job { filter: filter.clone(), all });
-            known.under_way = Some(self.jobs.spawn(job.run(server.clone(), self.turn.clone())));
+        match &mut known.done {
+            Some(done) if done.job.filter == *filter && done.job.all.has_names_of(&all) => done.takes(all),
+            _ if known.under_way.is_some() => {}
+            _ => {
+                let job = Arc::new(Job { filter: filter.clone(), all });
+                let turn = if job.is_quick() { &self.quick } else { &self.turn };
+                known.under_way = Some(self.jobs.spawn(job.run(server.clone(), turn.clone())));
+            }
         }
         known.done.as_ref().map(|done| done.listed.clone()).unwrap_or_default()
     }
@@ -120,6 +131,18 @@ impl Hiding {
     }
 }
 
+// === impl Done ===
+
+impl Done {
+    /// What else is said of the same tools may be new.
+    fn takes(&mut self, all: Tools) {
+        if !self.job.all.is(&all) {
+            self.listed = all.only(|name| self.listed.has(name));
+            Arc::make_mut(&mut self.job).all = all;
+        }
+    }
+}
+
 // === impl Job ===
 
 impl Job {
@@ -127,27 +150,25 @@ impl Job {
         let stop = CancellationToken::new();
         // Whoever ends this ends the glob under way.
         let _guard = stop.clone().drop_guard();
-        let mut exist = vec![self.filter.include.is_empty(); self.names().count()];
+        let mut exist = vec![self.filter.include.is_empty(); self.all.names().count()];
         for step in Step::all(&self.filter) {
             let (job, stop, turn) = (self.clone(), stop.clone(), turn.clone().acquire_owned().await);
             exist = spawn_blocking(move || {
                 let _turn = turn;
-                step.take(job.names(), exist, &stop)
+                step.take(job.all.names(), exist, &stop)
             })
             .await?;
         }
         let exists: HashSet<_> =
-            self.names().zip(exist).filter_map(|(name, exists)| exists.then_some(name)).collect();
-        let listed = Tools {
-            offer: self.all.offer.clone().map(|offer| offer.only(|tool| exists.contains(tool))),
-            known: self.all.known.iter().filter(|tool| exists.contains(&***tool)).cloned().collect(),
-        };
+            self.all.names().zip(exist).filter_map(|(name, exists)| exists.then_some(name)).collect();
+        let listed = self.all.only(|name| exists.contains(name));
         Ok(Done { server, job: self.clone(), listed })
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
-        let offered = self.all.offer.iter().flat_map(|offer| &offer.tools).map(|tool| &*tool.name);
-        offered.chain(self.all.known.iter().map(String::as_str))
+    fn is_quick(&self) -> bool {
+        let globs: usize = self.filter.include.iter().chain(&self.filter.exclude).map(String::len).sum();
+        let names: usize = self.all.names().map(str::len).sum();
+        names.saturating_mul(globs) <= QUICK
     }
 }
 
@@ -196,5 +217,26 @@ impl Tools {
             _ => false,
         };
         same && self.known == other.known
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let offered = self.offer.iter().flat_map(|offer| &offer.tools).map(|tool| &*tool.name);
+        offered.chain(self.known.iter().map(String::as_str))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.offer.as_ref().is_some_and(|offer| offer.tool(name).is_some())
+            || self.known.iter().any(|known| known == name)
+    }
+
+    fn has_names_of(&self, other: &Self) -> bool {
+        self.is(other) || self.names().eq(other.names())
+    }
+
+    fn only(&self, exists: impl Fn(&str) -> bool) -> Self {
+        Self {
+            offer: self.offer.clone().map(|offer| offer.only(&exists)),
+            known: self.known.iter().filter(|tool| exists(tool)).cloned().collect(),
+        }
     }
 }

@@ -1,4 +1,5 @@
 use longshore_catalog::Reader;
+use longshore_sidecar_config::inventory::Phase;
 use serde_json::json;
 
 use super::*;
@@ -8,9 +9,13 @@ fn server() -> ServerKey {
 }
 
 fn offer(tools: &[&str]) -> Tools {
+    offer_in("Serving", tools)
+}
+
+fn offer_in(phase: &str, tools: &[&str]) -> Tools {
     let tools: Vec<_> = tools.iter().map(|name| json!({"name": name})).collect();
     let inventory = json!({
-        "phase": "Serving",
+        "phase": phase,
         "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
         "server": {"info": {"name": "s"}, "protocolVersion": "1"}, "tools": tools,
     });
@@ -25,8 +30,7 @@ fn filter(include: &[&str], exclude: &[&str]) -> ToolFilter {
 }
 
 fn names(tools: &Tools) -> Vec<&str> {
-    let offered = tools.offer.iter().flat_map(|offer| &offer.tools).map(|tool| &*tool.name);
-    offered.chain(tools.known.iter().map(String::as_str)).collect()
+    tools.names().collect()
 }
 
 #[tokio::test]
@@ -74,7 +78,34 @@ async fn what_was_listed_stays_until_it_is_known_what_exists_and_is_not_found_ou
         assert_eq!(names(&before), expected);
         assert!(!hiding.is_at(&server()));
     }
+    // What it says of itself is new, and nothing else.
+    let listed = hiding.listed(&server(), &no_c, offer_in("Draining", &["a", "b"]));
+    assert!(!hiding.is_at(&server()), "found out again");
+    assert_eq!(names(&listed), ["a", "b"]);
+    assert_eq!(listed.offer.unwrap().phase, Phase::Draining);
     assert_eq!(names(&hiding.listed(&server(), &ToolFilter::default(), second)), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn who_is_quickly_done_does_not_wait_for_others_that_are_not() {
+    let mut hiding = Hiding::new();
+    // A matcher is in a state that it has never been in after each letter.
+    let next =
+        |random: &u128| Some(random.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(1));
+    let long: Vec<_> = std::iter::successors(Some(1), next).skip(9).take(1000).collect();
+    let long: Vec<_> = long.iter().map(|random| format!("{random:0128b}")).collect();
+    let long = offer(&long.iter().map(String::as_str).collect::<Vec<_>>());
+    let slow = filter(&[], &[&format!("*0{}[cd]", "?".repeat(100))]);
+    for number in 0..20 {
+        let server = ServerKey { namespace: "others".to_owned(), name: number.to_string() };
+        hiding.listed(&server, &slow, long.clone());
+    }
+    hiding.listed(&server(), &filter(&["e*"], &["exec"]), offer(&["echo", "exec"]));
+    let mut others = 0;
+    while hiding.done().await.unwrap() != server() {
+        others += 1;
+    }
+    assert!(others < 2, "it waited for {others} others");
 }
 
 #[tokio::test]
