@@ -5,16 +5,20 @@
 //!
 //! * `shim drain` is the `preStop` hook of every server: see [`drain`].
 //! * `shim -- COMMAND` is the first process of the container of a server that speaks over stdin and stdout: see
-//!   [`serve`], and [`protocol`] for what it and the sidecar say to each other. It knows processes and no MCP.
+//!   [`serve`], and [`protocol`] for what it and the sidecar say to each other. It knows processes and no MCP. The one
+//!   that serves is a child of the first process there.
 
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use rustix::process::getpid;
+
 mod children;
 mod descriptors;
 pub mod drain;
+mod first;
 mod ladder;
 mod log;
 mod memory;
@@ -51,8 +55,8 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => match Options::parse(first, arguments) {
-            Some(options) => match serve::run(&options) {
-                Ok(()) => ExitCode::SUCCESS,
+            Some(options) => match serve(&options) {
+                Ok(code) => code,
                 Err(error) => {
                     _ = std::io::stderr().write_all(format!("longshore: {error}\n").as_bytes());
                     ExitCode::FAILURE
@@ -61,6 +65,15 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             None => usage(),
         },
     }
+}
+
+fn serve(options: &Options) -> Result<ExitCode, serve::Error> {
+    if getpid().is_init()
+        && let Some(code) = first::run()?
+    {
+        return Ok(code);
+    }
+    serve::run(options).map(|()| ExitCode::SUCCESS)
 }
 
 fn usage() -> ExitCode {

@@ -1,4 +1,4 @@
-//! The first process of a stdio server's container: starts a process for each connection, and outlives them all.
+//! What serves in a stdio server's container: starts a process for each connection, and outlives them all.
 //!
 //! One thread, one poll: it never waits for a process, a sidecar or the log, only for any of them. What it does on
 //! each turn is in [`Shim::turn`].
@@ -67,11 +67,10 @@ impl std::error::Error for Error {
 /// its limits, and is to be called before there is another thread.
 pub fn run(options: &Options) -> Result<(), Error> {
     descriptors::keep_to_oneself();
-    // A server that asks a terminal for a password shall hear that there is none, rather than be stopped by it. A
-    // container's first process leads its session already.
+    // A server that asks a terminal for a password shall hear that there is none, rather than be stopped by it.
     _ = setsid();
-    // Where the shim is not the first process, processes whose parents died come to it all the same. Where that
-    // cannot be had, they go to whoever is the first.
+    // Processes whose parents died come to the shim, which is not the first process. Where that cannot be had, they go
+    // to whoever is.
     _ = set_child_subreaper(Some(getpid()));
     let signals = Signals::install().map_err(Error::Signals)?;
     let listener =

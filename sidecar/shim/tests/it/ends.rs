@@ -199,21 +199,6 @@ fn what_got_away_from_its_group_ends_with_the_shim() {
 }
 
 #[test]
-fn a_first_process_ends_when_it_is_told_to() {
-    let Some(setup) = Setup::new(&["sh", "-c", "(sleep 0.1 & echo $!); exec cat"]).first() else { return };
-    let mut shim = setup.start();
-    let mut process = shim.start(1);
-    // Numbers are those of its own namespace.
-    assert!(process.line().parse::<u32>().unwrap() < 100);
-    eventually("the orphan is reaped", || shim.children().len() == 1);
-    process.write("the sidecar's number is 0 in there\n");
-    assert_eq!(process.line(), "the sidecar's number is 0 in there");
-    shim.terminate();
-    assert_eq!(process.ended().cause, Cause::Stopping);
-    assert!(shim.wait().success());
-}
-
-#[test]
 fn an_idle_shim_ends_at_once() {
     let mut shim = Shim::of(&["cat"]);
     shim.terminate();

@@ -37,6 +37,9 @@ pub(crate) const ALL_PATIENCE: Patience =
 pub(crate) struct Shim {
     folder: tempfile::TempDir,
     program: Child,
+    /// Who is told to end.
+    first: u32,
+    /// Who serves.
     pid: u32,
 }
 
@@ -79,6 +82,22 @@ impl<'a> Setup<'a> {
     }
 
     pub(crate) fn start(self) -> Shim {
+        let first = self.first;
+        let mut shim = self.start_unheard();
+        eventually("the shim listens", || shim.socket().exists());
+        if first {
+            let only_child = |parent| match children_of(parent)[..] {
+                [(child, _)] => child,
+                ref others => panic!("{others:?}"),
+            };
+            shim.first = only_child(shim.first);
+            shim.pid = only_child(shim.first);
+        }
+        shim
+    }
+
+    /// Does not wait for it to listen, which it may never do.
+    pub(crate) fn start_unheard(self) -> Shim {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         // Where the program was built its user may not be allowed to look.
@@ -109,13 +128,8 @@ impl<'a> Setup<'a> {
         // The tests' own may have folders that this user may not look into, which is another error than "not found".
         command.env("PATH", PATH);
         let program = command.stdin(self.stdin).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let mut shim = Shim { folder, program, pid: 0 };
-        eventually("the shim listens", || shim.socket().exists());
-        shim.pid = match children_of(shim.program.id())[..] {
-            [(shim, _)] if self.first => shim,
-            _ => shim.program.id(),
-        };
-        shim
+        let pid = program.id();
+        Shim { folder, program, first: pid, pid }
     }
 }
 
@@ -178,6 +192,11 @@ impl Shim {
         self.pid
     }
 
+    /// The first process of the container, where the shim has one.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
     pub(crate) fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
@@ -188,7 +207,7 @@ impl Shim {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.pid().cast_signed()).unwrap(), signal).unwrap();
+        kill_process(Pid::from_raw(self.first.cast_signed()).unwrap(), signal).unwrap();
     }
 
     pub(crate) fn terminate(&self) {
@@ -318,7 +337,7 @@ impl Process {
     }
 }
 
-fn children_of(parent: u32) -> Vec<(u32, char)> {
+pub(crate) fn children_of(parent: u32) -> Vec<(u32, char)> {
     let parent = parent.to_string();
     let children = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let stat = fs::read_to_string(entry.unwrap().path().join("stat")).ok()?;

@@ -5,6 +5,7 @@
 
 mod drain;
 mod ends;
+mod first;
 mod harness;
 mod memory;
 mod paths;
