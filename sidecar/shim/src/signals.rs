@@ -12,12 +12,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::getpid;
 
 static WAKE: OnceLock<OwnedFd> = OnceLock::new();
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// What ends the shim. The first process of a container has no default for any of them.
 const STOPS: [c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+/// And what else ends a container's first process: what images say as their `STOPSIGNAL` in place of SIGTERM, for the
+/// programs that they are made for. The last is SIGRTMIN+3, as container runtimes count, whatever the C library keeps.
+const STOPS_OF_IMAGES: [c_int; 4] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGWINCH, 34 + 3];
 
 /// The process's signals, once it has asked for them.
 pub(crate) struct Signals {
@@ -40,7 +44,8 @@ impl Signals {
             }
         }
         handle(libc::SIGCHLD, on_signal)?;
-        for signal in STOPS {
+        let of_images = STOPS_OF_IMAGES.iter().filter(|_| getpid().is_init());
+        for signal in STOPS.iter().chain(of_images).copied() {
             // Who has the shim ignore SIGHUP or SIGINT means it to go on; nobody means that by SIGTERM.
             if signal == libc::SIGTERM || handled_by_default(signal) {
                 handle(signal, on_signal)?;

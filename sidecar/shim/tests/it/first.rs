@@ -22,6 +22,20 @@ fn a_first_process_ends_when_it_is_told_to() {
     assert!(shim.wait().success());
 }
 
+/// Images say by which signal they are to be stopped, and mean what they were made for, which a server is not.
+#[test]
+fn a_first_process_ends_by_whatever_signal_its_image_says() {
+    for signal in ["TERM", "INT", "HUP", "QUIT", "USR1", "WINCH", "RTMIN+3"] {
+        let Some(setup) = Setup::new(&["cat"]).first() else { return };
+        let mut shim = setup.start();
+        let process = shim.start(1);
+        let first = shim.first().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &first]).status().unwrap().success(), "{signal}");
+        assert_eq!(process.ended().cause, Cause::Stopping, "{signal}");
+        assert!(shim.wait().success(), "{signal}");
+    }
+}
+
 /// Some watch for the end of whoever started them, and take 1 for that.
 #[test]
 fn no_server_has_the_first_process_as_its_parent() {
