@@ -42,7 +42,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const TURN: usize = 256 * 1024;
 /// How many of a sidecar's calls are numbered before the next sidecar's begin.
 const CALLS_OF_A_LIFE: u64 = 1 << 40;
-/// How many messages are taken at once.
+/// How many messages are taken at once, where there is room for what they say.
 const AT_ONCE: usize = 16;
 
 /// A process, and all that is under way with it.
@@ -75,8 +75,6 @@ pub(super) struct Talk<'a> {
     shake_until: Option<Instant>,
     /// The messages that the process was started again for, until the handshake has been repeated.
     held: Vec<Command>,
-    /// Messages that were taken together.
-    inbox: Vec<Command>,
     /// How much the process was told to say.
     level: Option<Level>,
     /// The first line may be half of one that another sidecar has begun to read.
@@ -159,7 +157,6 @@ impl<'a> Talk<'a> {
             repeat_until: repeats.then_some(handshake_due),
             shake_until: shakes_for_all.then_some(handshake_due),
             held: first,
-            inbox: Vec::new(),
             level: None,
             half: start.goes_on,
             ended: None,
@@ -209,7 +206,7 @@ impl<'a> Talk<'a> {
             let Process { stdin, stdout, lifeline, running } = &mut self.process;
             tokio::select! {
                 Some(control) = self.conversation.control.recv() => self.control(control),
-                1.. = self.conversation.commands.recv_many(&mut self.inbox, AT_ONCE), if ready => self.take_inbox(),
+                Some(command) = self.conversation.commands.recv(), if ready => self.take_several(command),
                 written = self.outgoing.write(stdin), if writes => {
                     if written.is_err() {
                         self.closed.get_or_insert_with(Instant::now);

@@ -328,6 +328,24 @@ fn a_server_that_never_reads_costs_only_its_own_session() {
 }
 
 #[test]
+fn large_calls_that_wait_for_a_busy_server_are_held_once() {
+    const CALLS: u32 = 7;
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let busy = begin(&client, &json!({"name": "busy", "arguments": {"seconds": 5}}));
+    under_way(&client, 1.0);
+    let large = json!({"name": "pid", "arguments": {"text": "x".repeat(3 << 20)}});
+    let calls: Vec<_> = (0..CALLS).map(|_| begin(&client, &large)).collect();
+    under_way(&client, f64::from(1 + CALLS));
+    let before = sidecar.peak();
+    for call in calls.into_iter().chain([busy]) {
+        answer(call);
+    }
+    let more = sidecar.peak().saturating_sub(before);
+    assert!(more < 12 << 20, "{more}");
+}
+
+#[test]
 fn a_client_that_does_not_read_slows_only_its_own_session() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));

@@ -5,7 +5,7 @@ use longshore_mcp::envelope::Id;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::Talk;
+use super::{AT_ONCE, Talk};
 use crate::upstream::stdio::call::Caller;
 use crate::upstream::stdio::conversation::Left;
 use crate::upstream::stdio::message::{About, Asked, Command, Key, Kind, Span, text};
@@ -17,12 +17,15 @@ use longshore_mcp::level::Level;
 pub(super) const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
 
 impl Talk<'_> {
-    pub(super) fn take_inbox(&mut self) {
-        let mut inbox = std::mem::take(&mut self.inbox);
-        for command in inbox.drain(..) {
+    /// Takes a message, and those that wait behind it: each of them is copied, so that many are one write, and nobody
+    /// counts the copies. Where they are large, no more than one goes beyond the room that there is.
+    pub(super) fn take_several(&mut self, first: Command) {
+        self.take(first);
+        for _ in 1..AT_ONCE {
+            let next = self.outgoing.has_room().then(|| self.conversation.commands.try_recv().ok()).flatten();
+            let Some(command) = next else { return };
             self.take(command);
         }
-        self.inbox = inbox;
     }
 
     pub(super) fn take_held(&mut self) {
