@@ -1,5 +1,6 @@
 //! What runs, kept to what the manifests say.
 
+mod plans;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use super::environment::{Environment, INHERITED};
 use super::files::{Folder, Place};
 use super::keys::Made;
 use super::manifests::Documents;
-use super::plan::{self, Plan};
+use super::plan::Plan;
 use super::process::Process;
 use super::report::{Report, Served};
 use super::sidecar::Sidecar;
@@ -68,12 +69,6 @@ fn port_of(plan: &Plan) -> Option<u16> {
         Upstream::StreamableHttp { port, .. } | Upstream::Sse { port, .. } => Some(port),
         Upstream::Stdio {} => None,
     }
-}
-
-/// The port at which another of these servers listens too, and that server.
-fn same_port<'a>(plans: &'a [Plan], plan: &Plan) -> Option<(u16, &'a ServerId)> {
-    let port = port_of(plan)?;
-    plans.iter().find(|other| port_of(other) == Some(port)).map(|other| (port, &other.id))
 }
 
 /// The server, if this run of it is the one that goes on.
@@ -317,42 +312,6 @@ impl Local {
         while ending.join_next().await.is_some() {}
         // Removed now that nobody reads it any more.
         drop(folder);
-    }
-
-    fn plans(&mut self, documents: &Documents) -> Result<(Vec<Plan>, Vec<String>), Error> {
-        let (mut plans, mut refused) = (Vec::new(), Vec::new());
-        for found in &documents.servers {
-            let key = self.options.key.as_deref();
-            match plan::plan(found, documents, &self.inherited, key, &mut self.made)? {
-                Ok(plan) => match (same_port(&plans, &plan), port_of(&plan).filter(|port| self.serves_at(*port))) {
-                    (None, None) => plans.push(plan),
-                    (Some((port, other)), _) => refused.push(format!(
-                        "{}: port {port} is {other}'s too, and two servers on one machine cannot share one: choose \
-                         another in spec.transport",
-                        plan.id
-                    )),
-                    (None, Some(port)) => refused.push(format!(
-                        "{}: clients of `longshore local` come to port {port}: choose another in spec.transport, or \
-                         with --port",
-                        plan.id
-                    )),
-                },
-                Err(no) => {
-                    refused
-                        .extend(no.problems.iter().map(|problem| format!("{}: {}", no.id, problem.message)));
-                }
-            }
-        }
-        let running = self.servers.iter().map(|running| &running.plan);
-        self.reserved = plans.iter().chain(running).filter_map(port_of).collect();
-        Ok((plans, refused))
-    }
-
-    /// Whether clients come to this port, or are to come.
-    fn serves_at(&self, port: u16) -> bool {
-        let asked = self.servers.is_empty().then_some(self.options.port).flatten();
-        let mut served = self.servers.iter().map(|running| running.sidecar.address.port());
-        asked == Some(port) || self.catalog_at.port() == port || served.any(|at| at == port)
     }
 
     /// Ports to try, from this one on.
