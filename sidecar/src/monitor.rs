@@ -145,7 +145,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 if std::mem::take(&mut was_lost) {
-                    settings.abort_all();
+                    settings.shutdown().await;
                     settings.spawn_local(sessions::set_all_again(shared.clone(), pool.clone()));
                 }
                 let connected = Instant::now();
