@@ -97,7 +97,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     let mut link = Link::new(Instant::now(), now());
     let mut before = None;
     // What a server has listed before.
-    let mut known = Arc::default();
+    let mut known = None;
     let mut knows_no_pings = false;
     // It may have been restarted since it was greeted, and what is set again for clients then.
     let (mut was_lost, mut settings) = (false, JoinSet::new());
@@ -112,12 +112,12 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             pool.end_all();
             shared.stdio.end_all().await;
             link = Link::new(Instant::now(), now());
-            known = Arc::default();
+            known = None;
         }
         let mut server = Server::new(upstream, pool.clone()).pinned(pin);
         let began = Instant::now();
         let connected = tokio::select! {
-            connected = connect(&mut server, &shared, &mut link, &known) => connected,
+            connected = connect(&mut server, &shared, &mut link, known.as_deref()) => connected,
             replaced = is_replaced(&shared, &mut config, before.as_ref()) => {
                 replaced?;
                 continue;
@@ -154,7 +154,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 let attending =
                     attend(&server, &shared, &mut config, &mut link, question, &mut knows_no_pings, partly);
                 let left = Box::pin(attending).await;
-                known = shared.view.borrow().lists.clone();
+                known = Some(shared.view.borrow().lists.clone());
                 was_lost = matches!(left, Left::SessionGone | Left::Lost(_));
                 match left {
                     // It may simply have been restarted, or has to be spoken to in another way: the next handshake tells.
@@ -245,7 +245,7 @@ async fn connect(
     server: &mut Server,
     shared: &Shared,
     link: &mut Link,
-    known: &Lists,
+    known: Option<&Lists>,
 ) -> Result<(Greeted, Listed), Problem> {
     let (patience, at_most) = match server.upstream() {
         Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => (HANDSHAKE_SLOW, starts::AT_LEAST),
@@ -268,7 +268,7 @@ async fn connect(
             }
             _ => format!("the server has not completed the handshake within {seconds} seconds"),
         };
-        Problem { reason, message }
+        Problem::new(reason, message)
     };
     if let Ok(result) = timeout(patience, work.as_mut()).await {
         return result;
@@ -326,7 +326,7 @@ async fn attend(
     // What it has said before, and says again, is no news.
     let mut is_known = !wait.is_zero();
     let current = (server.upstream().clone(), server.pin());
-    let lost = |message: String| Left::Lost(Problem { reason: ConnectionReason::ConnectionLost, message });
+    let lost = |message: String| Left::Lost(Problem::new(ConnectionReason::ConnectionLost, message));
     let absent = |message: String| {
         shared.doubt.confirm();
         lost(message)
@@ -409,7 +409,7 @@ async fn attend(
                 let capabilities = capabilities.unwrap_or_default();
                 let known = shared.view.borrow().lists.clone();
                 let listed = tokio::select! {
-                    listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities, &known)) => listed,
+                    listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities, Some(&known))) => listed,
                     // Whether it is there is more urgent then, and asked next.
                     () = hook_opens(shared) => {
                         (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);

@@ -15,7 +15,7 @@ pub(super) struct Listed {
     pub(super) unlisted: Option<Problem>,
 }
 
-/// A server that lists its tools, and not all else that it says it has: it serves, and is asked again.
+/// A server that has listed its tools, and not all else that it says it has, or not now: it serves, and is asked again.
 #[derive(Default)]
 pub(super) struct Partly {
     problem: Option<Problem>,
@@ -43,13 +43,15 @@ impl Partly {
     }
 }
 
-/// Reads every list that the server says it has. One that it refuses stays what it was, but for that of its tools, without
-/// which it does not serve.
+/// Reads every list that the server says it has. One that it refuses stays what it was. That of its tools does only where it
+/// has listed them before and has no time now: without it, it does not serve.
 pub(super) async fn list_all(
     server: &Server,
     capabilities: &Value,
-    known: &Lists,
+    known: Option<&Lists>,
 ) -> Result<Listed, Problem> {
+    let nothing = Lists::default();
+    let (has_listed, known) = (known.is_some(), known.unwrap_or(&nothing));
     let mut lists = Lists::default();
     let (mut room, mut unlisted) = (MAX_OFFER, None);
     for list in List::ALL {
@@ -64,12 +66,13 @@ pub(super) async fn list_all(
         if capabilities.get(capability).is_none() {
             continue;
         }
+        let before = room;
         match server.list(list, &mut room).await {
             Ok(entries) => *place = entries,
-            Err(error) if list != List::Tools && error.is_answer() => {
+            Err(error) if error.is_answer() && (list != List::Tools || (has_listed && error.is_busy())) => {
                 unlisted = unlisted.or(Some(error.in_list(list)));
                 let size = known.iter().map(|entry| entry.to_string().len()).sum();
-                if let Some(left) = room.checked_sub(size) {
+                if let Some(left) = before.checked_sub(size) {
                     (room, *place) = (left, known.clone());
                 }
             }

@@ -9,13 +9,19 @@ pub(super) struct Problem {
     pub(super) reason: ConnectionReason,
     /// For people.
     pub(super) message: String,
+    /// The server is there, and has no time.
+    pub(super) is_busy: bool,
 }
 
 impl Problem {
+    pub(super) fn new(reason: ConnectionReason, message: String) -> Self {
+        Self { reason, message, is_busy: false }
+    }
+
     /// A process that ended, and nothing is known but that.
     pub(super) fn died_soon() -> Self {
         let message = "the server's process ended soon after its handshake".to_owned();
-        Self { reason: ConnectionReason::ConnectionLost, message }
+        Self::new(ConnectionReason::ConnectionLost, message)
     }
 
     /// Whether nobody is there, if it happens in a handshake.
@@ -60,7 +66,8 @@ const STAYS: Duration = Duration::from_secs(10);
 /// How long after its death it is seen that a server is gone of which nothing but a ping tells.
 const SEEN: Duration = Duration::from_secs(6);
 
-/// How often a server is looked for that is not there: at first, after a while, and if looking means to start it.
+/// How often a server is looked for that is not there: at first, after a while, and if looking means to start it or it has
+/// no time.
 const OFTEN: Duration = Duration::from_millis(50);
 const SELDOM: Duration = Duration::from_secs(1);
 const HARDLY: Duration = Duration::from_secs(10);
@@ -168,8 +175,10 @@ impl Link {
     /// When to try again: often while a server is likely to be starting, and then less and less often, so that nobody
     /// waits for the sidecar much longer than for the server. A server that does answer is not pressed.
     pub(super) fn retry_in(&self, now: Instant) -> Duration {
-        let reason = self.problem.as_ref().map(|problem| problem.reason);
-        let most = match reason {
+        let problem = self.problem.as_ref();
+        let most = match problem.map(|problem| problem.reason) {
+            // Each greeting and what comes of it is some requests more.
+            _ if problem.is_some_and(|problem| problem.is_busy) => HARDLY,
             Some(
                 ConnectionReason::ConnectionRefused
                 | ConnectionReason::ShimUnavailable
@@ -209,13 +218,13 @@ impl Link {
 mod tests {
     use super::*;
     use ConnectionReason::{
-        CommandNotFound, ConnectionLost, ConnectionRefused, InitializeTimeout, NotMcp, ProcessExited,
-        ShimUnavailable, UnsupportedRevision,
+        CommandNotFound, ConnectionLost, ConnectionRefused, InitializeTimeout, ListFailed, NotMcp,
+        ProcessExited, ShimUnavailable, UnsupportedRevision,
     };
     use ConnectionState::{Connected, Connecting, Failed};
 
     fn problem(reason: ConnectionReason) -> Problem {
-        Problem { reason, message: "m".to_owned() }
+        Problem::new(reason, "m".to_owned())
     }
 
     #[test]
@@ -349,6 +358,8 @@ mod tests {
             link.failed(problem(NotMcp), start, String::new());
         }
         assert_eq!(link.retry_in(start).as_millis(), 1000);
+        link.failed(Problem { is_busy: true, ..problem(ListFailed) }, start, String::new());
+        assert_eq!(link.retry_in(start).as_millis(), 10_000);
         link.failed(problem(ProcessExited), start, String::new());
         assert_eq!(link.retry_in(start).as_millis(), 10_000);
     }

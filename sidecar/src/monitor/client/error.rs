@@ -197,7 +197,7 @@ impl CallError {
             Self::Status { .. } | Self::Rpc { .. } | Self::OlderToo(_) => ConnectionReason::InitializeRefused,
             Self::Revision(_) | Self::Pinned { .. } => ConnectionReason::UnsupportedRevision,
         };
-        Problem { reason, message: self.to_string() }
+        Problem { reason, message: self.to_string(), is_busy: self.is_busy() }
     }
 
     /// Whether the server is there and has no time, which says nothing of the session or of what was asked.
@@ -216,7 +216,7 @@ impl CallError {
     /// What it means when it happens while a list is read.
     pub(in crate::monitor) fn in_list(self, list: List) -> Problem {
         let message = format!("{} failed: {self}", list.method().as_str());
-        Problem { reason: ConnectionReason::ListFailed, message }
+        Problem { reason: ConnectionReason::ListFailed, message, is_busy: self.is_busy() }
     }
 }
 

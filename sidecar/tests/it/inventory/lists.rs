@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{ask, read};
 use crate::harness::schemas::Watch;
 use crate::harness::scripted::{
-    accepted, begin_events, json, json_with, message, method_of, no_stream, reply_to, write,
+    accepted, begin_events, chunk, json, json_with, message, method_of, no_stream, reply_to, write,
 };
 use crate::harness::{Cluster, Gate, Request, Sidecar, config, eventually, scripted, within};
 
@@ -266,6 +266,41 @@ fn a_server_that_lists_its_tools_serves_whatever_else_it_does_not_list() {
         assert_eq!(server.asked("initialize"), 1, "{refused}: it is the same session");
         assert!(sidecar.written().contains(refused), "{refused}: it was told once");
     }
+}
+
+/// Whoever has no time has lost nothing: neither its session nor its tools.
+#[test]
+fn a_server_that_is_busy_when_it_is_to_list_is_asked_again_and_not_lost() {
+    let (busy, tools) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(vec![tool("one")])));
+    let (is_busy, listed) = (busy.clone(), tools.clone());
+    let server = Server::start(json!({"tools": {"listChanged": true}}), move |method, request, stream| {
+        match method {
+            "tools/list" if *is_busy.lock().unwrap() => json_with(stream, 429, "", "{}"),
+            "tools/list" => json(stream, &reply_to(request, &json!({"tools": *listed.lock().unwrap()}))),
+            _ => {
+                // From the first list on.
+                *is_busy.lock().unwrap() = true;
+                let news = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+                begin_events(stream);
+                chunk(stream, &format!("data: {news}\n\n"));
+            }
+        }
+    });
+    let (sidecar, token) = beside(&server);
+    let sidecar = sidecar.ready();
+    let state = || {
+        let inventory = read(&ask(&token).send(sidecar.admin));
+        (inventory.tools.len(), inventory.connection.state)
+    };
+    // More often than is believed of one that refuses.
+    within(Duration::from_secs(60), "it is asked again", || {
+        assert_eq!(state(), (1, ConnectionState::Connected));
+        (server.asked("tools/list") > 4).then_some(())
+    });
+    tools.lock().unwrap().push(tool("two"));
+    *busy.lock().unwrap() = false;
+    within(Duration::from_secs(60), "it lists them", || (state().0 == 2).then_some(()));
+    assert_eq!(server.asked("initialize"), 1, "it is the same session");
 }
 
 #[test]
