@@ -1,7 +1,6 @@
 //! Answers that come as events.
 
 mod first;
-mod pace;
 
 use std::borrow::Cow;
 use std::pin::pin;
@@ -14,7 +13,6 @@ use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
-use pace::Pace;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::answer::hold_in_time;
@@ -26,7 +24,7 @@ use super::{Call, Done, Edit, request};
 use crate::rescue::Refusal;
 use crate::shares::{Coming, Share};
 use crate::stack::standing;
-use crate::upstream::{self, Answer, EDITABLE, Lease, Tail};
+use crate::upstream::{self, Answer, EDITABLE, Lease, Pace, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);

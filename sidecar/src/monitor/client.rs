@@ -4,28 +4,25 @@ mod again;
 mod describe;
 mod discover;
 mod error;
+mod listen;
 mod wire;
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use http::{HeaderValue, StatusCode};
-use longshore_mcp::envelope::{self, Message, Request};
+use http::HeaderValue;
+use longshore_mcp::envelope::Request;
 use longshore_mcp::initialize::Handshake;
 use longshore_mcp::listing;
 use longshore_mcp::method::{List, Method as McpMethod};
 use longshore_mcp::revision::Revision;
-use longshore_mcp::sse::Decoder;
 use longshore_mcp::translate::handshake::INITIALIZED;
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{self, ServerDescription};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio::time::{Duration, sleep};
+use tokio::time::Duration;
 
-use crate::upstream::Hold;
-use crate::upstream::{Answer, Opener, Pool, request};
+use crate::upstream::{Hold, Opener, Pool};
 use describe::describe;
 pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;
@@ -38,10 +35,6 @@ pub(super) const MAX_OFFER: usize = inventory::LONGEST / 4 * 3;
 /// Bounds of a list.
 const MAX_PAGES: usize = 200;
 const MAX_ENTRIES: usize = 10_000;
-/// How long to wait before a stream of notifications is opened again; and at most, since the wait doubles each time that
-/// one breaks off: one more costs the server its lists too.
-const REOPEN: Duration = Duration::from_secs(1);
-const REOPEN_AT_MOST: Duration = Duration::from_secs(60);
 
 /// Whom a handshake is with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,15 +59,6 @@ pub(crate) struct Server {
     /// What the session costs at the server; given back when nobody looks after the server any more.
     hold: Option<Hold>,
     revision: Option<Revision>,
-}
-
-/// Listening for notifications; it ends when this is dropped.
-pub(super) struct Listening(JoinHandle<()>);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Server {
@@ -257,67 +241,6 @@ impl Server {
             "the server's list has too many pages, the rest is left out"
         );
         Ok(entries)
-    }
-
-    /// Listens to what the server says on its own account, if it offers that. `changed` is told when a list has
-    /// changed, or may have while nobody listened; `gone`, when the server does not know the session any more.
-    pub(super) fn listen(&self, changed: Rc<Notify>, gone: Rc<Notify>) -> Listening {
-        let server = Self {
-            upstream: self.upstream.clone(),
-            pool: self.pool.clone(),
-            pin: self.pin,
-            opener: self.opener.clone(),
-            session: self.session.clone(),
-            face: self.face,
-            hold: None,
-            revision: self.revision,
-        };
-        Listening(tokio::task::spawn_local(async move {
-            let mut pause = REOPEN;
-            loop {
-                match server.notifications(&changed).await {
-                    Ok(()) => pause = REOPEN,
-                    // A server that ends, or whatever is between, cuts streams off; the session may live on all the same.
-                    Err(error @ (CallError::Lost | CallError::Refused { .. } | CallError::TooLarge)) => {
-                        tracing::debug!(%error, "the server's notifications broke off");
-                        pause = (pause * 2).min(REOPEN_AT_MOST);
-                    }
-                    Err(error) => {
-                        // 405: it does not offer it. Anything else shows in the pings too.
-                        tracing::debug!(%error, "the server's notifications cannot be heard");
-                        if matches!(error, CallError::SessionGone) {
-                            gone.notify_one();
-                        }
-                        return;
-                    }
-                }
-                sleep(pause).await;
-                changed.notify_one();
-            }
-        }))
-    }
-
-    async fn notifications(&self, changed: &Notify) -> Result<(), CallError> {
-        let Answer { response, lease: _lease } = self.send(request::stream(self.within(), None)).await?;
-        if response.status() != StatusCode::OK {
-            return Err(self.status(&response.into_parts().0));
-        }
-        let mut body = response.into_body();
-        let mut decoder = Decoder::new(MAX_ANSWER);
-        while let Some(messages) = wire::heard(&mut body, &mut decoder).await? {
-            for message in messages.iter().flat_map(|said| self.parts(said)) {
-                match envelope::read(message) {
-                    Ok(Message::Notification(notification))
-                        if notification.method.ends_with("/list_changed") =>
-                    {
-                        changed.notify_one();
-                    }
-                    Ok(Message::Request(request)) => self.reply(&request).await,
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Answers what the server asks. It was told that nothing can be asked but whether anybody is there.

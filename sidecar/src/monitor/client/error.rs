@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::MAX_ANSWER;
 use crate::monitor::state::Problem;
+use crate::upstream::forgotten::is_not_now;
 use crate::upstream::sse;
 use crate::upstream::stdio::{Gone, Why};
 use crate::upstream::{Broken, Failure, Unanswered, call, lowered};
@@ -206,6 +207,18 @@ impl CallError {
             self,
             Self::Rpc { status: 408 | 425 | 429, .. } | Self::Status { status: 408 | 425 | 429, .. }
         )
+    }
+
+    /// Whether the server has a stream of its own, and only gives it later.
+    pub(super) fn may_give_its_stream(&self) -> bool {
+        match self {
+            // A server that ends, or whatever is between, cuts streams off; the session may live on all the same.
+            Self::Lost | Self::Refused { .. } | Self::TooLarge => true,
+            Self::Status { status, .. } | Self::Lowered(lowered::Failure::Status(status)) => {
+                StatusCode::from_u16(*status).is_ok_and(is_not_now)
+            }
+            _ => false,
+        }
     }
 
     /// Whether the server answered, in the session as it was, and what it answered is of no use.

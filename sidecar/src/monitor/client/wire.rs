@@ -84,7 +84,7 @@ impl Server {
     /// Reads events until the answer, and answers what is asked in between.
     pub(super) async fn first_answer(&self, mut body: upstream::Body, id: &str) -> Result<Bytes, CallError> {
         let mut decoder = Decoder::new(MAX_ANSWER);
-        while let Some(messages) = heard(&mut body, &mut decoder).await? {
+        while let Some(messages) = heard(&mut body, &mut decoder, |_| {}).await? {
             for message in messages.iter().flat_map(|said| self.parts(said)) {
                 match envelope::read_servers(message) {
                     Ok(Message::Response(response))
@@ -154,15 +154,20 @@ impl Server {
     }
 }
 
-/// What comes next in a stream of events: the messages that are complete then. None: it is over.
+/// What comes next in a stream of events: the messages that are complete then. None: it is over. `retry` is told after how
+/// many milliseconds the server wants to be asked again for a stream.
 pub(super) async fn heard(
     body: &mut upstream::Body,
     decoder: &mut Decoder,
+    mut retry: impl FnMut(u64),
 ) -> Result<Option<Vec<Vec<u8>>>, CallError> {
     let Some(frame) = body.frame().await else { return Ok(None) };
     let mut messages = Vec::new();
     if let Ok(data) = frame?.into_data() {
-        let read = decoder.push(&data, |event| messages.extend(event.into_message()));
+        let read = decoder.push(&data, |event| {
+            event.retry.into_iter().for_each(&mut retry);
+            messages.extend(event.into_message());
+        });
         read.map_err(|_| CallError::TooLarge)?;
     }
     Ok(Some(messages))

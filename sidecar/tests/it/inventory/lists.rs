@@ -2,6 +2,7 @@
 
 use std::io::{BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -168,34 +169,68 @@ fn lists_that_are_too_long_together_are_cut_to_what_an_inventory_holds() {
     assert_eq!((inventory.tools.len(), inventory.resources.len()), (MANY, 0));
 }
 
+/// A server that has no stream at first, for one reason or another: it has one nevertheless.
 #[test]
-fn a_stream_that_is_cut_off_is_opened_again() {
-    let tools = Arc::new(Mutex::new(vec![tool("one")]));
-    let (listed, broken) = (tools.clone(), Arc::new(Mutex::new(false)));
-    let server = Server::start(json!({"tools": {"listChanged": true}}), move |method, request, stream| {
-        match method {
-            "tools/list" => {
-                json(stream, &reply_to(request, &json!({"tools": *listed.lock().unwrap()})));
-            }
-            _ => {
-                begin_events(stream);
-                // The first one only.
-                if !std::mem::replace(&mut *broken.lock().unwrap(), true) {
-                    stream.shutdown(Shutdown::Both).unwrap();
+fn a_stream_that_is_cut_off_or_refused_is_opened_again() {
+    for refused in [None, Some(409), Some(429), Some(500), Some(503)] {
+        let tools = Arc::new(Mutex::new(vec![tool("one")]));
+        let (listed, streams) = (tools.clone(), Arc::new(AtomicUsize::new(0)));
+        let server =
+            Server::start(json!({"tools": {"listChanged": true}}), move |method, request, stream| {
+                match (method, refused) {
+                    ("tools/list", _) => {
+                        json(stream, &reply_to(request, &json!({"tools": *listed.lock().unwrap()})));
+                    }
+                    (_, refused) if streams.fetch_add(1, Ordering::Relaxed) == 0 => match refused {
+                        Some(status) => json_with(stream, status, "", "{}"),
+                        None => {
+                            begin_events(stream);
+                            stream.shutdown(Shutdown::Both).unwrap();
+                        }
+                    },
+                    _ => {
+                        // A list that is read before it is open tells nothing of this.
+                        std::thread::sleep(Duration::from_secs(1));
+                        listed.lock().unwrap().push(tool("two"));
+                        begin_events(stream);
+                    }
                 }
-            }
-        }
-    });
-    let (sidecar, token) = beside(&server);
-    let sidecar = sidecar.ready();
-    eventually("the stream was opened", || (server.asked("GET") > 0).then_some(()));
-    tools.lock().unwrap().push(tool("two"));
-    eventually("it is opened again", || (server.asked("GET") > 1).then_some(()));
-    // What may have changed meanwhile is looked at.
-    eventually("the new tool is known", || {
-        (read(&ask(&token).send(sidecar.admin)).tools.len() == 2).then_some(())
-    });
-    assert_eq!(server.asked("initialize"), 1, "it is the same session");
+            });
+        let (sidecar, token) = beside(&server);
+        let sidecar = sidecar.ready();
+        eventually(&format!("it is opened again after {refused:?}"), || {
+            (server.asked("GET") > 1).then_some(())
+        });
+        // What may have changed meanwhile is looked at.
+        eventually("the new tool is known", || {
+            (read(&ask(&token).send(sidecar.admin)).tools.len() == 2).then_some(())
+        });
+        assert_eq!(server.asked("initialize"), 1, "it is the same session");
+    }
+}
+
+/// Each stream costs the server its lists too.
+#[test]
+fn a_server_that_ends_its_streams_at_once_is_asked_when_it_says_or_ever_later() {
+    for (says, streams, between) in [("retry: 3000\n\n", 3, 3000), (": hello\n\n", 8, 2500)] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let times = asked.clone();
+        let server =
+            Server::start(json!({"tools": {"listChanged": true}}), move |method, request, stream| {
+                if method == "tools/list" {
+                    return json(stream, &reply_to(request, &json!({"tools": [tool("one")]})));
+                }
+                times.lock().unwrap().push(Instant::now());
+                scripted::events(stream, &[says]);
+            });
+        let (_sidecar, _token) = beside(&server);
+        let times = within(Duration::from_secs(60), "it was asked some times", || {
+            Some(asked.lock().unwrap().clone()).filter(|times| times.len() >= streams)
+        });
+        let last = times[streams - 1] - times[streams - 2];
+        assert!(last >= Duration::from_millis(between), "{says}: asked again after {last:?}");
+        assert!(server.asked("tools/list") <= server.asked("GET"), "{says}: listed more often than heard");
+    }
 }
 
 #[test]

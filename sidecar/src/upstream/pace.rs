@@ -9,28 +9,28 @@ const LATER: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_secs(10);
 
 /// How a server's streams end, one after the other.
-pub(super) struct Pace {
+pub(crate) struct Pace {
     began: Instant,
     /// Something was said in this one.
-    pub(super) spoke: bool,
+    pub(crate) spoke: bool,
     wait: Duration,
     latest: Duration,
 }
 
 impl Pace {
-    /// The first has begun. There is never more to wait than `latest`, unless the server says so.
-    pub(super) fn new(latest: Duration) -> Self {
+    /// The first has begun, or is asked for. There is never more to wait than `latest`, unless the server says so.
+    pub(crate) fn new(latest: Duration) -> Self {
         Self { began: Instant::now(), spoke: false, wait: Duration::ZERO, latest }
     }
 
     /// A stream has ended: how long to wait at least before the next one is asked for.
-    pub(super) fn ended(&mut self) -> Duration {
+    pub(crate) fn ended(&mut self) -> Duration {
         self.wait = wait(self.wait, self.spoke || self.began.elapsed() >= QUIET, self.latest);
         self.wait
     }
 
     /// There is another one.
-    pub(super) fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         *self = Self { wait: self.wait, ..Self::new(self.latest) };
     }
 }

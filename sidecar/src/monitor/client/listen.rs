@@ -1,0 +1,104 @@
+//! What the server says on its own account, by which the sidecar hears that a list has changed.
+
+use std::rc::Rc;
+
+use http::StatusCode;
+use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::sse::Decoder;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, sleep};
+
+use super::wire::heard;
+use super::{CallError, MAX_ANSWER, Server};
+use crate::upstream::{Answer, Pace, request};
+
+/// How long to wait at least before a stream is asked for again, since each costs the server its lists too; and at most where
+/// it is of no use time and again, unless the server says so.
+const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN_AT_MOST: Duration = Duration::from_secs(60);
+
+/// Listening for notifications; it ends when this is dropped.
+pub(in crate::monitor) struct Listening(JoinHandle<()>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How the server's streams come and go.
+struct Course {
+    pace: Pace,
+    /// How long the server wants to be left alone between them.
+    retry: Duration,
+    /// Something may have changed while nobody listened.
+    has_missed: bool,
+}
+
+impl Server {
+    /// Listens to what the server says, if it offers that. `changed` is told when a list has changed, or may have while nobody
+    /// listened; `gone`, when the server does not know the session any more.
+    pub(in crate::monitor) fn listen(&self, changed: Rc<Notify>, gone: Rc<Notify>) -> Listening {
+        let server = Self {
+            upstream: self.upstream.clone(),
+            pool: self.pool.clone(),
+            pin: self.pin,
+            opener: self.opener.clone(),
+            session: self.session.clone(),
+            face: self.face,
+            hold: None,
+            revision: self.revision,
+        };
+        Listening(tokio::task::spawn_local(async move {
+            let pace = Pace::new(REOPEN_AT_MOST);
+            let mut course = Course { pace, retry: REOPEN, has_missed: false };
+            loop {
+                if let Err(error) = server.notifications(&changed, &mut course).await {
+                    tracing::debug!(%error, "the server's notifications cannot be heard");
+                    if matches!(error, CallError::SessionGone) {
+                        gone.notify_one();
+                    }
+                    // 405: it does not offer it. Anything else shows in the pings too.
+                    if !error.may_give_its_stream() {
+                        return;
+                    }
+                }
+                sleep(course.retry.max(REOPEN).max(course.pace.ended())).await;
+                course.pace.go_on();
+                course.has_missed = true;
+            }
+        }))
+    }
+
+    /// What it says in one stream.
+    async fn notifications(&self, changed: &Notify, course: &mut Course) -> Result<(), CallError> {
+        let Answer { response, lease: _lease } = self.send(request::stream(self.within(), None)).await?;
+        if response.status() != StatusCode::OK {
+            return Err(self.status(&response.into_parts().0));
+        }
+        // Not before: what changes while it is being opened would be missed again.
+        if std::mem::take(&mut course.has_missed) {
+            changed.notify_one();
+        }
+        let mut body = response.into_body();
+        let mut decoder = Decoder::new(MAX_ANSWER);
+        let Course { pace, retry, .. } = course;
+        let mut note = |milliseconds| *retry = Duration::from_millis(milliseconds);
+        while let Some(messages) = heard(&mut body, &mut decoder, &mut note).await? {
+            pace.spoke |= !messages.is_empty();
+            for message in messages.iter().flat_map(|said| self.parts(said)) {
+                match envelope::read(message) {
+                    Ok(Message::Notification(notification))
+                        if notification.method.ends_with("/list_changed") =>
+                    {
+                        changed.notify_one();
+                    }
+                    Ok(Message::Request(request)) => self.reply(&request).await,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
