@@ -243,6 +243,7 @@ async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<B
         return Err(Refusal::AnswerNotHeld);
     }
     let first = share.keep(first.into());
+    source.settle();
     Ok(match code {
         Some(code) => {
             source.finish();

@@ -35,9 +35,13 @@ fn answer(request: &Request, stream: &mut TcpStream, (gate, begun): &(Gate, Atom
 }
 
 fn sidecar(port: u16) -> Sidecar {
+    holding(port, "1000000")
+}
+
+fn holding(port: u16, bytes: &str) -> Sidecar {
     let files = Files::new();
     files.write(&config(port));
-    Sidecar::with(files, &["--max-held-bytes", "1000000"]).loaded().ready()
+    Sidecar::with(files, &["--max-held-bytes", bytes]).loaded().ready()
 }
 
 /// Servers of all kinds that answer large events, and clients of both eras: what is said by `row`, once for each.
@@ -148,6 +152,41 @@ fn events_that_nobody_reads_are_held_within_a_bound() {
     sidecar.audit(|line| line["reason"] == "answer not held" && line["decision"] == "permit");
     drop(unread);
     eventually("they have gone", || call().send(sidecar.mcp).message().get("result").map(drop));
+}
+
+/// What needed more than its part of the room to come, and has come, is in nobody's way while it is not read.
+#[test]
+fn a_first_event_that_nobody_reads_holds_up_no_others() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let server = Scripted::of_both(json!({}), move |request, stream| {
+        let is_first = scripted::message(request)["params"]["name"] == "first";
+        let message = if is_first {
+            // More than what is written ahead for a client.
+            json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                "params": {"progressToken": 1, "progress": 1, "message": "x".repeat(2 * LARGE)}})
+            .to_string()
+        } else {
+            let text = json!({"type": "text", "text": "x".repeat(LARGE)});
+            scripted::reply_to(request, &json!({"resultType": "complete", "content": [text]}))
+        };
+        let event = format!("data: {message}\n\n");
+        let (start, end) = event.split_at(LARGE);
+        scripted::begin_events(stream);
+        scripted::chunk(stream, start);
+        std::thread::sleep(Duration::from_millis(100));
+        scripted::chunk(stream, end);
+        if is_first {
+            held.pass();
+        }
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let sidecar = holding(server.port, "1500000");
+    let call = |name| modern::request(1, "tools/call", json!({"name": name, "_meta": {"progressToken": 1}}));
+    let _unread = unread(&sidecar, &call("first"));
+    let reply = call("second").send(sidecar.mcp);
+    assert!(reply.message()["result"].is_object(), "{}", reply.message()["error"]);
+    gate.open();
 }
 
 /// The same in sessions, where what is not read is kept, and its client comes back for it.
