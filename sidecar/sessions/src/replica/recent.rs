@@ -42,9 +42,13 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         self.values.insert(key, (self.next, value));
         self.order.push_back((self.next, key));
         self.next += 1;
-        while self.values.len() > self.limit || self.order.len() > 2 * self.limit || self.weight > self.most {
+        if self.order.len() > 2 * self.limit {
+            // What has been put in again since, or taken out, is of no use here, and must not cost others their place.
+            self.order.retain(|(number, key)| is_present(&self.values, *number, key));
+        }
+        while self.values.len() > self.limit || self.weight > self.most {
             let Some((number, oldest)) = self.order.pop_front() else { break };
-            if self.values.get(&oldest).is_some_and(|(current, _)| *current == number) {
+            if is_present(&self.values, number, &oldest) {
                 self.remove(&oldest);
             }
         }
@@ -55,6 +59,11 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         self.weight -= (self.weigh)(&value);
         Some(value)
     }
+}
+
+/// Whether that place in the order is the one of the value that is there now.
+fn is_present<K: Eq + Hash, V>(values: &HashMap<K, (u64, V)>, number: u64, key: &K) -> bool {
+    values.get(key).is_some_and(|(current, _)| *current == number)
 }
 
 #[cfg(test)]
@@ -86,6 +95,18 @@ mod tests {
         recent.insert(9, 6);
         recent.insert(8, 11);
         assert_eq!((recent.get(&8), recent.weight, recent.values.len()), (None, 0, 0));
+    }
+
+    #[test]
+    fn what_is_put_in_again_and_again_takes_the_place_of_nothing_else() {
+        let mut recent = Recent::new(2);
+        for key in [1, 2, 2, 2, 2, 2, 2] {
+            recent.insert(key, key * 10);
+        }
+        assert_eq!((recent.get(&1), recent.get(&2)), (Some(&10), Some(&20)));
+        recent.insert(3, 30);
+        assert_eq!(recent.get(&1), None, "it is the oldest still");
+        assert_eq!((recent.get(&2), recent.get(&3)), (Some(&20), Some(&30)));
     }
 
     #[test]
