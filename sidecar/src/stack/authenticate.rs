@@ -76,6 +76,11 @@ impl Authenticated {
         if *now.principal() == principal { Ok(now) } else { Err(Refusal::UnknownSession) }
     }
 
+    /// Whether that is so of a request that somebody else serves, who looks at no key.
+    pub(crate) fn is_still(&self, worker: &Worker) -> Result<(), Refusal> {
+        if self.newer(worker)?.is_none() { Ok(()) } else { self.caller_alone().still(worker).map(drop) }
+    }
+
     /// The configuration that is in force by now, if it is another one.
     fn newer(&self, worker: &Worker) -> Result<Option<Arc<Snapshot>>, Refusal> {
         let now = worker.shared.snapshot.load();

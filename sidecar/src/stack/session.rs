@@ -134,7 +134,11 @@ async fn search(
         Through::Client | Through::Within => Entry::Client,
         Through::Replica => Entry::Forwarded,
     };
-    let forward = async |peer: &_| forward::forward(worker, caller, body, peer, trail).await;
+    let forward = async |peer: &_| {
+        // To find it may have taken its time.
+        caller.is_still(worker)?;
+        forward::forward(worker, caller, body, peer, trail).await
+    };
     // A client that has lost the stream of a call comes back to it.
     let resumes =
         || caller.request.method() == HttpMethod::GET && caller.request.headers().contains_key(LAST_EVENT_ID);

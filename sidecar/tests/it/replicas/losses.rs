@@ -200,6 +200,31 @@ fn a_session_that_is_found_late_is_only_its_own_principals() {
     }
 }
 
+/// The same where it is its own replica that is found, which looks at no key.
+#[test]
+fn a_session_that_is_found_late_at_another_replica_is_only_its_own_principals() {
+    for (then, status) in [("alice", 200), ("bob", 404), ("carol", 401)] {
+        let servers = [(); 2].map(|()| GoServer::start(&[]));
+        let network = Network::new();
+        let mut config = config(servers[1].port);
+        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let client = Client::open(&replicas[0], ALICE);
+        replicas[0].signal(Signal::STOP);
+        let mut stream = connect(replicas[1].mcp);
+        client.request(client.message("ping", &json!({}))).write(&mut stream);
+        let unreachable = "longshore_forwarded_requests_total{result=\"unreachable\"}";
+        eventually("it is looked for", || (replicas[1].metric(unreachable) == 1.0).then_some(()));
+        let key = if then == "carol" { "key-c" } else { "key-a" };
+        // Another rule is another configuration, whoever has the key.
+        config.limits.request_timeout_ms += 1;
+        let digest = replicas[1].files.write_with_keys(&with_peers(&config), &keys(&[(then, key)]));
+        replicas[1].runs(&digest);
+        replicas[0].signal(Signal::CONT);
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert_eq!(reply.status, status, "{then}: {}", reply.text());
+    }
+}
+
 /// Such a server may remember all the same what its clients have set, and the one in another pod was told nothing.
 #[test]
 fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
