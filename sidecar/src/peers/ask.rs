@@ -34,17 +34,20 @@ pub(super) struct Ask {
     pub(super) reply: oneshot::Sender<Result<Bytes, Failure>>,
 }
 
-/// Where questions wait to be asked. What this replica has to say for itself does not wait behind what requests want to
-/// know: with one that hangs these are many and take their time, and who says nothing meanwhile looks dead.
+/// Where questions wait to be asked. Nothing waits behind those of requests that look for their session: with a replica
+/// that hangs these are many and take their time. What this replica has to say for itself does not, since who says nothing
+/// meanwhile looks dead; nor does what has become of sessions that are found, whose clients wait until others know it.
 pub(super) struct Asks {
     own: mpsc::Sender<Ask>,
-    of_requests: mpsc::Sender<Ask>,
+    of_sessions: mpsc::Sender<Ask>,
+    of_searches: mpsc::Sender<Ask>,
 }
 
 /// The other ends.
 pub(super) struct Asked {
     own: Lane,
-    of_requests: Lane,
+    of_sessions: Lane,
+    of_searches: Lane,
 }
 
 /// Questions of a kind: those that wait, and those under way.
@@ -54,8 +57,10 @@ struct Lane {
 }
 
 pub(super) fn queues() -> (Asks, Asked) {
-    let ((own, own_lane), (of_requests, requests_lane)) = (lane(), lane());
-    (Asks { own, of_requests }, Asked { own: own_lane, of_requests: requests_lane })
+    let [(own, own_lane), (of_sessions, sessions_lane), (of_searches, searches_lane)] =
+        [(); 3].map(|()| lane());
+    let asked = Asked { own: own_lane, of_sessions: sessions_lane, of_searches: searches_lane };
+    (Asks { own, of_sessions, of_searches }, asked)
 }
 
 fn lane() -> (mpsc::Sender<Ask>, Lane) {
@@ -108,7 +113,8 @@ impl Asks {
     pub(super) fn of(&self, question: &Question) -> &mpsc::Sender<Ask> {
         match question {
             Question::Heartbeat | Question::Tombstones(_) | Question::HandOver(_) => &self.own,
-            Question::Holds(_) | Question::Ended(_) | Question::Keep(..) => &self.of_requests,
+            Question::Ended(_) | Question::Keep(..) => &self.of_sessions,
+            Question::Holds(_) => &self.of_searches,
         }
     }
 }
@@ -126,9 +132,13 @@ impl Asked {
                     let Some(next) = next else { return };
                     self.own.begin(next, &ask);
                 }
-                next = self.of_requests.next() => {
+                next = self.of_sessions.next() => {
                     let Some(next) = next else { return };
-                    self.of_requests.begin(next, &ask);
+                    self.of_sessions.begin(next, &ask);
+                }
+                next = self.of_searches.next() => {
+                    let Some(next) = next else { return };
+                    self.of_searches.begin(next, &ask);
                 }
             }
         }
@@ -200,6 +210,7 @@ async fn ask_once(
 
 #[cfg(test)]
 mod tests {
+    use longshore_sessions::message::Copy;
     use longshore_sessions::routing::Outcome;
     use longshore_sessions::{Answer, Introduction, Message, Peer, PodId, SessionKey};
     use tokio::task::LocalSet;
@@ -243,9 +254,9 @@ mod tests {
     }
 
     /// A replica hangs that many requests ask for their sessions. The others hear of this one all the same, and it of
-    /// them.
+    /// them; and who ends a session or sets something in one waits for none of those requests.
     #[tokio::test]
-    async fn what_a_replica_says_for_itself_does_not_wait_for_what_requests_want_to_know() {
+    async fn nothing_waits_for_those_who_look_for_their_sessions() {
         let [me, well, hung] = [1, 2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
         let peer = Peer { pod: PodId::new("pod-1").unwrap(), address: me };
         let metrics = Arc::new(Metrics::new().unwrap());
@@ -268,7 +279,9 @@ mod tests {
             while peers.0.asks.of(&holds).capacity() > 0 {
                 tokio::task::yield_now().await;
             }
-            for question in [Question::Heartbeat, Question::Tombstones(None)] {
+            let own = [Question::Heartbeat, Question::Tombstones(None)];
+            let keep = Question::Keep(SessionKey::new([1; 16]), Copy::default());
+            for question in own.into_iter().chain([Question::Ended(Vec::new()), keep]) {
                 let answered = timeout(QUESTION, peers.ask(well, question.clone())).await;
                 assert!(matches!(answered, Ok(Ok(_))), "{question:?}: {answered:?}");
             }
