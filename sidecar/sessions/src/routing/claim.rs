@@ -71,7 +71,11 @@ impl Route {
                 }
                 Holding::Here => {
                     replica.release(&self.key, claim);
-                    return self.go_to(said.from, replica, now);
+                    // One that is about to end serves nobody any more. Nobody else may have it until it has ended.
+                    return match said.state {
+                        State::Starting => self.wait(now, Failure::Undecided),
+                        _ => self.go_to(said.from, replica, now),
+                    };
                 }
                 Holding::Pending => pending = Some(said.from),
                 Holding::At(peer) if peer.pod != replica.me().pod && !asked.contains(&peer.address) => {

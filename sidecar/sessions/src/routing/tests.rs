@@ -141,6 +141,33 @@ fn a_sidecar_that_is_back_takes_its_sessions_up_itself() {
     assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
 }
 
+/// It says so of itself, whoever opened the session. What is sent to it now would cross its end.
+#[test]
+fn what_is_held_by_a_sidecar_that_is_about_to_end_is_neither_sent_there_nor_taken() {
+    let at = |milliseconds| Moment::default().after(INTRODUCED + Duration::from_millis(milliseconds));
+    for opened_there in [true, false] {
+        let (mut replica, holder, mut capsule) = two(State::Serving);
+        let opener = Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() };
+        capsule.owner = if opened_there { holder.clone() } else { opener };
+        let ends = Introduction { state: State::Starting, ..serving(&holder) };
+        replica.view.heard(&ends, at(0));
+        let mut route = Route::new(&capsule, Entry::Client, at(0), 100);
+        for milliseconds in [0, 1_000, 9_000] {
+            let (now, me) = (at(milliseconds), replica.me().address);
+            replica.view.listed(&[me, holder.address], now);
+            let mut step = route.step(Event::Waited, &mut replica, now);
+            while let Step::Ask(asked) = step {
+                assert_eq!(asked, [holder.address]);
+                let said = Message { from: ends.clone(), body: Answer::Holding(Holding::Here, None) };
+                let asked = Event::Asked(vec![(holder.address, Outcome::Said(Box::new(said)))]);
+                step = route.step(asked, &mut replica, now);
+            }
+            assert_eq!(step, Step::Wait(now.after(RETRY)), "opened there: {opened_there}, {milliseconds} ms");
+            assert!(!replica.is_taking());
+        }
+    }
+}
+
 /// What it answered while it still started may arrive after it was heard to serve.
 #[test]
 fn an_owner_that_was_heard_to_serve_takes_its_sessions_up_whatever_it_said_before() {
