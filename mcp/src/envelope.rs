@@ -282,6 +282,12 @@ impl<'a> Id<'a> {
         is_whole.then_some(number as i64)
     }
 
+    /// The same of a number that Longshore has given: as an id or as a token, of a request, a subscription or of progress. What
+    /// a server repeats of it need not be written as it was given.
+    pub fn number(&self) -> Option<u64> {
+        self.integer().and_then(|integer| u64::try_from(integer).ok())
+    }
+
     /// Whether this is what an answer to that request says, also if it says it in another way.
     pub fn answers(&self, asked: &Id<'_>) -> bool {
         // Those of strings are strings.

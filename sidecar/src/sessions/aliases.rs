@@ -54,15 +54,15 @@ impl Aliases {
     /// News of progress, as its client knows it. `None`: it is of a call that is over, or another session's.
     pub(super) fn progress<'a>(&self, news: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let text = std::str::from_utf8(news).ok()?;
-        let token = names::reported_token(text)?;
+        let token = Id::from_json(names::reported_token(text)?);
         let entries = self.lock();
-        let entry = entries.iter().find(|entry| Id::from_json(&entry.own).is(&Id::from_json(token)));
+        let entry = entries.iter().find(|entry| token.answers(&Id::from_json(&entry.own)));
         match entry.map(|entry| entry.token.as_deref()) {
             Some(client) => match names::with_reported_token(text, client?).ok()? {
                 Cow::Borrowed(text) => Some(Cow::Borrowed(text.as_bytes())),
                 Cow::Owned(text) => Some(Cow::Owned(text.into_bytes())),
             },
-            None => (!is_own(token)).then_some(Cow::Borrowed(news)),
+            None => (!Alias::may_be(&token)).then_some(Cow::Borrowed(news)),
         }
     }
 
@@ -87,10 +87,12 @@ impl Alias {
         Some(Self { session: None, own: own(client)? })
     }
 
-    /// Whether an id that a client has chosen could be one of these, to a server that takes digits for what they say too.
-    pub(crate) fn may_be(client: &Id<'_>) -> bool {
-        let Some(text) = object::string(client.as_json()) else { return is_own(client.as_json()) };
-        is_integer(text.trim()) || PREFIX.strip_prefix('"').is_some_and(|prefix| text.starts_with(prefix))
+    /// Whether an id or a token could be one of these, to somebody who takes digits for what they say too.
+    pub(crate) fn may_be(id: &Id<'_>) -> bool {
+        let is_integer = |integer: i64| INTEGERS.contains(&integer);
+        let Some(text) = object::string(id.as_json()) else { return id.integer().is_some_and(is_integer) };
+        text.trim().parse().is_ok_and(is_integer)
+            || PREFIX.strip_prefix('"').is_some_and(|prefix| text.starts_with(prefix))
     }
 
     /// As JSON.
@@ -141,15 +143,6 @@ pub(crate) fn integer() -> Option<i64> {
     Some(INTEGERS.start + i64::from(at) % (INTEGERS.end - INTEGERS.start))
 }
 
-/// Whether an id or a token, as JSON, could be of the sidecar's own.
-fn is_own(json: &str) -> bool {
-    json.starts_with(PREFIX) || is_integer(json)
-}
-
-fn is_integer(text: &str) -> bool {
-    text.parse().is_ok_and(|number: i64| INTEGERS.contains(&number))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -177,6 +170,7 @@ mod tests {
             ("1073741823", false),
             ("1073741824", true),
             ("2147483647", true),
+            ("1073741824.0", true),
             ("2147483648", false),
             ("-1073741824", false),
             ("\"1\"", false),

@@ -446,13 +446,16 @@ mod tests {
             heard.map(|heard| String::from_utf8(heard).unwrap())
         };
         let own = call.as_json().to_owned();
-        assert_eq!(heard(&own), Some(news("\"t\"")));
+        for spelled in [own.clone(), format!("\"{own}\""), format!("{own}.0")] {
+            assert_eq!(heard(&spelled), Some(news("\"t\"")), "{spelled}");
+        }
         assert_eq!((heard(quiet.as_json()), heard(others.as_json())), (None, None));
         // Of what the server chose itself, or what goes on after its call.
         assert_eq!(heard("\"t\""), Some(news("\"t\"")));
         assert_eq!(session.alias_of(&Id::from_json("1")).as_deref(), Some(&*own));
         drop(call);
         assert_eq!((heard(&own), session.alias_of(&Id::from_json("1"))), (None, None));
+        assert_eq!((heard(&format!("\"{own}\"")), heard(&format!("{own}.0"))), (None, None));
     }
 
     #[test]

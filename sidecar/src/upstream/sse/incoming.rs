@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use longshore_mcp::batch;
-use longshore_mcp::envelope::{self, Malformed, Message, Notification, Outcome, Request, Response};
+use longshore_mcp::envelope::{self, Id, Malformed, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_mcp::object::{self, string};
@@ -51,7 +51,7 @@ impl Talk {
     fn response(&mut self, response: &Response<'_>, message: &Bytes) -> bool {
         // An error without an id could be anybody's.
         let Some(id) = &response.id else { return false };
-        let Some(number) = id.integer().and_then(|id| u64::try_from(id).ok()) else { return false };
+        let Some(number) = id.number() else { return false };
         let Some(call) = self.routes.answered(number) else { return false };
         self.posts.over(number, Instant::now());
         if let (About::Handshake, Outcome::Result(result)) = (&call.asked().about, &response.outcome) {
@@ -76,7 +76,9 @@ impl Talk {
 
     fn progress(&mut self, params: &Params<'_>, message: &Bytes) -> bool {
         let Some(token) = params.reported_token() else { return false };
-        let Some(call) = token.parse().ok().and_then(|number| self.routes.get(number)) else { return false };
+        let Some(call) = Id::from_json(token).number().and_then(|number| self.routes.get(number)) else {
+            return false;
+        };
         let (Some(own), Some(caller)) = (call.token(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(message, &span(message, token), &own));
         self.pass(Some(to), &message)

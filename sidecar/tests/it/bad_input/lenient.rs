@@ -8,7 +8,7 @@ use crate::harness::client::initialize;
 use crate::harness::config::keys;
 use crate::harness::sse_server::SseServer;
 use crate::harness::{
-    Client, Events, Files, GoServer, Request, Scripted, Sessionless, Sidecar, config, modern, scripted,
+    Client, Events, Files, GoServer, Reply, Request, Scripted, Sessionless, Sidecar, config, modern, scripted,
 };
 
 /// The revisions whose clients have sessions.
@@ -59,7 +59,7 @@ fn r052_a_session_goes_on_without_the_header_of_its_revision() {
     }
 }
 
-/// Some servers answer under the number that they were asked under, written in another way.
+/// Some servers answer under the number that they were asked under, written in another way, and report so too.
 #[test]
 fn an_answer_may_write_its_number_in_another_way() {
     for (before, behind) in [("\"", "\""), ("", ".0")] {
@@ -68,12 +68,16 @@ fn an_answer_may_write_its_number_in_another_way() {
                 if request.method == "GET" {
                     return scripted::no_stream(stream);
                 }
-                let id = &scripted::message(request)["id"];
+                let message = scripted::message(request);
+                let id = &message["id"];
                 let answer = format!(
                     r#"{{"jsonrpc":"2.0","id":{before}{id}{behind},"result":{{"tools":[{{"name":"t","inputSchema":{{"type":"object"}}}}],"content":[]}}}}"#
                 );
                 if events {
-                    scripted::events(stream, &[&format!("data: {answer}\n\n")]);
+                    let token = &message["params"]["_meta"]["progressToken"];
+                    let report = report(&format!("{before}{token}{behind}"));
+                    let report = if token.is_null() { String::new() } else { format!("data: {report}\n\n") };
+                    scripted::events(stream, &[&format!("{report}data: {answer}\n\n")]);
                 } else {
                     scripted::json(stream, &answer);
                 }
@@ -94,8 +98,25 @@ fn an_answer_may_write_its_number_in_another_way() {
                 modern::request(5, "tools/call", json!({"name": "t", "arguments": {}})).send(sidecar.mcp);
             assert_eq!(lone.message()["id"].to_string(), "5", "{case}: {}", lone.text());
             assert!(lone.message()["result"].is_object(), "{case}: {}", lone.text());
+            if events {
+                let params = json!({"name": "t", "arguments": {}, "_meta": {"progressToken": "p"}});
+                assert_reported(&modern::request(5, "tools/call", params).send(sidecar.mcp), &case);
+            }
         }
     }
+}
+
+/// News of progress under this token.
+fn report(token: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
+    )
+}
+
+/// A call that has asked for it under the token `p` hears of its progress.
+fn assert_reported(reply: &Reply, case: &str) {
+    let heard: Value = serde_json::from_str(&reply.events()[0]).unwrap();
+    assert_eq!(heard["params"], json!({"progressToken": "p", "progress": 1}), "{case}: {}", reply.text());
 }
 
 /// An id, written in another way: as the other kind of number or with escapes, as text, or as that of another request.
@@ -174,12 +195,23 @@ fn an_answer_in_a_stream_of_its_own_may_write_its_number_in_another_way() {
             let id = &message["id"];
             let answer =
                 format!(r#"{{"jsonrpc":"2.0","id":{before}{id}{behind},"result":{{"content":[]}}}}"#);
+            let token = &message["params"]["_meta"]["progressToken"];
+            if !token.is_null() {
+                say.raw(&format!(
+                    "event: message\ndata: {}\n\n",
+                    report(&format!("{before}{token}{behind}"))
+                ));
+            }
             say.raw(&format!("event: message\ndata: {answer}\n\n"));
         });
         let sidecar = Sidecar::start(&server.config()).ready();
         let client = Client::open(&sidecar, None);
         let answer = client.call("t", json!({}));
-        assert!(answer["result"].is_object(), "{before}5{behind}: {answer}");
+        let case = format!("{before}5{behind}");
+        assert!(answer["result"].is_object(), "{case}: {answer}");
+        let call = json!({"name": "t", "arguments": {}, "_meta": {"progressToken": "p"}});
+        assert_reported(&client.send("tools/call", call.clone()), &case);
+        assert_reported(&modern::request(5, "tools/call", call).send(sidecar.mcp), &case);
     }
 }
 

@@ -43,12 +43,13 @@ def who(message):
 
 
 def listen(message):
-    meta = {SUBSCRIPTION: message["id"]}
+    name = {"text": str, "floats": float}.get(manner, int)(message["id"])
+    meta = {SUBSCRIPTION: name}
     note("notifications/subscriptions/acknowledged", notifications=message["params"]["notifications"], _meta=meta)
     note("notifications/tools/list_changed", _meta=meta)
     if message["params"]["notifications"].get("promptsListChanged"):
         # Enough of it, in the two ways that there are.
-        note("notifications/cancelled", requestId=message["id"])
+        note("notifications/cancelled", requestId=name)
         send({"id": message["id"], "result": {"resultType": "complete", "_meta": meta}})
 
 

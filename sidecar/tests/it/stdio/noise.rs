@@ -1,10 +1,10 @@
 //! Servers that write to stdout what is no message.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{error, pid, said};
-use crate::harness::Client;
 use crate::harness::shim::{server, serving, stdio};
+use crate::harness::{Client, modern};
 
 /// 62: and reaches no client.
 #[test]
@@ -42,13 +42,20 @@ fn r062_what_is_no_message_is_dropped_and_counted() {
     assert!(!sidecar.written().contains("serving\\n"), "what servers write is in no log");
 }
 
-/// Some servers answer under the number that they were asked under, written in another way.
+/// Some servers answer under the number that they were asked under, written in another way, and report so too.
 #[test]
 fn an_answer_of_a_process_may_write_its_number_in_another_way() {
     for flag in ["ids-as-text", "ids-as-floats"] {
         let (_shim, sidecar) = serving(&stdio(), &server(&[flag]), &[]);
         let client = Client::open(&sidecar, None);
         assert_eq!(said(&client, "echo", json!({"text": "a"})), "a", "{flag}");
+        let arguments = json!({"steps": 1, "seconds": 0});
+        let call = json!({"name": "progress", "arguments": arguments, "_meta": {"progressToken": "p"}});
+        let alone = modern::request(5, "tools/call", call.clone()).send(sidecar.mcp);
+        for reply in [client.send("tools/call", call), alone] {
+            let report: Value = serde_json::from_str(&reply.events()[0]).unwrap();
+            assert_eq!(report["params"], json!({"progressToken": "p", "progress": 0}), "{flag}: {report}");
+        }
     }
 }
 

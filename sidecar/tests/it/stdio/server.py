@@ -30,10 +30,12 @@ def write(data):
 
 
 def send(message):
-    if "ids-as-text" in flags and "method" not in message:
-        message = {**message, "id": str(message["id"])}
-    if "ids-as-floats" in flags and "method" not in message:
-        message = {**message, "id": float(message["id"])}
+    as_what = str if "ids-as-text" in flags else float if "ids-as-floats" in flags else None
+    if as_what and "method" not in message:
+        message = {**message, "id": as_what(message["id"])}
+    elif as_what and "progressToken" in message.get("params", {}):
+        params = message["params"]
+        message = {**message, "params": {**params, "progressToken": as_what(params["progressToken"])}}
     line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
     greets = isinstance(message.get("result"), dict) and "protocolVersion" in message["result"]
     if own_words and ({"id", "method"} <= message.keys() or greets):

@@ -139,7 +139,8 @@ impl Call {
                 }
             }
             Ok(Told::On(message)) if notification.method.as_str() == "notifications/progress" => {
-                let ours = names::reported_token(&message) == Some(&self.number.number.to_string());
+                let token = names::reported_token(&message).map(Id::from_json);
+                let ours = token.and_then(|token| token.number()) == Some(self.number.number);
                 if let Some(client) = self.client()
                     && ours
                     && let Some(token) = client.asked.token.clone()

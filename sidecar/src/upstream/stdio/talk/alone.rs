@@ -1,7 +1,7 @@
 //! What a process says that knows no sessions: it belongs to a call, or to nobody.
 
 use bytes::{Bytes, BytesMut};
-use longshore_mcp::envelope::{Notification, Outcome, Response};
+use longshore_mcp::envelope::{Id, Notification, Outcome, Response};
 use longshore_mcp::meta::SUBSCRIPTION_ID;
 use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::object;
@@ -31,7 +31,9 @@ impl Talk<'_> {
         let Some(id) = notification.params.and_then(|params| subscription(params.get())) else {
             return false;
         };
-        let Some(call) = id.parse().ok().and_then(|number| self.routes.get(number)) else { return false };
+        let Some(call) = Id::from_json(id).number().and_then(|number| self.routes.get(number)) else {
+            return false;
+        };
         let (About::Listen, Some(caller)) = (call.about(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(line, &span(line, id), &call.id()));
         self.aside(Some(to), &message)
@@ -56,7 +58,9 @@ impl Talk<'_> {
 
     /// The server says no more to a call that listens. Its client hears that in the form that an answer has.
     fn listening_is_over(&mut self, params: &Params<'_>) -> bool {
-        let Some(number) = params.request_id().and_then(|id| id.parse().ok()) else { return false };
+        let Some(number) = params.request_id().and_then(|id| Id::from_json(id).number()) else {
+            return false;
+        };
         if !self.routes.get(number).is_some_and(|call| matches!(call.about(), About::Listen)) {
             return false;
         }

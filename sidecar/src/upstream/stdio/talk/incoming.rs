@@ -174,7 +174,7 @@ impl Talk<'_> {
     fn response(&mut self, response: &Response<'_>, line: &Bytes) -> bool {
         // An error without an id could be anybody's.
         let Some(id) = &response.id else { return false };
-        let Some(number) = id.integer().and_then(|id| u64::try_from(id).ok()) else { return false };
+        let Some(number) = id.number() else { return false };
         let works = matches!(response.outcome, Outcome::Result(_));
         let at = span(line, id.as_json());
         if number == FIRST && self.shaking {
@@ -326,7 +326,9 @@ impl Talk<'_> {
 
     fn progress(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
         let Some(token) = params.reported_token() else { return false };
-        let Some(call) = token.parse().ok().and_then(|number| self.routes.get(number)) else { return false };
+        let Some(call) = Id::from_json(token).number().and_then(|number| self.routes.get(number)) else {
+            return false;
+        };
         let (Some(own), Some(caller)) = (call.token(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(line, &span(line, token), &own));
         self.aside(Some(to), &message)
