@@ -18,11 +18,7 @@ use crate::upstream::starts;
 pub(crate) async fn keep_former(shared: Arc<Shared>) -> io::Result<()> {
     let keeping = async {
         loop {
-            let config = shared.config();
-            if config.as_ref().and_then(|snapshot| warm::limits_of(&snapshot.config)).is_some_and(are_kept) {
-                // Where there is no shim yet there is nothing to be kept.
-                let _ = process::keep(&shared.stdio.socket).await;
-            }
+            keep(&shared).await;
             sleep(ADOPTION / 4).await;
         }
     };
@@ -30,8 +26,18 @@ pub(crate) async fn keep_former(shared: Arc<Shared>) -> io::Result<()> {
         () = kept(&shared) => {}
         () = keeping => {}
     }
-    // Whoever comes for them has the shim's own time from here on.
+    // Whoever comes for them has the shim's own time from here on: all of it.
+    keep(&shared).await;
     pending().await
+}
+
+/// Has them kept for the shim's own time.
+async fn keep(shared: &Shared) {
+    let config = shared.config();
+    if config.as_ref().and_then(|snapshot| warm::limits_of(&snapshot.config)).is_some_and(are_kept) {
+        // Where there is no shim yet there is nothing to be kept.
+        let _ = process::keep(&shared.stdio.socket).await;
+    }
 }
 
 /// Whether a session may go on with what is kept: none does that has a process with others.
