@@ -46,6 +46,11 @@ pub struct NotReady {
 pub fn install(shim: &Path, directory: &Path) -> Result<(), InstallError> {
     let temporary = directory.join(format!(".{}.{}", paths::SHIM, std::process::id()));
     let write = || {
+        // One that was killed here has left it under the same number, and a file that nobody may change is not overwritten.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         fs::copy(shim, &temporary)?;
         fs::set_permissions(&temporary, Permissions::from_mode(SHIM_MODE))?;
         fs::rename(&temporary, directory.join(paths::SHIM))

@@ -1,10 +1,12 @@
 //! How a sidecar starts, and the hook that waits for it.
 
+use std::fs::Permissions;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use longshore_sidecar::start::install;
 use longshore_sidecar_config::paths;
 
 use crate::harness::{Files, GoServer, Request, Sidecar, config, peer};
@@ -53,6 +55,24 @@ fn the_hook_says_why_it_fails() {
 
     let output = await_start(&format!("127.0.0.1:{}", peer::free_port()), "0");
     assert!(String::from_utf8_lossy(&output.stderr).contains("does not answer: "));
+}
+
+#[test]
+fn what_a_sidecar_that_was_killed_has_left_of_a_shim_is_in_nobodys_way() {
+    let files = Files::new();
+    let (source, program) = (files.path("the-shim"), files.path("program"));
+    std::fs::write(&source, b"#!/bin/sh\n").unwrap();
+    // In a container every life of the sidecar has the same number.
+    let left = program.join(format!(".{}.{}", paths::SHIM, std::process::id()));
+    std::fs::write(&left, b"half").unwrap();
+    std::fs::set_permissions(&left, Permissions::from_mode(0o555)).unwrap();
+    // Root may write to it all the same, which is seen under another name.
+    let same = files.path("same");
+    std::fs::hard_link(&left, &same).unwrap();
+    install(&source, &program).unwrap();
+    assert_eq!(std::fs::read(program.join(paths::SHIM)).unwrap(), b"#!/bin/sh\n");
+    assert_eq!(std::fs::read(same).unwrap(), b"half", "it is not written to");
+    assert!(!left.exists());
 }
 
 #[test]
