@@ -30,6 +30,10 @@ const QUIET: u32 = 5;
 const LATE: u32 = 2;
 /// How long the sessions that were in use to the end may take to move.
 const LAST_MOVES: Duration = Duration::from_secs(1);
+/// For how long calls that other replicas bring are left to the next process, where this one ends alone. By then the
+/// kubelet kills one that its liveness probe has given up, and those who wait give up too; and one that is still there
+/// waits for calls that take long, which may wait for others.
+const LEFT_TO_THE_NEXT: Duration = Duration::from_secs(15);
 
 /// Ends the service in an orderly way: connections are accepted until the end, since the endpoints of a Service follow
 /// with a lag; sessions move to other replicas; calls under way are answered; then the server may go. Says whether the pod
@@ -43,7 +47,8 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bo
     shared.draining.send_replace(true);
     let ending = async {
         until_nobody_comes(shared).await;
-        shared.ending.quiet.store(true, Ordering::Relaxed);
+        // This too is set once.
+        let _ = shared.ending.quiet.set(Instant::now());
         if timeout(longest, all_ended(shared)).await.is_err() {
             tracing::warn!(calls = shared.calls.count(), "calls did not end in time");
         }
@@ -95,7 +100,14 @@ pub(crate) fn under_way(shared: &Shared) -> usize {
 /// Whether sessions here take no more calls, if they can be made elsewhere: the pod ends, and the longest of those under
 /// way may take as long as this one is there. A later one would be cut off.
 pub(crate) fn takes_no_calls(shared: &Shared) -> bool {
-    shared.ending.quiet.load(Ordering::Relaxed) && handover::is_certain(shared)
+    shared.ending.quiet.get().is_some() && handover::is_certain(shared)
+}
+
+/// Whether a call that another replica brings is left to the next process, as far as is known by now: this one would wait
+/// for it, and for the next one that begins meanwhile, until it is killed.
+pub(crate) fn leaves_calls(shared: &Shared) -> bool {
+    let lately = shared.ending.quiet.get().is_some_and(|since| since.elapsed() < LEFT_TO_THE_NEXT);
+    lately && !handover::is_certain(shared)
 }
 
 /// Waits for the minimum, and for clients that come still.
@@ -115,8 +127,8 @@ async fn until_nobody_comes(shared: &Shared) {
 /// How far the end of the process is.
 #[derive(Default)]
 pub(crate) struct Ending {
-    /// The minimum is over, and nobody comes any more.
-    quiet: AtomicBool,
+    /// Since when the minimum is over, and nobody comes any more.
+    quiet: OnceLock<Instant>,
     /// Until then calls may be waited for.
     latest: OnceLock<Instant>,
     /// Nothing is waited for any longer.

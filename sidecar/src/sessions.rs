@@ -133,6 +133,11 @@ impl Sessions {
         }
     }
 
+    /// Which replica this is.
+    pub(crate) fn me(&self) -> Peer {
+        self.lock().me().clone()
+    }
+
     /// Takes what the configuration says of sessions, from now on.
     pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
         self.lock().view.set_alone(self.is_alone || snapshot.replicas.is_none());
@@ -177,7 +182,7 @@ impl Sessions {
             capabilities.as_ref().and_then(|it| self.subscriptions.take_said(place.principal(), it.len()));
         // There may be no room for it.
         let capabilities = capabilities.filter(|_| said.is_some());
-        let owner = self.lock().me().clone();
+        let owner = self.me();
         let issued = unix();
         let capsule = Capsule {
             owner,
@@ -220,7 +225,7 @@ impl Sessions {
     pub(crate) fn name(&self, principal: &str, snapshot: &Snapshot) -> Result<(SessionKey, String), NoId> {
         let (mut key, mut nonce) = ([0; 16], [0; 12]);
         getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
-        let owner = self.lock().me().clone();
+        let owner = self.me();
         let (key, issued) = (SessionKey::new(key), unix());
         let capsule = Capsule {
             owner,

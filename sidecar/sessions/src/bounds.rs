@@ -28,6 +28,8 @@ pub const DNS_FRESH: Duration = Duration::from_secs(5);
 pub const DECIDE: Duration = Duration::from_secs(18);
 /// After how long something that is being decided is looked at again.
 pub const RETRY: Duration = Duration::from_millis(100);
+/// After how long a call is taken once more to a replica that leaves it to its next process.
+pub const NEXT: Duration = Duration::from_millis(500);
 /// To how many peers one request is forwarded in turn, each of which sent it back. One suffices unless what replicas
 /// know of each other is just changing.
 pub const MAX_FORWARDS: u8 = 3;

@@ -23,7 +23,7 @@ mod said;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::bounds::{DECIDE, MAX_FORWARDS, RETRY};
+use crate::bounds::{DECIDE, MAX_FORWARDS, NEXT, RETRY};
 use crate::capsule::Capsule;
 use crate::identity::{Moment, Peer, PodId, SessionKey};
 use crate::membership::{Standing, State};
@@ -105,7 +105,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotForwarded {
     /// The peer does not hold the session, and may have said who does. A pod that is another one than was meant says so
-    /// too.
+    /// too. One that names itself holds it, and leaves the call to the process that comes after it.
     Moved(Option<Peer>),
     /// The port refused the connection.
     Refused,
@@ -310,6 +310,9 @@ impl Route {
         now: Moment,
     ) -> Step {
         match why {
+            NotForwarded::Moved(Some(holder)) if holder.pod == peer.pod => {
+                self.wait_for(NEXT, now, Failure::Undecided)
+            }
             NotForwarded::Moved(hint) => {
                 replica.is_not_at(&self.key, &peer.pod);
                 self.forwards += 1;
@@ -368,7 +371,11 @@ impl Route {
     }
 
     fn wait(&self, now: Moment, or: Failure) -> Step {
-        if self.is_late(now) { Step::Fail(or) } else { Step::Wait(now.after(RETRY)) }
+        self.wait_for(RETRY, now, or)
+    }
+
+    fn wait_for(&self, time: Duration, now: Moment, or: Failure) -> Step {
+        if self.is_late(now) { Step::Fail(or) } else { Step::Wait(now.after(time)) }
     }
 
     // === what is known ===

@@ -71,7 +71,7 @@ pub(crate) fn comes_from_one_that_ends(headers: &HeaderMap) -> bool {
 pub(crate) enum Notice {
     /// The request was for another pod.
     OtherPod,
-    /// It does not serve the session; perhaps this one does.
+    /// It does not serve the session; perhaps this one does. One that names itself leaves the call to its next process.
     Moved(Option<Peer>),
 }
 

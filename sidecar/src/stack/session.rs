@@ -45,7 +45,12 @@ pub(crate) async fn find(
         let _waits = worker.shared.forwards.begin();
         sessions::let_go(worker, &caller.snapshot, caller.principal(), id).await?;
     }
+    let is_left =
+        || caller.through == Through::Replica && drain::leaves_calls(&worker.shared) && is_call(body);
     Ok(match search(worker, caller, (id, Purpose::Use), body, trail).await? {
+        Way::Here(_) if is_left() => {
+            Found::Elsewhere(elsewhere(Way::Moved(Some(worker.shared.sessions.me())), trail)?)
+        }
         Way::Here(session) => Found::Here(Some(session)),
         way => Found::Elsewhere(elsewhere(way, trail)?),
     })

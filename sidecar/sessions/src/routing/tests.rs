@@ -141,6 +141,23 @@ fn a_sidecar_that_is_back_takes_its_sessions_up_itself() {
     assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
 }
 
+/// Who leaves a call to the process that comes after it holds the session still, and is known to.
+#[test]
+fn a_call_that_is_left_to_the_next_process_is_taken_to_the_same_replica_again() {
+    let now = Moment::default();
+    let (mut replica, holder, mut capsule) = two(State::Serving);
+    capsule.owner = holder.clone();
+    replica.view.heard(&Introduction { state: State::Draining, ..serving(&holder) }, now);
+    let mut route = Route::new(&capsule, Entry::Client, now, 0);
+    let mut step = route.step(Event::Begin, &mut replica, now);
+    for _ in 0..=MAX_FORWARDS {
+        assert_eq!(step, Step::Forward(holder.clone()));
+        let left = Event::NotForwarded(NotForwarded::Moved(Some(holder.clone())));
+        assert_eq!(route.step(left, &mut replica, now), Step::Wait(now.after(NEXT)));
+        step = route.step(Event::Waited, &mut replica, now);
+    }
+}
+
 /// It says so of itself, whoever opened the session. What is sent to it now would cross its end.
 #[test]
 fn what_is_held_by_a_sidecar_that_is_about_to_end_is_neither_sent_there_nor_taken() {

@@ -1,5 +1,6 @@
 //! Sidecars that are restarted in order, while their pods live.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longshore_sidecar_config::OnOwnerLoss;
@@ -8,7 +9,7 @@ use serde_json::json;
 
 use crate::harness::client::echo;
 use crate::harness::replicas::Network;
-use crate::harness::{Client, GoServer, Sidecar, config, eventually};
+use crate::harness::{Client, GoServer, Over, Sidecar, config, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -26,6 +27,48 @@ fn a_sidecar_that_ends_alone_moves_nothing() {
     assert!(!replicas[0].written().contains("sessions were handed"));
     eventually("it goes on elsewhere in the end", || {
         (client.through(&replicas[1]).send("ping", json!({})).status == 200).then_some(())
+    });
+}
+
+/// Calls that begin while others are under way, by way of another replica, all of which are short. The process does not go
+/// on until it is killed with some of them: it ends, and the next one serves the others.
+#[test]
+fn a_sidecar_that_ends_alone_does_so_though_calls_never_pause() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let session = Client::open(&replicas[0], ALICE).session.clone();
+    let (stays, ends) = (replicas.pop().unwrap(), replicas.pop().unwrap());
+    let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let _over = Over(&done);
+        for number in 0..4 {
+            let (stays, session, done, calls) = (&stays, &session, &done, &calls);
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(200 * number));
+                let client = Client::in_session(stays, session).with_key("key-a");
+                while !done.load(Ordering::Relaxed) {
+                    let slow = json!({"name": "slow", "arguments": {"milliseconds": 700}});
+                    let reply = client.send("tools/call", slow);
+                    assert!(reply.message()["result"].is_object(), "{number}: {}", reply.text());
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let calls_go_on = |how_many| {
+            let before = calls.load(Ordering::Relaxed);
+            eventually("they call", || (calls.load(Ordering::Relaxed) >= before + how_many).then_some(()));
+        };
+        calls_go_on(4);
+        ends.signal(Signal::TERM);
+        assert!(ends.wait(Duration::from_secs(12)).success());
+        let files = ends.files.clone();
+        drop(ends);
+        let back = network.start_again(1, "pod-1", files).ready();
+        calls_go_on(8);
+        assert_eq!(back.metric("longshore_sessions_taken_total{how=\"restarted\"}"), 1.0);
+        // It lives as long as they call.
+        back
     });
 }
 
