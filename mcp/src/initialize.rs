@@ -1,10 +1,13 @@
 //! The handshake: which revision is offered, and which capabilities are hidden because nobody could use them.
 
 use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::Text;
 use crate::envelope::is_object;
+use crate::kept;
 use crate::object::Object;
 use crate::revision::{Revision, Tasks};
 use crate::session;
@@ -92,25 +95,46 @@ fn without_tasks(revision: Revision, capabilities: Option<&str>) -> Result<Optio
     Ok(hides.then(|| capabilities.write()))
 }
 
-/// What a server says of itself, for those who keep it.
+/// What a server says of itself, for those who keep it. What of it cannot be kept is left out.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "Written")]
 pub struct Handshake {
     /// The revision that it chose.
     pub protocol_version: String,
     /// What it can do.
-    #[serde(default)]
-    pub capabilities: serde_json::Value,
+    pub capabilities: Value,
     /// Who it is.
-    #[serde(default)]
-    pub server_info: serde_json::Value,
+    pub server_info: Value,
     /// What a model should know of it.
-    #[serde(default)]
     pub instructions: Option<String>,
+}
+
+/// The same as it was written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    protocol_version: String,
+    capabilities: Option<Box<RawValue>>,
+    server_info: Option<Box<RawValue>>,
+    instructions: Option<Box<RawValue>>,
+}
+
+impl From<Written> for Handshake {
+    fn from(written: Written) -> Self {
+        let value = |json: Option<Box<RawValue>>| json.and_then(|json| kept::value(json.get()));
+        Self {
+            protocol_version: written.protocol_version,
+            capabilities: value(written.capabilities).unwrap_or_default(),
+            server_info: value(written.server_info).unwrap_or_default(),
+            instructions: written.instructions.and_then(|json| kept::text(json.get())),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const SERVED: [Revision; 3] = [Revision::V2025_06_18, Revision::V2025_11_25, Revision::V2026_07_28];
@@ -152,6 +176,29 @@ mod tests {
             r#"{"params":{"protocolVersion":"a","protocolVersion":"b"}}"#,
         ] {
             assert!(offer(body, &SERVED).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_kept_of_a_handshake_is() {
+        for (rest, info, instructions) in [
+            ("", Value::Null, None),
+            (r#","serverInfo":null,"instructions":null"#, Value::Null, None),
+            (
+                r#","serverInfo":{"name":"\ud83d"},"instructions":"a\ud83d""#,
+                json!({"name": "\u{fffd}"}),
+                Some("a\u{fffd}"),
+            ),
+            (r#","serverInfo":{"x":1e400},"instructions":7"#, Value::Null, None),
+        ] {
+            let result = format!(r#"{{"protocolVersion":"v","capabilities":{{"tools":{{}}}}{rest}}}"#);
+            let read: Handshake = serde_json::from_str(&result).unwrap();
+            assert_eq!(
+                (read.protocol_version.as_str(), read.capabilities),
+                ("v", json!({"tools": {}})),
+                "{rest}"
+            );
+            assert_eq!((read.server_info, read.instructions.as_deref()), (info, instructions), "{rest}");
         }
     }
 

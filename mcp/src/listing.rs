@@ -5,8 +5,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
+use crate::kept;
 use crate::method::List;
-use crate::object::Object;
+use crate::object::{Object, elements};
 
 /// Why an answer cannot be filtered. It is not passed on then: what cannot be read cannot be permitted.
 #[derive(Debug, Error)]
@@ -66,7 +67,7 @@ pub struct Page {
     pub next_cursor: Option<String>,
 }
 
-/// Reads the result of a list method; `result` is the result alone.
+/// Reads the result of a list method; `result` is the result alone. An entry that cannot be kept is left out: it is no reason to know nothing of the others.
 pub fn page(result: &str, list: List) -> Result<Page, Unreadable> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -76,7 +77,7 @@ pub fn page(result: &str, list: List) -> Result<Page, Unreadable> {
     }
     let object = Object::read(result)?;
     let entries = object.get(list.member()).ok_or(Unreadable::NoList(list.member()))?;
-    let entries = serde_json::from_str(entries)?;
+    let entries = elements(entries)?.into_iter().filter_map(kept::value).collect();
     let cursor: Cursor = serde_json::from_str(result)?;
     Ok(Page { entries, next_cursor: cursor.next_cursor })
 }
@@ -125,5 +126,11 @@ mod tests {
         assert_eq!(read.next_cursor.as_deref(), Some(""));
         assert_eq!(read.entries.len(), 1);
         assert_eq!(page(r#"{"tools":[]}"#, List::Tools).unwrap(), Page::default());
+        let odd =
+            r#"{"tools":[{"name":"a","description":"\ud83d"},{"name":"b","x":1e400},7],"nextCursor":"n"}"#;
+        let read = page(odd, List::Tools).unwrap();
+        let half = serde_json::json!({"name": "a", "description": "\u{fffd}"});
+        assert_eq!((read.entries, read.next_cursor.as_deref()), (vec![half, 7.into()], Some("n")));
+        assert!(page(r#"{"tools":{}}"#, List::Tools).is_err());
     }
 }

@@ -74,10 +74,10 @@ fn serve(
             "initialize" => {
                 let result = json!({
                     "protocolVersion": REVISION, "capabilities": capabilities,
-                    "serverInfo": {"name": "odd", "version": "1"},
+                    "serverInfo": {"name": "odd", "version": "1"}, "instructions": "odd HALF",
                 });
                 let session = format!("mcp-session-id: session-{number}\r\n");
-                json_with(&mut stream, 200, &session, &reply_to(&request, &result));
+                json_with(&mut stream, 200, &session, &halved(&reply_to(&request, &result)));
             }
             "server/discover" => json_with(&mut stream, 400, "", "{}"),
             "ping" if capabilities.get("experimental").is_none() => {
@@ -89,6 +89,11 @@ fn serve(
             method => answer(method, &request, &mut stream),
         }
     }
+}
+
+/// JSON with half a character in some of its texts.
+fn halved(json: &str) -> String {
+    json.replace("HALF", r"\ud83d")
 }
 
 fn tool(name: &str) -> Value {
@@ -336,6 +341,23 @@ fn a_server_that_is_busy_when_it_is_to_list_is_asked_again_and_not_lost() {
     *busy.lock().unwrap() = false;
     within(Duration::from_secs(60), "it lists them", || (state().0 == 2).then_some(()));
     assert_eq!(server.asked("initialize"), 1, "it is the same session");
+}
+
+/// Many servers cut their texts within a character, and write half of it.
+#[test]
+fn half_a_character_keeps_no_server_from_being_ready() {
+    let server = Server::start(json!({"tools": {}}), |method, request, stream| match method {
+        "tools/list" => {
+            let tools = json!([{"name": "one", "description": "HALF"}, tool("two")]);
+            json(stream, &halved(&reply_to(request, &json!({"tools": tools}))));
+        }
+        _ => no_stream(stream),
+    });
+    let (sidecar, token) = beside(&server);
+    let sidecar = sidecar.ready();
+    let inventory = read(&ask(&token).send(sidecar.admin));
+    assert_eq!(inventory.tools, [json!({"name": "one", "description": "\u{fffd}"}), tool("two")]);
+    assert_eq!(inventory.server.unwrap().instructions.as_deref(), Some("odd \u{fffd}"));
 }
 
 #[test]
