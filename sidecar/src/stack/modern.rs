@@ -114,6 +114,8 @@ fn arguments(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Vec<
     argument::check(marked, arguments, &fields)
         .map_err(|mismatch| Refusal::Mistake(Wrong::Header(mismatch)))?;
     let mut headers = argument::headers(marked, arguments);
+    // What the client did not repeat is what fits into no header.
+    headers.retain(|(name, _)| alone.headers.contains_key(name));
     for (name, field) in &fields.arguments {
         let is_marked = marked.iter().any(|mark| mark.header.eq_ignore_ascii_case(name));
         if let (false, Field::One(value)) = (is_marked, field) {

@@ -292,10 +292,14 @@ fn lists_with_many_tools_are_read_once() {
     assert!(server.seen("tools/list").len() <= 2, "{}", server.seen("tools/list").len());
 }
 
-/// No header holds an object, so the server misses one whatever its list says.
+/// No header holds an object, so a server that is strict misses one whatever its list says.
 #[test]
 fn an_argument_of_the_wrong_type_is_named_and_has_the_list_read_once_for_all() {
-    let server = echoing();
+    let server = serving(|request, stream| {
+        let error = json!({"code": -32020, "message": "the header Mcp-Param-Region is missing"});
+        let answer = json!({"jsonrpc": "2.0", "id": message(request)["id"], "error": error});
+        scripted::json_with(stream, 400, "", &answer.to_string());
+    });
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
     let error = client.call("marked", json!({"region": {"a": 1}}))["error"]["message"].to_string();

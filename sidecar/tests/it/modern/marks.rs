@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{DONE, answered};
 use crate::harness::{Request, Scripted, Sidecar, config, modern, scripted};
@@ -44,7 +44,9 @@ fn r027_marked_arguments_are_repeated_as_headers() {
     let server = Scripted::of_both(json!({"tools": {}}), |request, stream| {
         let text = match scripted::message(request)["method"].as_str() {
             Some("tools/list") => {
-                let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+                let schema = json!({"type": "object", "properties": {
+                    "region": {"type": "string", "x-mcp-header": "Region"},
+                    "size": {"type": "integer", "x-mcp-header": "Size"}}});
                 scripted::reply_to(request, &json!({"tools": [{"name": "t", "inputSchema": schema}]}))
             }
             _ => answered(request, DONE),
@@ -52,9 +54,9 @@ fn r027_marked_arguments_are_repeated_as_headers() {
         scripted::json(stream, &text);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let call = |region: &str| {
-        modern::request(1, "tools/call", json!({"name": "t", "arguments": {"region": region}}))
-    };
+    let call_with =
+        |arguments: Value| modern::request(1, "tools/call", json!({"name": "t", "arguments": arguments}));
+    let call = |region: &str| call_with(json!({"region": region}));
     let mismatch = |request: Request| {
         let reply = request.send(sidecar.mcp);
         (reply.status, reply.message()["error"]["code"].clone(), reply.message()["error"]["data"].clone())
@@ -80,5 +82,14 @@ fn r027_marked_arguments_are_repeated_as_headers() {
     let seen = server.seen("tools/call").pop().unwrap();
     for (name, value) in [("mcp-param-region", "=?base64?w6k=?="), ("mcp-param-other", "1")] {
         assert!(seen.headers.contains(&(name.to_owned(), value.to_owned())), "{name}: {:?}", seen.headers);
+    }
+    // What fits into no header clients leave out, and the server says to the model what is wrong with it.
+    for arguments in [json!({"region": ["eu"]}), json!({"region": {}}), json!({"size": (1_u64 << 53) + 1})] {
+        let reply = call_with(arguments.clone()).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{arguments}: {}", reply.text());
+        let seen = server.seen("tools/call").pop().unwrap();
+        assert_eq!(scripted::message(&seen)["params"]["arguments"], arguments);
+        let repeated = ["mcp-param-region", "mcp-param-size"].map(|name| seen.value(name));
+        assert_eq!(repeated, [None, None], "{arguments}");
     }
 }
