@@ -169,6 +169,14 @@ pub fn refusal_of_number(body: &[u8]) -> Option<String> {
     Some(error::response(Some(Id(id.get())), Code::InvalidRequest, &why, None))
 }
 
+/// The integer that a JSON number is, if every reader keeps it as it is.
+pub(crate) fn whole(number: &str) -> Option<i64> {
+    let number: f64 = number.parse().ok()?;
+    let is_whole = number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64;
+    // Exact, within these bounds.
+    is_whole.then_some(number as i64)
+}
+
 /// Whether a text begins, after white space, with an opening brace. Derived readers take arrays for objects, so this
 /// is asked before any of them is used.
 pub(crate) fn is_object(text: &str) -> bool {
@@ -276,10 +284,7 @@ impl<'a> Id<'a> {
             // No other text is what it is written as.
             return text.parse().ok().filter(|integer: &i64| integer.to_string() == text.as_str());
         }
-        let number: f64 = self.0.parse().ok()?;
-        let is_whole = number.fract() == 0.0 && number.abs() <= MAX_INTEGER as f64;
-        // Exact, within these bounds.
-        is_whole.then_some(number as i64)
+        whole(self.0)
     }
 
     /// The same of a number that Longshore has given: as an id or as a token, of a request, a subscription or of progress. What

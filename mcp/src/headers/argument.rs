@@ -9,7 +9,7 @@ use super::fields::{Field, Fields};
 use super::standard::Mismatch;
 use super::{ARGUMENT_PREFIX, sentinel};
 use crate::batch::is_array;
-use crate::envelope::{is_json, is_object};
+use crate::envelope::{is_json, is_object, whole};
 use crate::object::{Object, edit_elements, string};
 use crate::scan::MAX_DEPTH;
 
@@ -183,6 +183,10 @@ pub fn headers(marked: &[Marked], arguments: Option<&str>) -> Vec<(String, Strin
         let value = match argument.as_bytes().first()? {
             b'"' => sentinel::encode(&string(argument)?).into_owned(),
             b'{' | b'[' => return None,
+            // Many compare what has an exponent as a text.
+            _ if argument.contains(['e', 'E']) => {
+                whole(argument).map_or_else(|| argument.to_owned(), |number| number.to_string())
+            }
             _ => argument.to_owned(),
         };
         Some((format!("{ARGUMENT_PREFIX}{}", mark.header), value))
@@ -351,6 +355,23 @@ mod tests {
             let names: Vec<_> = headers.iter().map(|(name, _)| format!("mcp-param-{name}")).collect();
             let all = names.iter().zip(headers).map(|(name, (_, value))| (name.as_str(), value.as_bytes()));
             assert_eq!(check(&marked, arguments, &Fields::read(all)), expected, "{arguments:?} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_sent_without_an_exponent() {
+        let marked = marked(SCHEMA).unwrap();
+        for (count, sent) in [
+            ("1.0E7", "10000000"),
+            ("-4.2e1", "-42"),
+            ("5.0", "5.0"),
+            ("1.5e0", "1.5e0"),
+            ("1e16", "1e16"),
+            ("true", "true"),
+        ] {
+            let arguments = format!(r#"{{"deep":{{"count":{count}}}}}"#);
+            let expected = [("mcp-param-Count".to_owned(), sent.to_owned())];
+            assert_eq!(headers(&marked, Some(&arguments)), expected, "{count}");
         }
     }
 

@@ -92,4 +92,10 @@ fn r027_marked_arguments_are_repeated_as_headers() {
         let repeated = ["mcp-param-region", "mcp-param-size"].map(|name| seen.value(name));
         assert_eq!(repeated, [None, None], "{arguments}");
     }
+    // Servers compare what has an exponent as a text.
+    let call = call_with(json!({"size": 1.0e7})).header("mcp-param-size", "10000000");
+    let body = String::from_utf8_lossy(&call.body).replace("10000000.0", "1.0E7");
+    assert!(body.contains("1.0E7"));
+    assert_eq!(call.body(body).send(sidecar.mcp).status, 200);
+    assert_eq!(server.seen("tools/call").pop().unwrap().value("mcp-param-size"), Some("10000000"));
 }
