@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use serde::de::Error;
 use serde_json::Value;
 
+use crate::envelope::is_object;
 use crate::{Raw, Text, scan};
 
 /// An object's members in the order in which they were written, values as they were written. A member that occurs
@@ -61,6 +62,12 @@ impl<'a> Object<'a> {
     /// The same, where JSON's `null` is as good as no member: many programs write what they do not have so.
     pub fn present(&self, name: &str) -> Option<&'a str> {
         self.original(name).filter(|json| *json != "null")
+    }
+
+    /// The same of one that is an object. What is none is as good as no member: there are languages that write an empty map
+    /// as they write an empty list.
+    pub fn map(&self, name: &str) -> Option<&'a str> {
+        self.original(name).filter(|json| is_object(json))
     }
 
     /// The value of a member that is a string.

@@ -116,8 +116,8 @@ impl Streams {
 /// A notification that says which subscription it belongs to.
 fn marked(message: &str, id: &str) -> Option<String> {
     let mut notification = Object::read(message).ok()?;
-    let mut params = Object::read(notification.present("params").unwrap_or("{}")).ok()?;
-    let mut meta = Object::read(params.present("_meta").unwrap_or("{}")).ok()?;
+    let mut params = Object::read(notification.map("params").unwrap_or("{}")).ok()?;
+    let mut meta = Object::read(params.map("_meta").unwrap_or("{}")).ok()?;
     meta.set(SUBSCRIPTION_ID, id.to_owned());
     params.set("_meta", meta.write());
     notification.set("params", params.write());
@@ -159,7 +159,7 @@ mod tests {
                     .to_owned()
             )]
         );
-        for nothing in [r#"null"#, r#"{"_meta":null}"#] {
+        for nothing in ["null", "[]", r#"{"_meta":null}"#, r#"{"_meta":[]}"#] {
             let changed = changed.replace("}", &format!(r#","params":{nothing}}}"#));
             assert_eq!(streams.deliver(&changed).len(), 1, "{changed}");
         }

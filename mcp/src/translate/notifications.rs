@@ -80,19 +80,22 @@ fn plain(pair: Pair, message: &str) -> Result<Cow<'_, str>, Untranslatable> {
 /// A notification without the id of the subscription that it came on.
 pub(crate) fn without_subscription(message: &str) -> Option<Cow<'_, str>> {
     let mut notification = Object::read(message).ok()?;
-    // What is not there some servers write as `null`, which no client need understand.
-    notification.remove_null("params");
+    // What is not there some servers write as `null` or `[]`, which no client need understand.
+    if notification.map("params").is_none() {
+        notification.remove("params");
+    }
     let edited = notification.edit("params", |params| {
         let mut params = Object::read(params)?;
-        params.remove_null("_meta");
-        if let Some(meta) = params.original("_meta") {
-            let mut meta = Object::read(meta)?;
-            let was_there = meta.remove(SUBSCRIPTION_ID);
-            if was_there && meta.is_empty() {
-                params.remove("_meta");
-            } else if was_there {
-                params.set("_meta", meta.write());
-            }
+        let Some(meta) = params.map("_meta") else {
+            params.remove("_meta");
+            return Ok(params.into_text());
+        };
+        let mut meta = Object::read(meta)?;
+        let was_there = meta.remove(SUBSCRIPTION_ID);
+        if was_there && meta.is_empty() {
+            params.remove("_meta");
+        } else if was_there {
+            params.set("_meta", meta.write());
         }
         Ok::<_, serde_json::Error>(params.into_text())
     });
@@ -106,14 +109,16 @@ mod tests {
     use crate::revision::Revision::{self, V2025_06_18, V2025_11_25, V2026_07_28};
 
     #[test]
-    fn what_a_server_wrote_as_null_is_left_out() {
+    fn what_a_server_wrote_as_nothing_is_left_out() {
         let with = |params: &str| {
             format!(r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed"{params}}}"#)
         };
         for (params, expected) in [
             ("", ""),
             (r#","params":null"#, ""),
+            (r#","params":[]"#, ""),
             (r#","params":{"_meta":null}"#, r#","params":{}"#),
+            (r#","params":{"_meta":[]}"#, r#","params":{}"#),
             (r#","params":{"_meta":{}}"#, r#","params":{"_meta":{}}"#),
             (r#","params":{"_meta":{ "x":1}}"#, r#","params":{"_meta":{ "x":1}}"#),
         ] {

@@ -127,8 +127,7 @@ fn complete(
 
 /// Says who the server is.
 pub(crate) fn stamp(way: Way, result: &mut Object<'_>, info: &str) -> Result<(), Untranslatable> {
-    let meta = result.get("_meta").filter(|meta| *meta != "null").unwrap_or("{}").to_owned();
-    let mut meta = way.object("\"_meta\" of a result", &meta)?;
+    let mut meta = way.object("\"_meta\" of a result", result.map("_meta").unwrap_or("{}"))?;
     meta.set(SERVER_INFO, info.to_owned());
     let meta = meta.write();
     result.set("_meta", meta);
@@ -217,6 +216,14 @@ mod tests {
                 r#"{"tools":[ ],"nextCursor":"","_meta":{"a":1.0}}"#,
                 &server,
                 r#"{"tools":[ ],"nextCursor":"","_meta":{"a":1.0,"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"resultType":"complete","ttlMs":5,"cacheScope":"private"}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                Method::ToolsCall,
+                r#"{"content":[ ],"_meta":[]}"#,
+                &server,
+                r#"{"content":[ ],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"resultType":"complete"}"#,
             ),
             (
                 V2024_11_05,
