@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::{Pair, Way};
 use crate::capabilities::Need;
 use crate::error::{Code, code_of};
+use crate::kept;
 use crate::method::Method;
 use crate::object::{self, Object, elements, quote};
-use crate::revision::Era;
+use crate::revision::{Era, Revision};
 
 /// The codes that belong to MCP since 2026-07-28. A server of an older revision that uses one means something else.
 const RESERVED: std::ops::RangeInclusive<i64> = -32099..=-32020;
@@ -26,7 +27,7 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
     let (Some(number), Ok(object)) = (code_of(json), Object::read(json)) else {
         return Cow::Owned(plain(Code::InternalError, "the server answered with an error that is none"));
     };
-    let Some(words) = object.get("message").and_then(object::string) else {
+    let Some(words) = object.get("message").and_then(kept::text) else {
         return Cow::Owned(plain(Code::InternalError, "the server answered with an error that says nothing"));
     };
     let code = Code::of(number);
@@ -34,7 +35,7 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
         (Era::Modern, Era::Legacy) => match code {
             Some(Code::ResourceNotFound) => Cow::Owned(about_resource(object, Code::InvalidParams, uri)),
             // Whoever may be asked to go there has been, see `urls_to_visit`; for others there is no way to say it.
-            Some(Code::UrlElicitationRequired) => {
+            Some(Code::UrlElicitationRequired) if way.from.features().url_elicitation_error => {
                 let why = way.unknown("an error that has the user visit a URL").to_string();
                 Cow::Owned(plain(Code::InternalError, &why))
             }
@@ -66,12 +67,11 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
 
 /// An error that only some of the legacy revisions know.
 fn within_legacy<'a>(way: Way, code: Option<Code>, json: &'a str) -> Cow<'a, str> {
-    match code {
-        Some(Code::UrlElicitationRequired) if !way.to.features().url_elicitation_error => {
-            Cow::Owned(lacking(Need::ElicitationUrl, way))
-        }
-        _ => Cow::Borrowed(json),
+    let knows = |revision: Revision| revision.features().url_elicitation_error;
+    if code == Some(Code::UrlElicitationRequired) && knows(way.from) && !knows(way.to) {
+        return Cow::Owned(lacking(Need::ElicitationUrl, way));
     }
+    Cow::Borrowed(json)
 }
 
 /// The URLs that a user has to visit before the server answers, as parameters of `elicitation/create`. `None` if the
@@ -152,7 +152,7 @@ fn about_resource(mut error: Object<'_>, code: Code, uri: Option<&str>) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::revision::Revision::{self, V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28};
+    use crate::revision::Revision::{V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28};
 
     fn made(client: Revision, server: Revision, json: &str) -> String {
         error(Pair { client, server }, Some(Method::ResourcesRead), Some("a://b"), json).into_owned()
@@ -266,6 +266,27 @@ mod tests {
                 r#"{"code":-32603,"message":"the server answered with an error that says nothing"}"#,
             ),
             (V2025_11_25, V2025_11_25, required, required),
+            // Before 2025-11-25 that code is a server's own.
+            (
+                V2026_07_28,
+                V2025_06_18,
+                r#"{"code":-32042,"message":"mine"}"#,
+                r#"{"code":-32603,"message":"mine"}"#,
+            ),
+            (V2024_11_05, V2025_06_18, required, required),
+            // A text that is cut within a character is one.
+            (
+                V2026_07_28,
+                V2025_11_25,
+                r#"{"code":-32000,"message":"a\ud83d"}"#,
+                r#"{"code":-32000,"message":"a\ud83d"}"#,
+            ),
+            (
+                V2025_11_25,
+                V2026_07_28,
+                r#"{"code":-32020,"message":"a\ud83d"}"#,
+                "{\"code\":-32603,\"message\":\"the server, of revision 2026-07-28 of MCP, and the proxy that speaks it for a client of 2025-11-25 disagree; it says: a\u{fffd}\"}",
+            ),
         ] {
             assert_eq!(made(client, server, json), expected, "{client} {server} {json}");
         }
