@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
+use longshore_mcp::initialize::Handshake;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::message::Copy;
@@ -25,12 +26,12 @@ impl Server {
             "capabilities": capabilities,
             "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
         });
-        let result: Value = serde_json::from_str(&self.open(Face::Sessions, params).await?)
+        let result: Handshake = serde_json::from_str(&self.open(Face::Sessions, params).await?)
             .map_err(|_| self.not_mcp("initialize has no usable result"))?;
-        let chosen = result["protocolVersion"].as_str().unwrap_or_default();
-        self.revision = Revision::parse(chosen).or(Some(revision));
+        let chosen = result.protocol_version;
+        self.revision = Revision::parse(&chosen).or(Some(revision));
         if chosen != revision.as_str() {
-            return Err(CallError::Revision(quote(chosen)));
+            return Err(CallError::Revision(quote(&chosen)));
         }
         self.tell(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await
     }
