@@ -13,6 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
+use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -108,6 +109,16 @@ pub(crate) fn takes_no_calls(shared: &Shared) -> bool {
 pub(crate) fn leaves_calls(shared: &Shared) -> bool {
     let lately = shared.ending.quiet.get().is_some_and(|since| since.elapsed() < LEFT_TO_THE_NEXT);
     lately && !handover::is_certain(shared)
+}
+
+/// Whether nobody answers at the server's place. One that answers, however it does, may answer its calls too.
+fn is_gone(connection: &Connection) -> bool {
+    use ConnectionReason::{ConnectionLost, ConnectionRefused, InitializeTimeout, ShimUnavailable};
+    let nobody_answers = matches!(
+        connection.reason,
+        Some(ConnectionLost | ConnectionRefused | InitializeTimeout | ShimUnavailable)
+    );
+    connection.state == ConnectionState::Failed && nobody_answers
 }
 
 /// Waits for the minimum, and for clients that come still.

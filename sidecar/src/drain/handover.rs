@@ -6,9 +6,9 @@
 use futures::future::join_all;
 use longshore_sessions::Question;
 use longshore_sessions::membership::State;
-use longshore_sidecar_config::inventory::ConnectionState;
 use tokio::time::{Duration, timeout};
 
+use super::is_gone;
 use crate::shared::Shared;
 
 /// How many sessions move at once: each is a message, and the successors answer from memory.
@@ -55,7 +55,7 @@ pub(super) async fn hand_over(shared: &Shared) {
 
 /// Whether it is certain that the pod ends.
 pub(super) fn is_certain(shared: &Shared) -> bool {
-    *shared.hooks.borrow() > 0 || shared.view.borrow().connection.state == ConnectionState::Failed
+    *shared.hooks.borrow() > 0 || is_gone(&shared.view.borrow().connection)
 }
 
 /// Waits until it is certain that the pod ends.
@@ -63,6 +63,6 @@ async fn pod_ends(shared: &Shared) {
     let (mut hooks, mut view) = (shared.hooks.subscribe(), shared.view.subscribe());
     tokio::select! {
         _ = hooks.wait_for(|hooks| *hooks > 0) => {}
-        _ = view.wait_for(|view| view.connection.state == ConnectionState::Failed) => {}
+        _ = view.wait_for(|view| is_gone(&view.connection)) => {}
     }
 }

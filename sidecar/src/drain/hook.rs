@@ -7,7 +7,6 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::Path;
 use std::sync::Arc;
 
-use longshore_sidecar_config::inventory::ConnectionState;
 use longshore_sidecar_config::paths;
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
@@ -15,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep, timeout};
 
+use super::is_gone;
 use crate::shared::Shared;
 
 /// Within this time SIGTERM follows a hook if the pod ends.
@@ -136,5 +136,5 @@ async fn unresponsive(shared: &Shared) {
     sleep(UNRESPONSIVE).await;
     let mut view = shared.view.subscribe();
     // The other end lives as long as this does.
-    let _ = view.wait_for(|view| view.connection.state != ConnectionState::Connected).await;
+    let _ = view.wait_for(|view| is_gone(&view.connection)).await;
 }

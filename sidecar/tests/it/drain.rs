@@ -1,8 +1,10 @@
 //! The end of a sidecar, and of the server beside it.
 
+use std::collections::VecDeque;
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::paths;
@@ -329,6 +331,30 @@ fn a_server_that_is_restarted_alone_ends_nothing() {
     assert!(sidecar.is_running());
     assert_eq!(client.call("echo", json!({"text": "a"}))["result"]["content"][0]["text"], "echo");
     drop(later);
+}
+
+/// It is of no use to others, and its calls are of use to those who made them.
+#[test]
+fn a_server_that_answers_amiss_is_held_for_its_calls_all_the_same() {
+    let (pings, gate) = (Arc::<Mutex<VecDeque<_>>>::default(), Gate::default());
+    let held = gate.clone();
+    let server = Scripted::unlisting(pings.clone(), move |request, stream| {
+        held.pass();
+        let content = json!({"content": [{"type": "text", "text": "done"}]});
+        scripted::json(stream, &scripted::reply_to(request, &content));
+    });
+    let sidecar = sidecar(server.port, "100");
+    // Its streams stay open until the answer.
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let call = begin(&client, &server, "slow");
+    // It is greeted again, and lists nothing.
+    pings.lock().unwrap().push_back((404, "{}"));
+    let mut hook = sidecar.hook();
+    sidecar.log(|line| line["reason"] == "Some(ListFailed)");
+    assert!(is_held(&mut hook, Duration::from_secs(8)), "while the call goes on");
+    gate.open();
+    assert_eq!(answer(call)["result"]["content"][0]["text"], "done");
+    assert!(!is_held(&mut hook, SOON), "it is let go");
 }
 
 #[test]

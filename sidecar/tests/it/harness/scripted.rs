@@ -5,6 +5,7 @@ mod wire;
 use std::collections::VecDeque;
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -162,6 +163,27 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         Self::with(0, Manners::of(capabilities), answer)
+    }
+
+    /// A server that lists its tools once, and answers pings of the sidecar's own with these statuses and errors, as they are
+    /// added.
+    pub(crate) fn unlisting(
+        pings: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let manners = Manners { pings, ..Manners::of(json!({"tools": {}})) };
+        let has_listed = AtomicBool::new(false);
+        Self::with(0, manners, move |request, stream| {
+            if method_of(request) != "tools/list" {
+                return answer(request, stream);
+            }
+            if !has_listed.swap(true, Ordering::Relaxed) {
+                return json(stream, &reply_to(request, &json!({"tools": []})));
+            }
+            let error = json!({"code": -32603, "message": "no"});
+            let id = &message(request)["id"];
+            json(stream, &json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+        })
     }
 
     /// A server that says that it is this.

@@ -1,6 +1,8 @@
 //! Sidecars that are restarted in order, while their pods live.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_sidecar_config::OnOwnerLoss;
@@ -9,7 +11,7 @@ use serde_json::json;
 
 use crate::harness::client::echo;
 use crate::harness::replicas::Network;
-use crate::harness::{Client, GoServer, Over, Sidecar, config, eventually};
+use crate::harness::{Client, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -70,6 +72,25 @@ fn a_sidecar_that_ends_alone_does_so_though_calls_never_pause() {
         // It lives as long as they call.
         back
     });
+}
+
+/// A server that is of no use by then is there nevertheless, and so are its sessions.
+#[test]
+fn a_sidecar_that_ends_alone_beside_a_server_that_answers_amiss_moves_nothing() {
+    let pings = Arc::<Mutex<VecDeque<_>>>::default();
+    let servers = [pings.clone(), Arc::default()]
+        .map(|pings| Scripted::unlisting(pings, |_, stream| scripted::no_stream(stream)));
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let _client = Client::open(&replicas[0], ALICE);
+    // It is greeted again, and lists nothing.
+    pings.lock().unwrap().push_back((404, "{}"));
+    replicas[0].log(|line| line["reason"] == "Some(ListFailed)");
+    replicas[0].signal(Signal::TERM);
+    assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    assert!(!replicas[0].written().contains("sessions were handed"));
 }
 
 /// Its pod lives, and so does what the server there knows of its sessions: they are waited for.
