@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rustix::process::getpid;
+use rustix::thread::set_name;
 
 mod children;
 mod descriptors;
@@ -73,6 +74,9 @@ fn serve(options: &Options) -> Result<ExitCode, serve::Error> {
     {
         return Ok(code);
     }
+    // The kernel names it by the path that it was started by, which says nothing where it is read: in `ps`, and in the
+    // log of what had too much memory.
+    _ = set_name(c"shim");
     serve::run(options).map(|()| ExitCode::SUCCESS)
 }
 

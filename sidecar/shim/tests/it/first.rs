@@ -40,8 +40,11 @@ fn a_first_process_ends_by_whatever_signal_its_image_says() {
 #[test]
 fn no_server_has_the_first_process_as_its_parent() {
     let Some(setup) = Setup::new(&["sh", "-c", "echo $PPID; exec cat"]).first() else { return };
-    let parent = setup.start().start(1).line();
+    let shim = setup.start();
+    let parent = shim.start(1).line();
     assert!(parent.parse::<u32>().unwrap() > 1, "{parent}");
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", shim.pid())).unwrap();
+    assert_eq!(name, "shim\n", "whoever looks at processes knows it");
 }
 
 #[test]
