@@ -19,24 +19,25 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         (Some(_), _) if wanted == 0 => {
             verdict(Truth::True, Reason::Serving, "spec.replicas is 0: what still serves is about to end")
         }
-        (Some(Version::Current), Some(failing)) if cast.current < wanted => verdict(
-            Truth::True,
-            Reason::Degraded,
-            format!("{} of {wanted} pods serve, another {FAILS}{}", cast.current, named(failing)),
-        ),
-        (Some(Version::Current), _) => verdict(
-            Truth::True,
-            Reason::Serving,
-            match wanted {
-                1 => "the pod serves".to_owned(),
-                wanted if cast.current >= wanted => format!("all {wanted} pods serve"),
-                wanted => {
-                    let others = waits(newest.as_ref()).map(|waits| format!("another {waits}"));
-                    let others = others.as_deref().unwrap_or("the others start");
-                    format!("{} of {wanted} pods serve, {others}", cast.current)
-                }
-            },
-        ),
+        // Whoever restarts the Deployment gets other pods of the same version: with a Secret's new values, for example.
+        (Some(Version::Current), Some(failing)) => {
+            let of_restart = if cast.current < wanted {
+                ""
+            } else {
+                " of the same version, as a restart of the Deployment makes it,"
+            };
+            let serve = serve(cast.current, wanted);
+            let message = format!("{serve}, another{of_restart} {FAILS}{}", named(failing));
+            verdict(Truth::True, Reason::Degraded, message)
+        }
+        (Some(Version::Current), None) => {
+            let mut message = serve(cast.current, wanted);
+            if cast.current < wanted {
+                let others = waits(newest.as_ref()).map(|waits| format!("another {waits}"));
+                message = format!("{message}, {}", others.as_deref().unwrap_or("the others start"));
+            }
+            verdict(Truth::True, Reason::Serving, message)
+        }
         (Some(Version::Both), Some(failing)) => verdict(
             Truth::True,
             Reason::RolloutFailing,
@@ -120,6 +121,15 @@ fn of_those_before(observed: &Observation<'_>, cast: &Cast<'_>) -> Option<Diagno
             "the pods of the version before end first, as spec.strategy says",
         ),
     })
+}
+
+/// How many of the pods serve that are to.
+fn serve(serving: usize, wanted: usize) -> String {
+    match wanted {
+        1 => "the pod serves".to_owned(),
+        wanted if serving >= wanted => format!("all {wanted} pods serve"),
+        wanted => format!("{serving} of {wanted} pods serve"),
+    }
 }
 
 /// What a pod beside others that serve has to wait for, if it could serve.

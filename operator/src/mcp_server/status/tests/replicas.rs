@@ -2,17 +2,20 @@
 
 use super::*;
 
+fn starting(pod: PodView) -> PodFacts {
+    silent(PodView { ready: false, sidecar: ContainerView::default(), ..pod })
+}
+
+fn crash(pod: PodView) -> PodFacts {
+    let server = ContainerView { ended: ended(1, "Error", "no token"), ..waiting("CrashLoopBackOff", "x") };
+    silent(PodView { ready: false, server, ..pod })
+}
+
 /// What people read of a server of three pods.
 #[test]
 fn several_pods_are_said_as_numbers() {
     let new = |n: u32| PodView { uid: format!("new-{n}"), ..ready(pod("new")) };
     let old = |n: u32| PodView { uid: format!("old-{n}"), ..ready(pod("old")) };
-    let starting = |pod: PodView| silent(PodView { ready: false, sidecar: ContainerView::default(), ..pod });
-    let crash = |pod: PodView| {
-        let server =
-            ContainerView { ended: ended(1, "Error", "no token"), ..waiting("CrashLoopBackOff", "x") };
-        silent(PodView { ready: false, server, ..pod })
-    };
     let ended_once = |pod: PodView| {
         let server = ContainerView { ended: ended(137, "OOMKilled", ""), ..running() };
         PodView { server, ..pod }
@@ -132,6 +135,59 @@ fn several_pods_are_said_as_numbers() {
             ready_condition.message
         );
         assert!(found.starts_with(ready), "{name}: {found}");
+    }
+}
+
+/// All of the pods that it makes are of one version.
+#[test]
+fn a_restart_of_the_deployment_that_fails_is_said() {
+    let pod_of = |uid: &str| PodView { uid: uid.to_owned(), ..ready(pod("new")) };
+    let other = || pod_of("z");
+    let of_restart = "another of the same version, as a restart of the Deployment makes it, fails: ";
+    let exited = "ServerExited: the server exited with code 1; its last lines: no token";
+    let quota = "PodRejected: the API server refuses the pod: exceeded quota: pods";
+    for (name, replicas, other, refused, expected) in [
+        ("it fails", 1, Some(crash(other())), None, Err(format!("the pod serves, {of_restart}{exited}"))),
+        (
+            "one of three",
+            3,
+            Some(crash(other())),
+            None,
+            Err(format!("all 3 pods serve, {of_restart}{exited}")),
+        ),
+        (
+            "it is refused",
+            1,
+            None,
+            Some("exceeded quota: pods"),
+            Err(format!("the pod serves, {of_restart}{quota}")),
+        ),
+        ("it starts", 1, Some(starting(other())), None, Ok("the pod serves")),
+        ("it serves", 1, Some(said(other(), summary())), None, Ok("the pod serves")),
+        (
+            "one of before ends",
+            1,
+            Some(crash(PodView { ending: true, ..other() })),
+            None,
+            Ok("the pod serves"),
+        ),
+        ("one of three starts", 3, Some(starting(other())), None, Ok("all 3 pods serve")),
+    ] {
+        let serving = (0..replicas).map(|n| said(pod_of(&format!("a{n}")), summary()));
+        let mut scene = Scene::of(serving.chain(other).collect()).after(&was_ready());
+        scene.desired = Some(Desired { replicas, ..desired() });
+        scene.deployment = refused.map(deployment_refused);
+        let status = scene.status();
+        let [available, ready] = [ConditionType::Available, ConditionType::Ready].map(|it| of(&status, it));
+        assert_eq!((&*available.status, &*ready.status, &*ready.reason), ("True", "True", "Ready"), "{name}");
+        let (reason, message, ready_message) = match expected {
+            Ok(message) => ("Serving", message.to_owned(), "clients can use the server".to_owned()),
+            Err(message) => {
+                ("Degraded", message.clone(), format!("clients can use the server, but {message}"))
+            }
+        };
+        assert_eq!((&*available.reason, &*available.message), (reason, &*message), "{name}");
+        assert_eq!(ready.message, ready_message, "{name}");
     }
 }
 
