@@ -1,4 +1,5 @@
-//! The chart gives the operator the rights that the operator says it needs, and no other.
+//! The chart gives the operator the rights that the operator says it needs, and no other; and its pods the patience that
+//! sidecars get.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +41,18 @@ fn the_chart_gives_the_rights_that_are_needed() {
     let catalog = include_str!("../../../charts/longshore/templates/catalog/rbac.yaml");
     let catalog = between(catalog, "{{- define \"longshore.catalog.rules\" }}", "{{- end }}");
     assert_eq!(granted(catalog, &[]), needed(rbac::CATALOG));
+}
+
+/// Kubernetes' own second is too short on a node that has too much to do.
+#[test]
+fn the_chart_gives_its_pods_time_to_answer() {
+    for template in [
+        include_str!("../../../charts/longshore/templates/deployment.yaml"),
+        include_str!("../../../charts/longshore/templates/catalog/deployment.yaml"),
+    ] {
+        let probe = between(template, "livenessProbe:", "readinessProbe:");
+        assert!(probe.contains("\n            timeoutSeconds: 10\n"), "{probe}");
+    }
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
