@@ -60,6 +60,10 @@ fn tidy(schema: &mut Value) {
         Value::Object(object) => {
             // With `nullable` a `none: null` would be kept and count as written; without it the API server drops it.
             object.remove("nullable");
+            // It takes out what it does not know, and has no other word for that.
+            if object.get("additionalProperties") == Some(&Value::Bool(false)) {
+                object.remove("additionalProperties");
+            }
             // The API server warns about formats that it does not know. The bounds say what these do.
             if matches!(object.get("format").and_then(Value::as_str), Some(format) if format.starts_with("uint"))
             {

@@ -301,6 +301,26 @@ mod tests {
                 Some(0),
             ),
             (json!("x"), Some("invalid type: string \"x\", expected struct McpServerSpec"), None),
+            // What a later release has may take something away.
+            (
+                spec(
+                    &json!({"access": {"rules": [{"name": "a", "tools": ["*"], "when": "x"}]}, "replicas": 2}),
+                ),
+                Some(
+                    "unknown field `when`, expected one of `name`, `principals`, `tools`, `prompts`, `resources`",
+                ),
+                Some(2),
+            ),
+            (
+                spec(&json!({"auth": {"none": {"from": []}}})),
+                Some("unknown field `from`, there are no fields"),
+                None,
+            ),
+            (
+                spec(&json!({"tools": {"readOnly": true}})),
+                Some("unknown field `readOnly`, expected `include` or `exclude`"),
+                None,
+            ),
         ] {
             for server in read::<Guarded>(&object(&json!({}), &spec)) {
                 assert_eq!(

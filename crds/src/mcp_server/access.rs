@@ -1,4 +1,8 @@
 //! `spec.auth`, `spec.access`, `spec.tools`: who may call what.
+//!
+//! A field that is not known here may be a later release's and take something away: without it more would be permitted
+//! than was written. So what has one is not read at all. No field may get a default in the schema, since the API server
+//! would add it to every server under the eyes of an operator of before.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -8,7 +12,7 @@ use crate::schema::{name_globs, uri_globs};
 
 /// How callers prove who they are: exactly one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("has(self.none) || has(self.apiKeys)")
     .message("say who may call: write `apiKeys: {secretRef: {name: SECRET}}` for callers with a key, or `none: {}` to let everybody in")
     .reason(Reason::FieldValueRequired))]
@@ -25,11 +29,12 @@ pub struct Auth {
 
 /// No authentication. Has no fields: write `none: {}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NoAuth {}
 
 /// API keys from a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApiKeys {
     /// The Secret, in the server's namespace. Each of its data names is a principal; the value holds that
     /// principal's keys, one a line, each as `sha256:<64 hex digits>` or in plain. Several keys of a principal may be
@@ -39,6 +44,7 @@ pub struct ApiKeys {
 
 /// Names a Secret in the server's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SecretReference {
     /// The Secret's name.
     #[schemars(length(max = 253))]
@@ -49,6 +55,7 @@ pub struct SecretReference {
 
 /// Who may call what. Deny by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Access {
     /// A call goes through if one of these permits it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,7 +70,7 @@ pub struct Access {
 ///
 /// In the globs `*` stands for any run of characters, `?` for one of ASCII, `[ab]` for one of those, `{a,b}` for either.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new(
     "(has(self.tools) && size(self.tools) > 0) || (has(self.prompts) && size(self.prompts) > 0) \
      || (has(self.resources) && size(self.resources) > 0)")
@@ -97,6 +104,7 @@ pub struct AccessRule {
 
 /// Which of the server's tools exist for clients, whoever they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Tools {
     /// Globs over tool names. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

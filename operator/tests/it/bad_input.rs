@@ -27,6 +27,11 @@ fn what_cannot_be_read_ends_it_with_2() {
         ("a.json", "{".to_owned(), "a.json is not JSON: EOF"),
         ("a.yaml", "kind: ConfigMap\napiVersion: v1\n".to_owned(), "there is no McpServer in"),
         ("a.json", with(|it| it["spec"]["acess"] = json!({})), "spec.acess: there is no such field"),
+        (
+            "a.json",
+            with(|it| it["spec"]["tools"]["only"] = json!([])),
+            "spec.tools.only: unknown field `only`",
+        ),
         ("a.json", with(|it| it["spec"]["source"]["env"] = json!([{"nam": "A"}])), "spec.source.env"),
         (
             "a.json",
