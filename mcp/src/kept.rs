@@ -7,12 +7,12 @@ use serde_json::Value;
 
 /// The value of a JSON text, in which half a character became U+FFFD. `None`: it is no JSON, or has a number that no float
 /// holds.
-pub(crate) fn value(json: &str) -> Option<Value> {
+pub fn value(json: &str) -> Option<Value> {
     serde_json::from_str(json).or_else(|_| serde_json::from_str(&in_whole_characters(json))).ok()
 }
 
 /// The same of one that is a text.
-pub(crate) fn text(json: &str) -> Option<String> {
+pub fn text(json: &str) -> Option<String> {
     match value(json)? {
         Value::String(text) => Some(text),
         _ => None,

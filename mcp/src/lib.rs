@@ -72,7 +72,7 @@ pub mod error;
 pub mod headers;
 pub mod ids;
 pub mod initialize;
-mod kept;
+pub mod kept;
 pub mod level;
 pub mod lines;
 pub mod listen;

@@ -326,10 +326,9 @@ async fn attend(
     // What it has said before, and says again, is no news.
     let mut is_known = !wait.is_zero();
     let current = (server.upstream().clone(), server.pin());
-    let lost = |message: String| Left::Lost(Problem::new(ConnectionReason::ConnectionLost, message));
     let absent = |message: String| {
         shared.doubt.confirm();
-        lost(message)
+        Left::Lost(Problem::new(ConnectionReason::ConnectionLost, message))
     };
     loop {
         tokio::select! {
@@ -385,8 +384,8 @@ async fn attend(
                         return Left::Anew;
                     }
                     Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
-                    // It is there, however it is.
-                    Ok(Err(error)) if error.is_answer() => return lost(error.to_string()),
+                    // It is there, however it is: to be greeted anew, and not to be taken for gone.
+                    Ok(Err(error)) if error.is_answer() => return Left::Lost(error.in_handshake()),
                     Ok(Err(error)) => return absent(error.to_string()),
                     // Its container waits for it to end.
                     Err(_) if is_to_restart(shared) => {
@@ -420,8 +419,13 @@ async fn attend(
                 match listed {
                     Ok(Ok(Listed { lists, unlisted: problem })) => {
                         unlisted = 0;
+                        let is_busy = problem.as_ref().is_some_and(|problem| problem.is_busy);
                         partly.note(problem);
                         next_list = (began + partly.list_in()).max(rests_until);
+                        if is_busy {
+                            // It has no time for what is new either.
+                            rests_until = next_list;
+                        }
                         shared.view.send_if_modified(|view| {
                             let changed = *view.lists != lists;
                             if changed {

@@ -68,7 +68,9 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
 /// An error that only some of the legacy revisions know.
 fn within_legacy<'a>(way: Way, code: Option<Code>, json: &'a str) -> Cow<'a, str> {
     let knows = |revision: Revision| revision.features().url_elicitation_error;
-    if code == Some(Code::UrlElicitationRequired) && knows(way.from) && !knows(way.to) {
+    // No code was reserved before.
+    let is_its_own = way.from.era() == Era::Legacy && !knows(way.from);
+    if code == Some(Code::UrlElicitationRequired) && !is_its_own && !knows(way.to) {
         return Cow::Owned(lacking(Need::ElicitationUrl, way));
     }
     Cow::Borrowed(json)

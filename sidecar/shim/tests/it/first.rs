@@ -73,7 +73,7 @@ fn what_was_executed_from_outside_and_is_lost_is_reaped() {
     let Some(setup) = Setup::new(&["cat"]).first() else { return };
     let shim = setup.start();
     let mut enter = Command::new("nsenter");
-    enter.arg("--target").arg(shim.first().to_string()).args(["--pid", "sh", "-c", "sleep 0.5 &"]);
+    enter.arg("--target").arg(shim.first().to_string()).args(["--pid", "sh", "-c", "sleep 3 &"]);
     assert!(enter.status().unwrap().success());
     eventually("it comes to the first process", || children_of(shim.first()).len() == 2);
     eventually("it is reaped", || children_of(shim.first()).len() == 1);

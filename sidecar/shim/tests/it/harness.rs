@@ -120,7 +120,9 @@ impl<'a> Setup<'a> {
         }
         if self.first {
             let inner = command;
-            command = Command::new("unshare");
+            // Shells have what they run in the background ignore some of the signals by which it may be told to end.
+            command = Command::new("env");
+            command.args(["--default-signal=HUP,INT,QUIT", "unshare"]);
             command.args(["--pid", "--fork", "--kill-child", "setpriv", "--reuid=65534", "--regid=65534"]);
             command.args(["--clear-groups", "--"]).arg(inner.get_program()).args(inner.get_args());
             command.env("PATH", PATH);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use longshore_mcp::kept;
 use longshore_mcp::method::List;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::inventory::ConnectionReason;
@@ -150,8 +151,8 @@ impl CallError {
             Self::Status { status, .. } => *status == 400,
             _ => false,
         };
-        // One that names others speaks none of these.
-        if !may_be_for_its_revision || !self.others(asked).is_empty() {
+        // One that names others speaks none of these, and one that has no time has not looked at it.
+        if !may_be_for_its_revision || self.is_busy() || !self.others(asked).is_empty() {
             return Vec::new();
         }
         let is_older = |revision: &Revision| revision.features().handshake && *revision < asked;
@@ -203,10 +204,13 @@ impl CallError {
 
     /// Whether the server is there and has no time, which says nothing of the session or of what was asked.
     pub(in crate::monitor) fn is_busy(&self) -> bool {
-        matches!(
-            self,
-            Self::Rpc { status: 408 | 425 | 429, .. } | Self::Status { status: 408 | 425 | 429, .. }
-        )
+        let (Self::Rpc { status, .. }
+        | Self::Status { status, .. }
+        | Self::Lowered(lowered::Failure::Status(status))) = self
+        else {
+            return false;
+        };
+        matches!(status, 408 | 425 | 429)
     }
 
     /// Whether the server has a stream of its own, and only gives it later.
@@ -223,7 +227,14 @@ impl CallError {
 
     /// Whether the server answered, in the session as it was, and what it answered is of no use.
     pub(in crate::monitor) fn is_answer(&self) -> bool {
-        matches!(self, Self::Rpc { .. } | Self::Status { .. } | Self::NotMcp { .. } | Self::TooLarge)
+        matches!(
+            self,
+            Self::Rpc { .. }
+                | Self::Status { .. }
+                | Self::Lowered(lowered::Failure::Status(_))
+                | Self::NotMcp { .. }
+                | Self::TooLarge
+        )
     }
 
     /// What it means when it happens while a list is read.
@@ -235,7 +246,7 @@ impl CallError {
 
 /// The error of a JSON-RPC error object.
 pub(super) fn rpc(error: &str, status: StatusCode) -> CallError {
-    let error: Value = serde_json::from_str(error).unwrap_or_default();
+    let error = kept::value(error).unwrap_or_default();
     CallError::Rpc {
         code: error["code"].as_i64().unwrap_or_default(),
         message: quote(error["message"].as_str().unwrap_or_default()),
@@ -284,6 +295,13 @@ mod tests {
             (200, r#"{"code":-32602,"message":"Unsupported protocol version: 2025-11-25"}"#, OLDER),
             (200, r#"{"code":-32000,"message":"no"}"#, OLDER),
             (400, r#"{"code":1,"message":"no"}"#, OLDER),
+            (
+                400,
+                r#"{"code":-32602,"message":"\ud83d","data":{"supported":["2025-03-26"]}}"#,
+                &[V2025_03_26],
+            ),
+            // It has not looked at it.
+            (429, r#"{"code":-32000,"message":"no"}"#, &[]),
             (200, r#"{"code":-32603,"message":"no"}"#, &[]),
             (200, r#"{"code":-32601,"message":"no"}"#, &[]),
             // It speaks what has no handshake.
@@ -296,6 +314,19 @@ mod tests {
         for (status, instead) in [(400, OLDER), (401, &[]), (404, &[]), (500, &[])] {
             let refused = CallError::Status { status, path: "/mcp".to_owned(), location: None };
             assert_eq!(refused.older_instead(V2025_11_25, false), instead, "{status}");
+        }
+    }
+
+    #[test]
+    fn who_has_no_time_answers_all_the_same() {
+        for (status, is_busy) in [(408, true), (425, true), (429, true), (500, false), (503, false)] {
+            for error in [
+                rpc(r#"{"code":-32000,"message":"later"}"#, StatusCode::from_u16(status).unwrap()),
+                CallError::Status { status, path: "/mcp".to_owned(), location: None },
+                CallError::Lowered(lowered::Failure::Status(status)),
+            ] {
+                assert!(error.is_answer() && error.is_busy() == is_busy, "{error}");
+            }
         }
     }
 
