@@ -85,12 +85,16 @@ impl Tasks {
         Self { me, known: Mutex::default(), changed: Notify::new() }
     }
 
-    /// The task that a client names, if it is this principal's.
-    pub(crate) fn open(&self, snapshot: &Snapshot, principal: &str, name: &str) -> Option<TaskId> {
+    /// The task that a client names, if it is this principal's, wherever its server is.
+    pub(crate) fn open(snapshot: &Snapshot, principal: &str, name: &str) -> Option<TaskId> {
         let task = snapshot.keyring.open_task(name).ok()?;
-        if task.principal != PrincipalDigest::of(principal)
-            || are_shared(snapshot) && self.lock().is_anothers(task.principal, &task.id)
-        {
+        (task.principal == PrincipalDigest::of(principal)).then_some(task)
+    }
+
+    /// The same for whoever asks the server here for it, if that has no other task of this id.
+    pub(crate) fn open_here(&self, snapshot: &Snapshot, principal: &str, name: &str) -> Option<TaskId> {
+        let task = Self::open(snapshot, principal, name)?;
+        if are_shared(snapshot) && self.lock().has_another(&task) {
             return None;
         }
         if self.is_here(&task) {
@@ -181,10 +185,12 @@ impl Tasks {
 }
 
 impl Known {
-    /// Whether a task of this id is known to be somebody else's.
-    fn is_anothers(&self, principal: PrincipalDigest, id: &str) -> bool {
-        let mut others = self.of.iter().filter(|(of, _)| **of != principal);
-        others.any(|(_, tasks)| tasks.iter().any(|task| &*task.id == id))
+    /// Whether the task of this id is known to be somebody else's, or another tool's.
+    fn has_another(&self, task: &TaskId) -> bool {
+        self.of.iter().any(|(principal, tasks)| {
+            let mut same = tasks.iter().filter(|one| *one.id == task.id);
+            same.any(|one| *principal != task.principal || *one.tool != task.tool)
+        })
     }
 
     /// Forgets the tasks of this id that are of any of these.

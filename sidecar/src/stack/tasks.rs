@@ -26,7 +26,7 @@ use super::translate::Outgoing;
 use super::{Authenticated, Through, Trail, access};
 use crate::rescue::Refusal;
 use crate::sessions::Session;
-use crate::tasks::{Beginning, Named, Naming};
+use crate::tasks::{Beginning, Named, Naming, Tasks};
 use crate::worker::Worker;
 
 /// What is known of the tasks of a request that stands alone.
@@ -112,7 +112,7 @@ pub(crate) fn outgoing(
     if let Some(task) = named {
         said = tasks::with_id(text, &task.id).map_err(unusable)?.into();
     }
-    let id = |name: &str| worker.shared.tasks.open(snapshot, principal, name).map(|task| task.id);
+    let id = |name: &str| worker.shared.tasks.open_here(snapshot, principal, name).map(|task| task.id);
     let related = match tasks::related_to(&said, id).map_err(unusable)? {
         Cow::Owned(related) => Some(related),
         Cow::Borrowed(_) => None,
@@ -188,7 +188,7 @@ pub(crate) fn alone(
 /// there is no such task.
 pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_>) -> Option<Holder> {
     let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
-    let mut tasks = named(worker, caller, modern.method, &modern.request, &modern.outline);
+    let mut tasks = named(caller, modern.method, &modern.request, &modern.outline);
     let peer = tasks.find(|task| !worker.shared.tasks.is_here(task))?.owner;
     // Otherwise the server went with it, unless all of them know each other's tasks.
     (!worker.shared.peers.is_gone(&peer)).then_some(Holder { peer, outlives: true })
@@ -200,7 +200,7 @@ pub(crate) fn is_held(worker: &Worker, caller: &Authenticated, body: &[u8]) -> b
     let Ok(Message::Request(request)) = envelope::read(body) else { return false };
     let method = Method::of(Revision::V2026_07_28, &request.method);
     let (Some(method), Ok(outline)) = (method, Outline::read(request.params)) else { return false };
-    named(worker, caller, method, &request, &outline).any(|task| {
+    named(caller, method, &request, &outline).any(|task| {
         if worker.shared.tasks.is_here(&task) {
             method != Method::SubscriptionsListen
         } else {
@@ -211,7 +211,6 @@ pub(crate) fn is_held(worker: &Worker, caller: &Authenticated, body: &[u8]) -> b
 
 /// The tasks that a request is about, as far as they are its caller's.
 fn named(
-    worker: &Worker,
     caller: &Authenticated,
     method: Method,
     request: &envelope::Request<'_>,
@@ -226,7 +225,7 @@ fn named(
         }
         _ => Vec::new(),
     };
-    names.into_iter().filter_map(|name| open(worker, caller, &name))
+    names.into_iter().filter_map(|name| Tasks::open(&caller.snapshot, caller.principal(), &name))
 }
 
 /// What a session's server says beside answers, with the names that its client knows. `None`: it is not for this client.
@@ -281,9 +280,9 @@ fn about_task<'a>(session: &Session, data: &'a [u8]) -> Option<(&'a str, String)
     }
 }
 
-/// The task that a client names, if it is its own.
+/// The task that a client names, if it is its own and the server here is to be asked for it.
 fn open(worker: &Worker, caller: &Authenticated, name: &str) -> Option<TaskId> {
-    worker.shared.tasks.open(&caller.snapshot, caller.principal(), name)
+    worker.shared.tasks.open_here(&caller.snapshot, caller.principal(), name)
 }
 
 /// Whoever may not call a tool any more does not see what came of it either.

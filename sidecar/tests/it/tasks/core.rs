@@ -146,6 +146,14 @@ fn r047_an_id_that_is_given_twice_is_of_the_tool_that_was_called_last() {
     is_unknown(&alice.send("tasks/get", json!({"taskId": names[0]})));
     let answer = alice.ask("tasks/get", json!({"taskId": names[2]}));
     assert_eq!(answer["result"], whole(&names[2], "working"));
+    // Nor by the name of the one before.
+    let sidecar = shared(server.port);
+    let alice = Client::open(&sidecar, Some("key-a"));
+    let begin =
+        |tool: &str| alice.ask("tools/call", json!({"name": tool, "arguments": {}, "task": {"ttl": 1}}));
+    let before = begin("slow")["result"]["task"]["taskId"].clone();
+    begin("other");
+    is_unknown(&alice.send("tasks/get", json!({"taskId": before})));
 }
 
 /// 47: what a server says of tasks reaches those who know them.

@@ -201,6 +201,24 @@ fn r047_a_task_is_found_from_every_replica() {
     assert_eq!(servers[1].seen("tasks/get").len(), 1);
 }
 
+/// Servers that count give the same ids beside each replica.
+#[test]
+fn r047_a_task_is_found_from_a_replica_where_somebody_else_has_one_of_its_id() {
+    let servers = [server(), server()];
+    let network = Network::new();
+    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let id = begin(&replicas[0], "key-a");
+    begin(&replicas[1], "key-b");
+    let ask = |sidecar: &Sidecar| request("tasks/get", json!({"taskId": id})).key("key-a").send(sidecar.mcp);
+    assert_eq!(ask(&replicas[1]).message()["result"]["taskId"], json!(id));
+    // Without that replica it is not what the other server knows by it.
+    drop(replicas.remove(0));
+    eventually("the loss is noticed", || {
+        (ask(&replicas[0]).message()["error"]["code"] == -32602).then_some(())
+    });
+    assert_eq!((servers[0].seen("tasks/get").len(), servers[1].seen("tasks/get").len()), (1, 0));
+}
+
 /// The server of a task is at a replica that goes on serving; its client's requests come to one that does not.
 #[test]
 fn a_task_is_found_from_a_replica_that_ends() {
