@@ -9,6 +9,7 @@ use longshore_mcp::parked::{self, Parked};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::rounds::{self, Rounds};
 use longshore_mcp::translate::Pair;
+use serde_json::Value;
 
 use crate::input::{Input, able, is_json, value};
 
@@ -39,8 +40,8 @@ pub(super) fn numbers(bytes: &[u8]) {
                 Err(_) => assert_eq!(open.len(), 8),
             },
             "t" => {
-                let asked = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
-                let expected = asked.and_then(|number| open.remove(&number));
+                let said = open.keys().copied().find(|number| says(text, *number));
+                let expected = said.and_then(|number| open.remove(&number));
                 assert_eq!(numbers.take(Id::from_json(text)), expected);
             }
             "f" => {
@@ -56,6 +57,15 @@ pub(super) fn numbers(bytes: &[u8]) {
             }
         }
         assert_eq!((numbers.len(), numbers.is_empty()), (open.len(), open.is_empty()));
+    }
+}
+
+/// Whether JSON is that number: as one, however it is written, or as the text of one.
+fn says(json: &str, number: u64) -> bool {
+    match value(json) {
+        Some(Value::Number(said)) => said.as_f64() == Some(number as f64),
+        Some(Value::String(said)) => said == number.to_string(),
+        _ => false,
     }
 }
 
