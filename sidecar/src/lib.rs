@@ -27,6 +27,7 @@ mod monitor;
 mod names;
 mod options;
 mod peers;
+mod piece;
 mod rescue;
 mod sessions;
 mod shared;

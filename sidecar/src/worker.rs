@@ -26,11 +26,12 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::drain;
 use crate::peers::{self, Ways};
+use crate::piece::BrokenOff;
 use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::marks::Marks;
-use crate::stack::respond::{BrokenOff, Unread};
+use crate::stack::respond::Unread;
 use crate::upstream::Pool;
 use heads::{Counted, Head};
 pub(crate) use heads::{Heads, Unfinished};

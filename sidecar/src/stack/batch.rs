@@ -19,6 +19,7 @@ use super::pump::{self, PIECES, SILENCE, Said, To, say};
 use super::respond::{self, Body};
 use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
+use crate::piece::Piece;
 use crate::rescue::{Kind, Refusal};
 use crate::shares::Share;
 use crate::worker::{Serving, Worker};
@@ -157,7 +158,7 @@ impl Gathering {
     }
 
     /// Passes on what is there and what comes, as events.
-    async fn pass_on(mut self, out: mpsc::Sender<respond::Piece>) {
+    async fn pass_on(mut self, out: mpsc::Sender<Piece>) {
         // Each is gone with its reader, however long the others take.
         for answer in self.answers.into_answers() {
             let share = self.held.split(answer.len());

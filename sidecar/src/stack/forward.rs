@@ -21,13 +21,14 @@ use longshore_sessions::Peer;
 use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
-use super::respond::{Body, BrokenOff};
+use super::respond::Body;
 use super::{Authenticated, Through, Trail, body, conversation, parked, standing, tasks};
 use crate::audit::Entry;
 use crate::gathered::Gathered;
 use crate::metrics::Forward;
 use crate::names::{METHOD, SESSION_ID};
 use crate::peers::{self, Failure, Lease, Notice, Sent};
+use crate::piece::BrokenOff;
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::Place;
 use crate::shared::CallGuard;

@@ -12,7 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Duration;
 
 use super::Authenticated;
-use super::respond::{Body, Piece};
+use super::respond::Body;
+use crate::piece::Piece;
 use crate::rescue::{self, Kind, Refusal};
 use crate::shares::{Share, Shares};
 use crate::upstream::{EDITABLE, Form};

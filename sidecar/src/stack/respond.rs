@@ -15,11 +15,11 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
-use thiserror::Error;
 use tokio::sync::mpsc;
 
 use super::forward::Relay;
 use crate::names::{ACCEL_BUFFERING, SESSION_ID};
+use crate::piece::{BrokenOff, Piece};
 use crate::rescue::ALLOWED_METHODS;
 use crate::streams::Reader;
 use crate::worker::Worker;
@@ -45,14 +45,6 @@ pub(crate) enum Body {
 
 /// Whether the last piece of a message was given.
 pub(crate) type End = Rc<Cell<bool>>;
-
-/// A piece of a streamed body, or the news that the rest will not come.
-pub(crate) type Piece = Result<Bytes, BrokenOff>;
-
-/// The server broke off in the middle of a body that cannot be ended properly.
-#[derive(Debug, Error)]
-#[error("the MCP server broke off")]
-pub(crate) struct BrokenOff;
 
 impl Body {
     pub(crate) fn empty() -> Self {

@@ -9,8 +9,8 @@ use longshore_mcp::sse;
 use tokio::time::{Duration, Instant, Sleep, sleep};
 
 use super::stream::{Kind, Next, Stream};
+use crate::piece::{BrokenOff, Piece};
 use crate::shares::Share;
-use crate::stack::respond::Piece;
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -66,7 +66,7 @@ impl Reader {
             Next::End => return Poll::Ready(None),
             // It comes back, if it can, and there may be room by then.
             Next::NotHeld if stream.terms().polls => return Poll::Ready(None),
-            Next::NotHeld | Next::Lost => return Poll::Ready(Some(Err(crate::stack::respond::BrokenOff))),
+            Next::NotHeld | Next::Lost => return Poll::Ready(Some(Err(BrokenOff))),
             Next::Wait => {}
         }
         while self.silence.as_mut().poll(cx).is_ready() {

@@ -19,10 +19,11 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use super::MARK;
 use super::open::{Letter, Registered, Reply, Room, Status};
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::piece::Piece;
 use crate::rescue::Refusal;
 use crate::sessions::{self, Place, Use};
 use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
-use crate::stack::respond::{Body, Piece};
+use crate::stack::respond::Body;
 use crate::stack::{Authenticated, body, serve_one, serve_without_body};
 use crate::worker::{Reading, Worker};
 
