@@ -21,6 +21,7 @@ mod drain;
 mod exchange;
 mod gathered;
 mod inventory;
+mod kept;
 pub mod log;
 mod metrics;
 mod monitor;
@@ -39,7 +40,12 @@ mod tasks;
 mod upstream;
 mod worker;
 
+use longshore_mcp::revision::Revision;
+
 pub use access::{ExistingTools, PatternError, glob};
 pub use app::{App, BindError, Bound, RunError, raise_descriptors};
 pub use inventory::Inventories;
 pub use options::{AuditLog, Bounds, Options, Pod, any_address};
+
+/// The revisions that clients can speak here, oldest first, whatever the server speaks.
+const SERVED: [Revision; 5] = Revision::ALL;

@@ -9,7 +9,6 @@ pub(crate) mod body;
 pub(crate) mod conversation;
 pub(crate) mod forward;
 mod ids;
-pub(crate) mod kept;
 pub(crate) mod marks;
 pub(crate) mod modern;
 pub(crate) mod origin;
@@ -45,9 +44,6 @@ pub(crate) use authenticate::{Authenticated, Through};
 use respond::Body;
 pub(crate) use route::Received;
 use route::Routed;
-
-/// The revisions that clients can speak here, oldest first, whatever the server speaks.
-pub(crate) const SERVED: [Revision; 5] = Revision::ALL;
 
 /// A request but for its body. Boxed, since each step hands it on to the next.
 pub(crate) type Head = Box<Request<()>>;

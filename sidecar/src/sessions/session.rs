@@ -20,8 +20,8 @@ use super::cancelled::{Cancellable, Cancellation};
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
 use crate::configuration::Snapshot;
+use crate::kept;
 use crate::shares::{Share, Shares, subscription};
-use crate::stack::kept;
 use crate::streams::Streams;
 
 /// One session that this replica holds.

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, Method, Request};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::{Head, Received};
 use crate::access::Caller;
-use crate::authenticate::Unknown;
+use crate::authenticate::{MAX_CREDENTIALS, Unknown};
 use crate::configuration::Snapshot;
+use crate::kept;
+use crate::names::{API_KEY, LAST_EVENT_ID, TRACE};
 use crate::peers;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
@@ -104,6 +107,38 @@ impl Authenticated {
         *request.method_mut() = method;
         *request.uri_mut() = self.request.uri().clone();
         *request.headers_mut() = self.request.headers().clone();
+        let Self { snapshot, caller, through, .. } = self;
+        Self { request, snapshot: snapshot.clone(), caller: caller.clone(), through: *through }
+    }
+
+    /// The same caller, of whom nothing is kept but what says under another configuration who it is.
+    pub(crate) fn caller_alone(&self) -> Self {
+        self.copied(|name, value| {
+            // Longer ones are none, and may be there where nobody has to prove who they are.
+            *name == peers::ENDING
+                || (*name == AUTHORIZATION || *name == API_KEY) && value.len() <= MAX_CREDENTIALS
+        })
+    }
+
+    /// The same request, of which nothing is kept but what somebody reads who serves it.
+    pub(crate) fn kept(&self) -> Self {
+        self.copied(|name, _| {
+            let own = [AUTHORIZATION, API_KEY, ACCEPT, CONTENT_TYPE, LAST_EVENT_ID, peers::ENDING];
+            own.contains(name) || TRACE.contains(name) || name.as_str().starts_with("mcp-")
+        })
+    }
+
+    fn copied(&self, is_needed: impl Fn(&HeaderName, &HeaderValue) -> bool) -> Self {
+        let mut request = Box::new(Request::new(()));
+        *request.method_mut() = self.request.method().clone();
+        // The query named the stream of a letter, which is found by then.
+        *request.uri_mut() = Uri::try_from(self.request.uri().path()).unwrap_or_default();
+        for (name, value) in self.request.headers().iter().filter(|(name, value)| is_needed(name, value)) {
+            if let Some(value) = kept::value(value) {
+                // One that occurs twice is refused by whoever reads it.
+                request.headers_mut().append(name, value);
+            }
+        }
         let Self { snapshot, caller, through, .. } = self;
         Self { request, snapshot: snapshot.clone(), caller: caller.clone(), through: *through }
     }

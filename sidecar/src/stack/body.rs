@@ -15,8 +15,9 @@ use longshore_mcp::method::Method;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
-use super::{Authenticated, Through, Trail, kept};
+use super::{Authenticated, Through, Trail};
 use crate::gathered::Gathered;
+use crate::kept;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 

@@ -11,7 +11,8 @@ use longshore_mcp::revision::{Era, era_of};
 use longshore_mcp::session;
 
 use super::session::InSession;
-use super::{Authenticated, SERVED, Trail};
+use super::{Authenticated, Trail};
+use crate::SERVED;
 use crate::rescue::Refusal;
 
 /// What a request without a body wants. None: it has a body.

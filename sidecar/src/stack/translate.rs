@@ -11,8 +11,9 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::requests::{self, Client};
 use longshore_mcp::translate::{Pair, Untranslatable, Way, handshake, questions};
 
+use super::Trail;
 use super::access::{Asks, Authorised};
-use super::{SERVED, Trail};
+use crate::SERVED;
 use crate::rescue::Refusal;
 use crate::upstream::Speaks;
 

@@ -44,9 +44,9 @@ use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
 use super::{Answer, Failure, Opener, Transport};
+use crate::SERVED;
 use crate::configuration::Snapshot;
 use crate::shared::Calls;
-use crate::stack::SERVED;
 pub(super) use asked::Asked;
 use client::Client;
 pub(crate) use failure::Failure as Unusable;

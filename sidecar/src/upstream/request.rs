@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderValue, Method, Request};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::revision::{Revision, VersionHeader};
 
+use crate::kept;
 use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
-use crate::stack::kept;
 
 /// What a server answers with, in either form.
 pub(crate) const ACCEPT_BOTH: &str = "application/json, text/event-stream";

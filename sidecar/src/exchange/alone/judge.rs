@@ -13,13 +13,14 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::{error, listing, logging, passing, sse, tasks};
 
 use super::Lone;
+use crate::SERVED;
 use crate::access::Caller;
 use crate::configuration::Snapshot;
 use crate::exchange::events::Source;
 use crate::rescue::Refusal;
 use crate::sessions::refuses_unread;
 use crate::shared::Shared;
-use crate::stack::{SERVED, standing};
+use crate::stack::standing;
 use crate::tasks::Naming;
 use crate::worker::Worker;
 
