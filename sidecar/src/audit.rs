@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Verdict};
 use crate::options::AuditLog;
 
 /// How many lines wait at most. A thousand requests a second for eight seconds.
@@ -54,14 +54,6 @@ struct State {
     lines: Vec<Line>,
     lost: u64,
     closed: bool,
-}
-
-/// What was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    Permit,
-    Deny,
 }
 
 /// Whether a request goes on with a call that has its line.

@@ -11,9 +11,8 @@ use longshore_sessions::Peer;
 use longshore_sessions::membership::State;
 use prometheus::{Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
-use crate::audit::Verdict;
 use family::{Counters, Registering};
-pub(crate) use labels::{Dropped, Forward, ProcessEnd, SessionEnd, SessionTaken};
+pub(crate) use labels::{Dropped, Forward, ProcessEnd, SessionEnd, SessionTaken, Verdict};
 use labels::{Outcome, Resumed, Worked};
 
 /// The figures of a process.

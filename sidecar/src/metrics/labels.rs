@@ -1,5 +1,7 @@
 //! The closed sets of labels' values. Each value is written once, beside what it stands for.
 
+use serde::Serialize;
+
 /// A label of which all values are known.
 pub(crate) trait Label: Copy + Eq + 'static {
     /// All of them.
@@ -27,6 +29,14 @@ macro_rules! labels {
             }
         }
     )+};
+}
+
+/// What was decided. With whether it worked it makes the [`Outcome`] of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Permit,
+    Deny,
 }
 
 labels! {
