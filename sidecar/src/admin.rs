@@ -14,7 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Duration, timeout};
 
 use crate::authenticate::bearer;
-use crate::inventory::{NotReader, Published};
+use crate::inventory::Published;
+use crate::readers::NotReader;
 use crate::shared::Shared;
 pub(crate) use connections::serve;
 

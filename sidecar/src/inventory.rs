@@ -1,7 +1,6 @@
-//! The inventory: what the operator and the catalog can read of a sidecar, and who may.
+//! The inventory: what the operator and the catalog can read of a sidecar. Who may is in `readers`.
 
 mod digest;
-mod readers;
 
 use std::sync::Arc;
 
@@ -14,7 +13,6 @@ use tokio::sync::watch;
 use crate::configuration::{Snapshot, digest as digest_of};
 use crate::monitor::View;
 use crate::shared::Shared;
-pub(crate) use readers::{NotReader, Readers, ReadersError};
 
 /// An inventory as it is sent.
 #[derive(Debug)]

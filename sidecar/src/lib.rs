@@ -29,6 +29,7 @@ mod names;
 mod options;
 mod peers;
 mod piece;
+mod readers;
 mod rescue;
 mod sessions;
 mod shared;
