@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use crate::audit::{Audit, Writer};
 use crate::doubt::Doubt;
 use crate::drain::{self, Arrivals, Ending};
+use crate::held::{self, Shares};
 use crate::inventory::{Inventories, Published};
 use crate::metrics::Metrics;
 use crate::monitor::{Relist, View};
@@ -28,7 +29,6 @@ use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
 use crate::shared::{Calls, Rooms, Shared};
-use crate::shares::{self, Shares};
 use crate::stack::sse;
 use crate::streams::Store;
 use crate::tasks::Tasks;
@@ -161,9 +161,9 @@ impl App {
         let is_alone = options.pod.is_none();
         let draining = watch::Sender::new(false);
         let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
-        let subscriptions = Shares::new(shares::SUBSCRIPTIONS);
+        let subscriptions = Shares::new(held::SUBSCRIPTIONS);
         // Of a principal never less than one message needs.
-        let held = Shares::new(shares::Bounds { total: options.bounds.held_bytes, per_principal: EDITABLE });
+        let held = Shares::new(held::Bounds { total: options.bounds.held_bytes, per_principal: EDITABLE });
         let lowered = Arc::new(Lowered::new(options.bounds.answers, subscriptions.clone()));
         let tasks = Arc::new(Tasks::new(me.clone()));
         let sessions = Arc::new(Sessions::new(
@@ -187,7 +187,7 @@ impl App {
             )),
             sse: Arc::new(Sse::new(metrics.clone())),
             held,
-            told: Shares::new(shares::TOLD),
+            told: Shares::new(held::TOLD),
             callers_streams: Arc::new(sse::Open::new()),
             options,
             snapshot: ArcSwapOption::empty(),

@@ -48,8 +48,8 @@ use longshore_sidecar_config::OnOwnerLoss;
 use tokio::sync::{Notify, mpsc};
 
 use crate::configuration::Snapshot;
+use crate::held::Shares;
 use crate::metrics::{Metrics, SessionEnd};
-use crate::shares::Shares;
 pub(crate) use aliases::{Alias, integer, refuses_unread};
 pub(crate) use begin::{begin_again, end_former};
 pub(crate) use cancelled::Cancellation;

@@ -21,8 +21,8 @@ use super::client::Client;
 use super::deadline::Deadline;
 use super::edit::{Looked, look};
 use super::{Call, Done, Edit, request};
+use crate::held::{Coming, Share};
 use crate::rescue::Refusal;
-use crate::shares::{Coming, Share};
 use crate::stack::standing;
 use crate::upstream::{self, Answer, EDITABLE, Lease, Pace, Tail};
 

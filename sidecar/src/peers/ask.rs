@@ -216,10 +216,10 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::held::{SUBSCRIPTIONS, Shares};
     use crate::metrics::Metrics;
     use crate::peers::{Errands, News, Peers};
     use crate::sessions::Sessions;
-    use crate::shares::{SUBSCRIPTIONS, Shares};
 
     /// Whoever answers lives, whatever it makes of the question.
     #[tokio::test]

@@ -20,8 +20,8 @@ use super::cancelled::{Cancellable, Cancellation};
 use super::questions::{Answering, Questions};
 use super::{Place, Sessions};
 use crate::configuration::Snapshot;
+use crate::held::{Share, Shares, subscription};
 use crate::kept;
-use crate::shares::{Share, Shares, subscription};
 use crate::streams::Streams;
 
 /// One session that this replica holds.
@@ -406,9 +406,9 @@ mod tests {
     use longshore_sessions::{Peer, ServerSession, SessionKey};
 
     use super::*;
+    use crate::held::Bounds;
     use crate::sessions::Places;
     use crate::sessions::places::tests::limits;
-    use crate::shares::Bounds;
 
     fn session(place: Place) -> Session {
         let owner = Peer { pod: PodId::new("pod-1").unwrap(), address: IpAddr::from([127, 0, 0, 1]) };

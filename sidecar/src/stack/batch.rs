@@ -19,9 +19,9 @@ use super::pump::{self, PIECES, SILENCE, Said, To, say};
 use super::respond::{self, Body};
 use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
+use crate::held::Share;
 use crate::piece::Piece;
 use crate::rescue::{Kind, Refusal};
-use crate::shares::Share;
 use crate::worker::{Serving, Worker};
 
 /// How long the answers are waited for together. After that they come as events, one after the other.

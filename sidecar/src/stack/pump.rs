@@ -13,9 +13,9 @@ use tokio::time::Duration;
 
 use super::Authenticated;
 use super::respond::Body;
+use crate::held::{Share, Shares};
 use crate::piece::Piece;
 use crate::rescue::{self, Kind, Refusal};
-use crate::shares::{Share, Shares};
 use crate::upstream::{EDITABLE, Form};
 use crate::worker::Worker;
 

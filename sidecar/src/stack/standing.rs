@@ -12,9 +12,9 @@ use longshore_mcp::params::Target;
 use super::authenticate::{Authenticated, Through};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
+use crate::held::{Share, Shares, subscription};
 use crate::rescue::Refusal;
 use crate::shared::Shared;
-use crate::shares::{Share, Shares, subscription};
 use crate::tasks::Named;
 use crate::worker::Worker;
 

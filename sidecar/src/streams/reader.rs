@@ -9,8 +9,8 @@ use longshore_mcp::sse;
 use tokio::time::{Duration, Instant, Sleep, sleep};
 
 use super::stream::{Kind, Next, Stream};
+use crate::held::Share;
 use crate::piece::{BrokenOff, Piece};
-use crate::shares::Share;
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 const SILENCE: Duration = Duration::from_secs(15);

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, interval, sleep};
 
 use super::stream::Stream;
+use crate::held::{Share, Shares};
 use crate::metrics::Metrics;
 use crate::shared::Shared;
-use crate::shares::{Share, Shares};
 
 /// How long clients wait before they come back, in milliseconds, when they are sent away: long enough for the Service
 /// to send them elsewhere, short enough for nobody to mind.

@@ -16,8 +16,8 @@ use super::Rest;
 use super::event_id::EventId;
 use super::reader::Reader;
 use super::store::{Account, FETCH, RETRY, Store};
+use crate::held::Share;
 use crate::sessions::Use;
-use crate::shares::Share;
 use kept::cost;
 
 /// How much may wait for a client before the server has to wait too.

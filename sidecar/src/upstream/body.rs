@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::made::Made;
 use super::waiting::Receiver;
 use super::{Events, Failure, call};
-use crate::shares::{Came, Turn};
+use crate::held::{Came, Turn};
 
 /// An answer's body.
 pub(crate) enum Body {

@@ -20,7 +20,7 @@ use tokio::time::{Duration, Instant, timeout};
 use super::Hold;
 use super::channel::Control;
 use super::waiting::MAX_WAITING;
-use crate::shares::{Came, Turn};
+use crate::held::{Came, Turn};
 pub(crate) use failure::Failure;
 
 /// How many messages wait for whoever reads a call's events, before the process has to wait too. And so many bytes as wait

@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 use super::call::{Caller, Failure};
 use super::channel::Name;
 use super::message::{About, Asked, Command, Key, Kind, Span, text};
-use crate::shares::Came;
+use crate::held::Came;
 
 /// How long an answer may still come to a call that its client has cancelled. Servers do not answer them, and the
 /// client does not wait; what waits is only its HTTP request.

@@ -23,8 +23,8 @@ use super::channel::{self, Channel, Name};
 use super::http::Connections;
 use super::message::Command;
 use super::{Body, Hold};
+use crate::held::Coming;
 use crate::metrics::Metrics;
-use crate::shares::Coming;
 use begin::{Begun, begin};
 use talk::Talk;
 

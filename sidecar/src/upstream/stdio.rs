@@ -32,8 +32,8 @@ use tokio::time::{Duration, timeout};
 
 use super::starts::Starts;
 use super::{Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
+use crate::held::Shares;
 use crate::metrics::Metrics;
-use crate::shares::Shares;
 use call::{Events, Failure, Patience};
 use channel::{Channel, Control, Name, empty, events, name_of, named, opened, with_type};
 pub(super) use conversation::Joining;

@@ -15,7 +15,7 @@ use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
 use super::{Answer, Failure, Former, Hold, Opener, Recalled, channel, http, starts};
 use crate::doubt::Doubt;
-use crate::shares::{Coming, Share, Shares};
+use crate::held::{Coming, Share, Shares};
 
 /// The ways of one thread.
 pub(crate) struct Transport {

@@ -9,8 +9,8 @@ use longshore_sessions::SessionKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::audit::Entry;
+use crate::held::{Bounds, Share, Shares};
 use crate::rescue::Refusal;
-use crate::shares::{Bounds, Share, Shares};
 use crate::stack::Authenticated;
 
 /// How many requests of a stream wait to be taken up, and how many of its other messages are being delivered. A client

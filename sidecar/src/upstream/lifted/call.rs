@@ -33,7 +33,7 @@ use super::session::{Inbox, Number, Session};
 use super::sessions::{Lease, Purpose};
 use super::source::{Ending, Heard, read};
 use super::way::Way;
-use crate::shares::Share;
+use crate::held::Share;
 use crate::upstream::Failure;
 use stage::{Event, Stage};
 

@@ -9,7 +9,7 @@ use longshore_mcp::revision::{Era, Revision};
 
 use super::failure::Failure as Unusable;
 use super::source::{Ending, Events, collect};
-use crate::shares::Coming;
+use crate::held::Coming;
 use crate::upstream::{Answer, EDITABLE, Failure, Form};
 
 /// What the server says of itself in the handshake.

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Failure;
 use super::registry::Name;
-use crate::shares::{Share, subscription};
+use crate::held::{Share, subscription};
 use crate::upstream::Opener;
 
 /// How many questions of a session wait for answers. A call has sixteen at most.

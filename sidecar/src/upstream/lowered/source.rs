@@ -9,7 +9,7 @@ use longshore_mcp::sse::Decoder;
 
 use super::Failure;
 use crate::gathered::Gathered;
-use crate::shares::Coming;
+use crate::held::Coming;
 use crate::upstream::{Answer, Body, EDITABLE, Failure as Any, Form, Lease, Tail};
 
 /// An answer that is being read.

@@ -13,7 +13,7 @@ use longshore_mcp::sse::{Decoder, Event};
 use tokio::time::{Duration, Instant, timeout_at};
 
 use super::{Failure, Place};
-use crate::shares::{Came, Coming};
+use crate::held::{Came, Coming};
 use crate::upstream::http::{Connections, Unanswered};
 use crate::upstream::{self, Answer, Body, EDITABLE, Form, Lease};
 

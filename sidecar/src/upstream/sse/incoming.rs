@@ -11,8 +11,8 @@ use longshore_mcp::revision::Revision;
 use tokio::time::Instant;
 
 use super::talk::Talk;
+use crate::held::Came;
 use crate::metrics::Dropped;
-use crate::shares::Came;
 use crate::upstream::call::{Offer, Reader};
 use crate::upstream::message::{About, span, with};
 

@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 use super::begin::{Over, Stream};
 use super::posts::{From, Posted, Posts};
 use super::{Letter, Registered};
-use crate::shares::Came;
+use crate::held::Came;
 use crate::upstream::call::{Caller, Failure, Reader};
 use crate::upstream::channel::{Control, Ends};
 use crate::upstream::forgotten::{Says, says};

@@ -20,8 +20,8 @@ use super::restarts::Restarts;
 use super::talk::Talk;
 use super::warm::Ready;
 use super::{Client, Control, Failure, Gone, Name, Registered, Stdio, Why};
+use crate::held::{Coming, Share};
 use crate::metrics::ProcessEnd;
-use crate::shares::{Coming, Share};
 
 /// A conversation, with one session at first.
 pub(super) struct Conversation {

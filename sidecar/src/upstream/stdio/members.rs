@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::Name;
 use super::call::Caller;
 use super::handshake::Abilities;
-use crate::shares::{Share, subscription};
+use crate::held::{Share, subscription};
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::is_in;
 
@@ -172,7 +172,7 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shares::{Bounds, Shares};
+    use crate::held::{Bounds, Shares};
 
     fn members(count: Name) -> Members {
         let mut members = Members::default();

@@ -20,7 +20,7 @@ use super::{
     Body, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio, Why, call,
     name_of, opened, random, warm,
 };
-use crate::shares::Share;
+use crate::held::Share;
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -29,7 +29,7 @@ use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
 use super::{Control, Failure, Gone, Name, Why};
-use crate::shares::{Came, Coming};
+use crate::held::{Came, Coming};
 use hangs::Hangs;
 use indulgence::Indulgence;
 use longshore_mcp::level::Level;

@@ -7,7 +7,7 @@
 use tokio::time::Instant;
 
 use super::Talk;
-use crate::shares::MOST;
+use crate::held::MOST;
 use crate::upstream::stdio::Why;
 
 /// What is known of it.

@@ -258,7 +258,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::shares::Bounds;
+    use crate::held::Bounds;
 
     /// How many seconds a message waits, and whether there is room for it in the end: one that fills it all goes after
     /// `until` seconds, and others end every so many.
