@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 
 use crate::audit::{Audit, Writer};
+use crate::calls::Calls;
 use crate::doubt::Doubt;
 use crate::drain::{self, Arrivals, Ending};
 use crate::held::{self, Shares};
@@ -28,7 +29,7 @@ use crate::monitor::{Relist, View};
 use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::sessions::Sessions;
-use crate::shared::{Calls, Rooms, Shared};
+use crate::shared::{Rooms, Shared};
 use crate::stack::sse;
 use crate::streams::Store;
 use crate::tasks::Tasks;

@@ -37,13 +37,13 @@ use tokio::time::{Duration, Instant};
 
 use crate::access::Caller;
 use crate::audit::Entry;
+use crate::calls::CallGuard;
 use crate::carried::Carried;
 use crate::configuration::Snapshot;
 use crate::held::Share;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::{self, Alias, Answering, Change, Place, Use};
-use crate::shared::CallGuard;
 use crate::shared::Shared;
 use crate::stack::respond::Body;
 use crate::tasks::Naming;

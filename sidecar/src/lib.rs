@@ -14,6 +14,7 @@ mod admin;
 mod app;
 mod audit;
 mod authenticate;
+mod calls;
 mod carried;
 mod configuration;
 mod doubt;

@@ -24,6 +24,7 @@ use tokio::time::{Duration, timeout};
 use super::respond::Body;
 use super::{Authenticated, Through, Trail, body, conversation, parked, standing, tasks};
 use crate::audit::Entry;
+use crate::calls::CallGuard;
 use crate::gathered::Gathered;
 use crate::metrics::Forward;
 use crate::names::{METHOD, SESSION_ID};
@@ -31,7 +32,6 @@ use crate::peers::{self, Failure, Lease, Notice, Sent};
 use crate::piece::BrokenOff;
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::Place;
-use crate::shared::CallGuard;
 use crate::upstream::Form;
 use crate::worker::Worker;
 

@@ -45,8 +45,8 @@ use tokio::time::{Duration, sleep};
 
 use super::{Answer, Failure, Opener, Transport};
 use crate::SERVED;
+use crate::calls::Calls;
 use crate::configuration::Snapshot;
-use crate::shared::Calls;
 pub(super) use asked::Asked;
 use client::Client;
 pub(crate) use failure::Failure as Unusable;

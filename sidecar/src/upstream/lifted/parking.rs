@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::client::Client;
 use super::failure::Failure;
-use crate::shared::{CallGuard, Calls};
+use crate::calls::{CallGuard, Calls};
 
 /// How many calls wait at most. Each holds a request open at the server.
 const MAX_WAITING: usize = 1024;
