@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 use thiserror::Error;
 
 use crate::access::{Access, Caller};
-use crate::names::API_KEY;
+use crate::headers::API_KEY;
 
 /// The principal of everybody where nobody has to prove who they are.
 const ANONYMOUS: &str = "anonymous";

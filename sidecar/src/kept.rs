@@ -28,7 +28,7 @@ pub(crate) fn body(headers: &HeaderMap, body: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::API_KEY;
+    use crate::headers::API_KEY;
 
     #[test]
     fn a_body_is_copied_where_it_is_small_or_the_head_is_the_larger_part() {

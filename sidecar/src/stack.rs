@@ -36,7 +36,7 @@ use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::revision::Revision;
 
 use crate::audit::Entry;
-use crate::names::SESSION_ID;
+use crate::headers::SESSION_ID;
 use crate::peers::Forwarded;
 use crate::rescue::{self, Kind, Refusal};
 use crate::worker::{Reading, Worker};

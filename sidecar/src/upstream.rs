@@ -42,7 +42,7 @@ use longshore_sidecar_config::{Config, Isolation, Processes, Upstream};
 use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
-use crate::names::SESSION_ID;
+use crate::headers::SESSION_ID;
 use crate::shared::Shared;
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use body::{Body, Broken};

@@ -26,8 +26,8 @@ use super::{Authenticated, Through, Trail, body, conversation, parked, standing,
 use crate::audit::Entry;
 use crate::calls::CallGuard;
 use crate::gathered::Gathered;
+use crate::headers::{METHOD, SESSION_ID};
 use crate::metrics::Forward;
-use crate::names::{METHOD, SESSION_ID};
 use crate::peers::{self, Failure, Lease, Notice, Sent};
 use crate::piece::BrokenOff;
 use crate::rescue::{self, Kind, Refusal};

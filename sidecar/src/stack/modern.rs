@@ -11,7 +11,7 @@ use longshore_mcp::method::{Method, Subject};
 use super::access::{self, Alone};
 use super::{Authenticated, Passed, Trail, conversation, parked, respond, tasks};
 use crate::exchange::{self, Lone};
-use crate::names::PROTOCOL_VERSION;
+use crate::headers::PROTOCOL_VERSION;
 use crate::rescue::Refusal;
 use crate::upstream::request;
 use crate::worker::Worker;

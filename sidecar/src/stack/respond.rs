@@ -18,7 +18,7 @@ use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use tokio::sync::mpsc;
 
 use super::forward::Relay;
-use crate::names::{ACCEL_BUFFERING, SESSION_ID};
+use crate::headers::{ACCEL_BUFFERING, SESSION_ID};
 use crate::piece::{BrokenOff, Piece};
 use crate::rescue::ALLOWED_METHODS;
 use crate::streams::Reader;

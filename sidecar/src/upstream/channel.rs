@@ -15,7 +15,7 @@ use super::call::{self, Events, Failure, First, Patience, Waiting};
 use super::message::{Command, Key};
 use super::stdio::{Joining, Limits};
 use super::{Body, Hold};
-use crate::names::SESSION_ID;
+use crate::headers::SESSION_ID;
 
 /// How many messages of a conversation wait while others are being written.
 const QUEUE: usize = 16;

@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderValue, Method, Request};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::revision::{Revision, VersionHeader};
 
+use crate::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
 use crate::kept;
-use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
 
 /// What a server answers with, in either form.
 pub(crate) const ACCEPT_BOTH: &str = "application/json, text/event-stream";

@@ -18,7 +18,7 @@ use tokio::time::{Duration, timeout};
 use super::http::{Connections, Unanswered};
 use super::{Answer, Body, Form, request};
 use crate::gathered::Gathered;
-use crate::names::session_id;
+use crate::headers::session_id;
 
 /// How long the answer may take from when nobody waits for it any more.
 const UNHEARD: Duration = Duration::from_secs(30);

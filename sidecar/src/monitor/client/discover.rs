@@ -12,7 +12,7 @@ use tokio::time::{Duration, timeout};
 
 use super::wire::collect;
 use super::{CallError, Server, quote};
-use crate::names::session_id;
+use crate::headers::session_id;
 use crate::upstream::{Answer, Form, Opener, request};
 
 /// The most names of revisions that are looked at.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::error::{quote, rpc};
 use super::{CallError, Face, MAX_ANSWER, Server};
-use crate::names::session_id;
+use crate::headers::session_id;
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::request::{self, Within};
 use crate::upstream::{self, Answer, Form};

@@ -18,7 +18,7 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use super::MARK;
 use super::open::{Letter, Registered, Reply, Room, Status};
-use crate::names::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use crate::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use crate::piece::Piece;
 use crate::rescue::Refusal;
 use crate::sessions::{self, Place, Use};

@@ -24,7 +24,7 @@ use super::greeting::Greeting;
 use super::hearing::{Deaf, Hearing};
 use super::listening::Subscribing;
 use super::source::{Heard, read};
-use crate::names::session_id;
+use crate::headers::session_id;
 use crate::upstream::request::{self, Within};
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
 use crate::upstream::{Failure, Hold, Opener, Transport, forgotten, number};

@@ -23,7 +23,7 @@ use super::registry::Lowered;
 use super::session::{Parts, Session};
 use super::way::{self, Server};
 use super::{Failure, empty, local, message};
-use crate::names::SESSION_ID;
+use crate::headers::SESSION_ID;
 use crate::upstream::hold::Hold;
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport, random};
 

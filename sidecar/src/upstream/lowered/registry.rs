@@ -10,8 +10,8 @@ use tokio::time::Duration;
 
 use super::session::Session;
 use super::tools::Tools;
+use crate::headers::SESSION_ID;
 use crate::held::{Bounds, Share, Shares};
-use crate::names::SESSION_ID;
 use crate::upstream::hold::Hold;
 use crate::upstream::{Absence, Opener, random};
 

@@ -21,7 +21,7 @@ use super::registry::Lowered;
 use super::session::Session;
 use super::source::Source;
 use super::{Failure, KeptHere};
-use crate::names::{PROTOCOL_VERSION, SESSION_ID};
+use crate::headers::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::request::{ACCEPT_BOTH, own_info, trace};
 use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
 

@@ -12,7 +12,7 @@ use longshore_mcp::revision::Revision;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 
-use crate::names::{PROTOCOL_VERSION, TRACE};
+use crate::headers::{PROTOCOL_VERSION, TRACE};
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
 use crate::upstream::message::cancelled;

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
+use crate::headers::SESSION_ID;
 use crate::held::{SUBSCRIPTIONS, Shares};
 use crate::metrics::Metrics;
-use crate::names::SESSION_ID;
 
 const SOCKET: &str = "LONGSHORE_TEST_SOCKET";
 /// Held while a program starts: until then it has a copy of every descriptor, also of a sidecar's that dies meanwhile.
