@@ -2,30 +2,16 @@
 //! says itself. Everything is by address, since that is what can be asked, and an address that answers as somebody else
 //! proves that its former pod is gone.
 
+mod member;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bounds::{DNS_FRESH, FRESH, INTRODUCED, MAX_MEMBERS, REMEMBERED, RESTART, UNLISTED, UNLISTED_YET};
+use crate::bounds::{DNS_FRESH, INTRODUCED, MAX_MEMBERS, REMEMBERED, RESTART, UNLISTED_YET};
 use crate::identity::{Moment, Peer, PodId};
-use crate::message::{Departure, Introduction, Word};
-use crate::tombstones::Digest;
-
-/// What a replica is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It says hello, and serves nobody yet.
-    Starting,
-    /// It serves, and takes sessions.
-    Serving,
-    /// It serves what it holds, and takes nothing new.
-    Draining,
-    /// Its pod ends. It has given up everything, and nobody need ask it any more.
-    Leaving,
-}
+use crate::message::{Departure, Introduction};
+pub use member::{Member, Standing, State};
 
 /// All that one replica knows of the others.
 #[derive(Clone, Debug)]
@@ -39,47 +25,6 @@ pub struct View {
     vouched: bool,
 }
 
-/// What is known of who is at one address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// The address.
-    pub address: IpAddr,
-    /// Who said something from there last.
-    pub pod: Option<PodId>,
-    /// Which of its words that was.
-    word: Option<Word>,
-    /// What it was doing then.
-    pub state: State,
-    /// Since when this process has said that it starts.
-    starting: Option<Moment>,
-    /// How many processes have spoken from there, as far as was heard.
-    pub lives: u64,
-    /// What it knew to be ended then.
-    pub tombstones: Digest,
-    /// When that was. `None`: never, or it refused a connection since.
-    pub heard: Option<Moment>,
-    /// Since when its port has refused every connection.
-    pub refused: Option<Moment>,
-    /// Since when it has not answered at all.
-    pub silent: Option<Moment>,
-    /// When it was heard that it leaves, and for how long it had been so by then.
-    left: Option<(Moment, Duration)>,
-    /// Since when neither has DNS listed it nor has it said anything. `None`: it is listed.
-    pub unlisted: Option<Moment>,
-    /// It has said that it knows this replica.
-    knows_me: bool,
-    /// It has said that it is settled.
-    settled: bool,
-    /// It has said that its server was lost soon after its handshake.
-    shaken: bool,
-    /// DNS has listed it at some time.
-    was_listed: bool,
-    /// What it knew to be ended was fetched once.
-    fetched: bool,
-    /// The pod has another address now, so nobody lives at this one.
-    superseded: bool,
-}
-
 /// What DNS said last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dns {
@@ -90,21 +35,6 @@ enum Dns {
     /// It answered.
     Said { at: Moment, lists_me: bool },
 }
-
-/// How the pod that a session names as its owner is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It was heard just now.
-    Alive(Peer, State),
-    /// Its port refuses connections, or it is there again and starts, neither for long yet.
-    Restarting,
-    /// Nothing is known; it has to be asked at its address.
-    Unknown,
-    /// It will not come back as this pod.
-    Gone,
-}
-
-// === impl View ===
 
 impl View {
     /// The view of a replica that has peers, before it has heard of any.
@@ -430,69 +360,6 @@ impl View {
             return None;
         }
         Some(self.members.entry(address).or_insert_with(|| Member::new(address, now)))
-    }
-}
-
-// === impl Member ===
-
-impl Member {
-    fn new(address: IpAddr, now: Moment) -> Self {
-        Self {
-            address,
-            pod: None,
-            word: None,
-            state: State::Starting,
-            starting: None,
-            lives: 0,
-            tombstones: Digest::default(),
-            heard: None,
-            refused: None,
-            silent: None,
-            left: None,
-            unlisted: Some(now),
-            knows_me: false,
-            settled: false,
-            shaken: false,
-            was_listed: false,
-            fetched: false,
-            superseded: false,
-        }
-    }
-
-    /// Who is there, if it is alive and stays.
-    pub fn alive(&self, now: Moment) -> Option<Peer> {
-        if self.is_fresh(now) && self.state != State::Leaving { self.peer() } else { None }
-    }
-
-    /// Who was heard there last.
-    fn peer(&self) -> Option<Peer> {
-        Some(Peer { pod: self.pod.clone()?, address: self.address })
-    }
-
-    /// Whether somebody may be there who holds sessions: DNS lists it, or did until just now, or it was heard.
-    fn may_live(&self, now: Moment) -> bool {
-        if self.state == State::Leaving {
-            return false;
-        }
-        // One that was never listed may be too new for the name servers.
-        let wait = if self.was_listed { UNLISTED } else { UNLISTED_YET };
-        let gone = self.unlisted.is_some_and(|since| self.superseded || now.since(since) >= wait);
-        !gone || self.is_fresh(now)
-    }
-
-    /// How long ago it has said that it leaves.
-    fn left_for(&self, now: Moment) -> Option<Duration> {
-        self.left.map(|(heard, ago)| now.since(heard) + ago)
-    }
-
-    /// Listed, or not for so long not that it is to be forgotten what it was.
-    fn is_remembered(&self, now: Moment) -> bool {
-        let away = |since| self.left_for(now).unwrap_or(now.since(since));
-        self.unlisted.is_none_or(|since| away(since) < REMEMBERED)
-    }
-
-    fn is_fresh(&self, now: Moment) -> bool {
-        self.heard.is_some_and(|heard| now.since(heard) <= FRESH)
     }
 }
 

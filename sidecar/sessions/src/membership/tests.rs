@@ -1,4 +1,6 @@
 use super::*;
+use crate::message::Word;
+use crate::tombstones::Digest;
 
 fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introduction {
     let pod = PodId::new(pod).unwrap();
