@@ -2,23 +2,20 @@
 
 mod kept;
 mod place;
+mod reading;
+mod writing;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use bytes::Bytes;
-use longshore_mcp::sse;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
 
-use super::Rest;
-use super::event_id::EventId;
-use super::reader::Reader;
-use super::store::{Account, FETCH, RETRY, Store};
-use crate::held::Share;
+use super::store::{Account, Store};
 use crate::sessions::Use;
-use kept::cost;
+pub(super) use reading::Next;
 
 /// How much may wait for a client before the server has to wait too.
 const WINDOW: usize = 64 * 1024;
@@ -115,19 +112,6 @@ struct Client {
     over: bool,
 }
 
-/// What a connection gets next.
-pub(super) enum Next {
-    Event(Bytes),
-    /// Nothing yet. It will be woken.
-    Wait,
-    /// Nothing any more.
-    End,
-    /// There is no room to hold it until it is read, and it was waited for long enough. It is kept, as far as it can be.
-    NotHeld,
-    /// What it should get is not there any more.
-    Lost,
-}
-
 impl Stream {
     pub(super) fn new(epoch: u32, number: u64, kind: Kind, terms: Terms, hold: Use) -> Arc<Self> {
         let principal = hold.principal().clone();
@@ -170,276 +154,6 @@ impl Stream {
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.lock().written, Written::Ended)
     }
-
-    // === The client's side ===
-
-    /// Gives the client at this event the stream, in the place of whoever had it.
-    pub(super) fn attach(self: &Arc<Self>, next: u64) -> Reader {
-        self.give(next, None)
-    }
-
-    fn give(self: &Arc<Self>, next: u64, new_at: Option<u64>) -> Reader {
-        let mut state = self.lock();
-        let new_at = new_at.filter(|_| state.client.as_ref().is_some_and(|client| !client.over));
-        state.clients += 1;
-        let number = state.clients;
-        let from = usize::try_from(next.saturating_sub(state.first)).unwrap_or(usize::MAX);
-        state.unread = state.events.iter().skip(from).map(Bytes::len).sum();
-        let since = Instant::now();
-        let client = Client { number, since, new_at, next, waker: None, farewell: None, over: false };
-        let before = state.client.replace(client);
-        if self.kind == Kind::Own {
-            state.since = None;
-        }
-        state.trim(self);
-        drop(state);
-        wake(before.and_then(|client| client.waker));
-        Reader::new(self.clone(), number)
-    }
-
-    /// Gives it to a client that wants what nobody has read.
-    pub(super) fn attach_unread(self: &Arc<Self>) -> Reader {
-        let next = {
-            let mut state = self.lock();
-            let next = state.cursor.max(state.first);
-            if self.terms.polls && next == state.end() {
-                // It has yet to hear of an id.
-                self.push(&mut state, None, b"");
-            }
-            next
-        };
-        self.give(next, Some(next))
-    }
-
-    /// What there is after this event.
-    pub(super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
-        let state = self.lock();
-        let next = after.saturating_add(1);
-        if !state.knows(after) {
-            return Rest::Gone;
-        }
-        if next == state.end() && matches!(state.written, Written::Ended) {
-            return Rest::Nothing;
-        }
-        drop(state);
-        Rest::Reader(self.attach(next))
-    }
-
-    /// Whether what comes after this event is known.
-    pub(super) fn knows(&self, after: u64) -> bool {
-        self.lock().knows(after)
-    }
-
-    /// Whether there are events after this one, all of which are known.
-    pub(super) fn has_after(&self, after: u64) -> bool {
-        let state = self.lock();
-        state.knows(after) && after.saturating_add(1) < state.end()
-    }
-
-    /// The last event, if a client has read all of them.
-    pub(super) fn heard(&self) -> Option<EventId> {
-        let state = self.lock();
-        let number =
-            state.end().checked_sub(1).filter(|number| *number > 0 && state.cursor == state.end())?;
-        Some(EventId { epoch: self.epoch, stream: self.number, number })
-    }
-
-    /// What a connection gets next, once there is `room` for an event of its size: whoever sends it to the client holds it
-    /// until the client has read it, which may be never. None: there is none in time.
-    pub(super) fn read(
-        &self,
-        number: u64,
-        waker: &Waker,
-        room: impl FnOnce(usize) -> Poll<Option<Share>>,
-    ) -> Next {
-        let mut state = self.lock();
-        let State { events, first, client, cursor, unread, written, .. } = &mut *state;
-        let Some(client) = client.as_mut().filter(|client| client.number == number) else {
-            // Another connection has its place, or there is no session any more.
-            return Next::End;
-        };
-        if let Some(farewell) = client.farewell.take() {
-            return Next::Event(farewell);
-        }
-        if client.over {
-            return Next::End;
-        }
-        let Some(index) = client.next.checked_sub(*first) else { return Next::Lost };
-        let event = usize::try_from(index).ok().and_then(|index| events.get(index)).cloned();
-        let Some(event) = event else {
-            // Whoever wrote may have gone after this client was told that somebody does: it asks again.
-            if matches!(written, Written::Ended | Written::Paused) {
-                return Next::End;
-            }
-            client.waker = Some(waker.clone());
-            return Next::Wait;
-        };
-        let share = match room(event.len()) {
-            Poll::Ready(Some(share)) => share,
-            Poll::Ready(None) => return Next::NotHeld,
-            Poll::Pending => {
-                client.waker = Some(waker.clone());
-                return Next::Wait;
-            }
-        };
-        client.next += 1;
-        *cursor = client.next.max(*cursor);
-        *unread -= event.len().min(*unread);
-        state.trim(self);
-        let writer = if state.unread < WINDOW { state.writer.take() } else { None };
-        drop(state);
-        wake(writer);
-        Next::Event(share.keep(event))
-    }
-
-    /// A share of what its clients have yet to read, with nothing in it.
-    pub(super) fn nothing_held(&self) -> Share {
-        self.terms.store.nothing_held(&self.principal)
-    }
-
-    /// A connection has gone.
-    pub(super) fn detach(&self, number: u64) {
-        let mut state = self.lock();
-        if state.client.take_if(|client| client.number == number).is_none() {
-            return;
-        }
-        state.unread = 0;
-        match self.kind {
-            Kind::Own => state.since = Some(Instant::now()),
-            Kind::Call => state.left = Some(Instant::now()),
-        }
-        state.trim(self);
-        let writer = state.writer.take();
-        drop(state);
-        wake(writer);
-    }
-
-    /// Sends the client away, if it can come back or has nothing to wait for.
-    pub(super) fn part(&self) {
-        let mut state = self.lock();
-        let open = self.kind == Kind::Own || !matches!(state.written, Written::Ended);
-        if !open || self.kind == Kind::Call && !self.terms.polls {
-            return;
-        }
-        let Some(client) = state.client.as_mut().filter(|client| !client.over) else { return };
-        client.over = true;
-        client.farewell = self.terms.polls.then(|| sse::retry(RETRY).into());
-        let waker = client.waker.take();
-        state.left = (self.kind == Kind::Call).then(Instant::now);
-        let writer = state.writer.take();
-        drop(state);
-        wake(waker);
-        wake(writer);
-    }
-
-    /// Whether a client that has left is to come for something still. It has so long once everything is there.
-    pub(super) fn is_awaited(&self) -> bool {
-        let state = self.lock();
-        let Some(left) = state.left.filter(|_| !state.forgotten) else { return false };
-        match state.since {
-            None => true,
-            Some(ended) => state.cursor < state.end() && ended.max(left).elapsed() < FETCH,
-        }
-    }
-
-    // === The writer's side ===
-
-    /// Adds an event.
-    pub(super) fn write(&self, event: Option<&str>, data: &[u8]) {
-        let mut state = self.lock();
-        self.push(&mut state, event, data);
-        let most = if self.terms.store.is_full() { WINDOW } else { WINDOW.max(self.terms.max_bytes) };
-        let reader = if !self.terms.waits && state.unread > most {
-            // What it has not read yet can still be asked for, as far as it is kept, and for as long.
-            if self.kind == Kind::Own {
-                state.since.get_or_insert_with(Instant::now);
-            }
-            state.give_up_client()
-        } else {
-            state.client.as_mut().and_then(|client| client.waker.take())
-        };
-        state.trim(self);
-        drop(state);
-        wake(reader);
-    }
-
-    fn push(&self, state: &mut State, event: Option<&str>, data: &[u8]) {
-        let id = EventId { epoch: self.epoch, stream: self.number, number: state.end() };
-        let event = Bytes::from(sse::numbered(&id.text(), event, data));
-        if state.client.as_ref().is_some_and(|client| !client.over) {
-            state.unread += event.len();
-        }
-        let cost = cost(&event);
-        state.bytes += cost;
-        state.events.push_back(event);
-        self.terms.store.took(&self.account, cost);
-    }
-
-    /// Whether nobody reads at the pace of whoever writes.
-    pub(super) fn is_unpaced(&self) -> bool {
-        !self.terms.waits || !self.is_read()
-    }
-
-    /// Whether there is room for more. If not, this is woken when there is.
-    pub(super) fn has_room(&self, waker: &Waker) -> bool {
-        // Where there is not room for everybody, each is read one event at a time.
-        let window = if self.terms.store.is_full() { 1 } else { WINDOW };
-        let mut state = self.lock();
-        let waits = state.client.as_ref().is_some_and(|client| !client.over) && state.unread >= window;
-        if waits && self.terms.waits {
-            state.writer = Some(waker.clone());
-            return false;
-        }
-        true
-    }
-
-    /// Gives up a client that is too slow. It may come back for the rest.
-    pub(super) fn lose_client(&self) {
-        let mut state = self.lock();
-        if self.kind == Kind::Call && state.client.is_some() {
-            state.left = Some(Instant::now());
-        }
-        let waker = state.give_up_client();
-        drop(state);
-        wake(waker);
-    }
-
-    /// Notes the task that writes.
-    pub(super) fn written_by(&self, task: AbortHandle) {
-        let mut state = self.lock();
-        if state.forgotten {
-            task.abort();
-        } else {
-            state.written = Written::By(task);
-        }
-    }
-
-    /// Nobody writes any more.
-    pub(super) fn end(&self) {
-        let mut state = self.lock();
-        let waker = match self.kind {
-            Kind::Call => {
-                state.written = Written::Ended;
-                state.since = Some(Instant::now());
-                state.client.as_mut().and_then(|client| client.waker.take())
-            }
-            Kind::Own => {
-                state.written = Written::Paused;
-                state.since.get_or_insert_with(Instant::now);
-                // It asks again, and hears then what is the matter.
-                state.give_up_client()
-            }
-        };
-        drop(state);
-        wake(waker);
-    }
-
-    /// Somebody writes again.
-    pub(super) fn resumed(&self) {
-        self.lock().written = Written::Now;
-    }
-
-    // === The store's side ===
 
     /// Whether it has been kept for long enough.
     pub(super) fn is_due(&self, now: Instant) -> bool {

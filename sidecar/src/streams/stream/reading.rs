@@ -1,0 +1,199 @@
+//! The client's side of a stream: who reads it, and from where on.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use longshore_mcp::sse;
+use tokio::time::Instant;
+
+use super::{Client, Kind, State, Stream, WINDOW, Written, wake};
+use crate::held::Share;
+use crate::streams::Rest;
+use crate::streams::event_id::EventId;
+use crate::streams::reader::Reader;
+use crate::streams::store::{FETCH, RETRY};
+
+/// What a connection gets next.
+pub(in super::super) enum Next {
+    Event(Bytes),
+    /// Nothing yet. It will be woken.
+    Wait,
+    /// Nothing any more.
+    End,
+    /// There is no room to hold it until it is read, and it was waited for long enough. It is kept, as far as it can be.
+    NotHeld,
+    /// What it should get is not there any more.
+    Lost,
+}
+
+impl Stream {
+    /// Gives the client at this event the stream, in the place of whoever had it.
+    pub(in super::super) fn attach(self: &Arc<Self>, next: u64) -> Reader {
+        self.give(next, None)
+    }
+
+    fn give(self: &Arc<Self>, next: u64, new_at: Option<u64>) -> Reader {
+        let mut state = self.lock();
+        let new_at = new_at.filter(|_| state.client.as_ref().is_some_and(|client| !client.over));
+        state.clients += 1;
+        let number = state.clients;
+        let from = usize::try_from(next.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        state.unread = state.events.iter().skip(from).map(Bytes::len).sum();
+        let since = Instant::now();
+        let client = Client { number, since, new_at, next, waker: None, farewell: None, over: false };
+        let before = state.client.replace(client);
+        if self.kind == Kind::Own {
+            state.since = None;
+        }
+        state.trim(self);
+        drop(state);
+        wake(before.and_then(|client| client.waker));
+        Reader::new(self.clone(), number)
+    }
+
+    /// Gives it to a client that wants what nobody has read.
+    pub(in super::super) fn attach_unread(self: &Arc<Self>) -> Reader {
+        let next = {
+            let mut state = self.lock();
+            let next = state.cursor.max(state.first);
+            if self.terms.polls && next == state.end() {
+                // It has yet to hear of an id.
+                self.push(&mut state, None, b"");
+            }
+            next
+        };
+        self.give(next, Some(next))
+    }
+
+    /// What there is after this event.
+    pub(in super::super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
+        let state = self.lock();
+        let next = after.saturating_add(1);
+        if !state.knows(after) {
+            return Rest::Gone;
+        }
+        if next == state.end() && matches!(state.written, Written::Ended) {
+            return Rest::Nothing;
+        }
+        drop(state);
+        Rest::Reader(self.attach(next))
+    }
+
+    /// Whether what comes after this event is known.
+    pub(in super::super) fn knows(&self, after: u64) -> bool {
+        self.lock().knows(after)
+    }
+
+    /// Whether there are events after this one, all of which are known.
+    pub(in super::super) fn has_after(&self, after: u64) -> bool {
+        let state = self.lock();
+        state.knows(after) && after.saturating_add(1) < state.end()
+    }
+
+    /// The last event, if a client has read all of them.
+    pub(in super::super) fn heard(&self) -> Option<EventId> {
+        let state = self.lock();
+        let number =
+            state.end().checked_sub(1).filter(|number| *number > 0 && state.cursor == state.end())?;
+        Some(EventId { epoch: self.epoch, stream: self.number, number })
+    }
+
+    /// What a connection gets next, once there is `room` for an event of its size: whoever sends it to the client holds it
+    /// until the client has read it, which may be never. None: there is none in time.
+    pub(in super::super) fn read(
+        &self,
+        number: u64,
+        waker: &Waker,
+        room: impl FnOnce(usize) -> Poll<Option<Share>>,
+    ) -> Next {
+        let mut state = self.lock();
+        let State { events, first, client, cursor, unread, written, .. } = &mut *state;
+        let Some(client) = client.as_mut().filter(|client| client.number == number) else {
+            // Another connection has its place, or there is no session any more.
+            return Next::End;
+        };
+        if let Some(farewell) = client.farewell.take() {
+            return Next::Event(farewell);
+        }
+        if client.over {
+            return Next::End;
+        }
+        let Some(index) = client.next.checked_sub(*first) else { return Next::Lost };
+        let event = usize::try_from(index).ok().and_then(|index| events.get(index)).cloned();
+        let Some(event) = event else {
+            // Whoever wrote may have gone after this client was told that somebody does: it asks again.
+            if matches!(written, Written::Ended | Written::Paused) {
+                return Next::End;
+            }
+            client.waker = Some(waker.clone());
+            return Next::Wait;
+        };
+        let share = match room(event.len()) {
+            Poll::Ready(Some(share)) => share,
+            Poll::Ready(None) => return Next::NotHeld,
+            Poll::Pending => {
+                client.waker = Some(waker.clone());
+                return Next::Wait;
+            }
+        };
+        client.next += 1;
+        *cursor = client.next.max(*cursor);
+        *unread -= event.len().min(*unread);
+        state.trim(self);
+        let writer = if state.unread < WINDOW { state.writer.take() } else { None };
+        drop(state);
+        wake(writer);
+        Next::Event(share.keep(event))
+    }
+
+    /// A share of what its clients have yet to read, with nothing in it.
+    pub(in super::super) fn nothing_held(&self) -> Share {
+        self.terms.store.nothing_held(&self.principal)
+    }
+
+    /// A connection has gone.
+    pub(in super::super) fn detach(&self, number: u64) {
+        let mut state = self.lock();
+        if state.client.take_if(|client| client.number == number).is_none() {
+            return;
+        }
+        state.unread = 0;
+        match self.kind {
+            Kind::Own => state.since = Some(Instant::now()),
+            Kind::Call => state.left = Some(Instant::now()),
+        }
+        state.trim(self);
+        let writer = state.writer.take();
+        drop(state);
+        wake(writer);
+    }
+
+    /// Sends the client away, if it can come back or has nothing to wait for.
+    pub(in super::super) fn part(&self) {
+        let mut state = self.lock();
+        let open = self.kind == Kind::Own || !matches!(state.written, Written::Ended);
+        if !open || self.kind == Kind::Call && !self.terms.polls {
+            return;
+        }
+        let Some(client) = state.client.as_mut().filter(|client| !client.over) else { return };
+        client.over = true;
+        client.farewell = self.terms.polls.then(|| sse::retry(RETRY).into());
+        let waker = client.waker.take();
+        state.left = (self.kind == Kind::Call).then(Instant::now);
+        let writer = state.writer.take();
+        drop(state);
+        wake(waker);
+        wake(writer);
+    }
+
+    /// Whether a client that has left is to come for something still. It has so long once everything is there.
+    pub(in super::super) fn is_awaited(&self) -> bool {
+        let state = self.lock();
+        let Some(left) = state.left.filter(|_| !state.forgotten) else { return false };
+        match state.since {
+            None => true,
+            Some(ended) => state.cursor < state.end() && ended.max(left).elapsed() < FETCH,
+        }
+    }
+}
