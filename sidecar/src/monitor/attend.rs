@@ -1,0 +1,246 @@
+//! What is done for a server that is connected, until there is a reason to leave it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use longshore_mcp::probe::Verdict;
+use longshore_mcp::revision::Revision;
+use longshore_sidecar_config::inventory::ConnectionReason;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
+
+use super::client::{CallError, Discovery, Server};
+use super::era::{self, Question};
+use super::lists::{Listed, Partly, list_all};
+use super::state::{Link, Problem};
+use super::{RELIST_EVERY, RELIST_PAUSE, is_replaced, now, show};
+use crate::shared::Shared;
+use crate::upstream::Spoken;
+
+/// How often the server is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(5);
+/// How long an answer to that may take. A server of one thread may be busy with a call.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many pings have to fail for lack of time, or lists for whatever reason, in a row.
+const PATIENCE: u32 = 3;
+/// How long a server may take to list what it offers.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Who says all the time that long lists have changed has them read for a tenth of the time: so many times as long as it
+/// took, they are left.
+const RELIST_REST: u32 = 9;
+
+/// Why a server is no longer attended.
+pub(super) enum Left {
+    /// It does not know the session any more.
+    SessionGone,
+    /// It is to be greeted once more.
+    Anew,
+    /// It does not answer.
+    Lost(Problem),
+    /// Another server is to be watched.
+    Reconfigured,
+    /// The process ends.
+    Ended,
+}
+
+/// Looks after a server that is connected.
+///
+/// One that has shaken hands is asked what else it speaks, unless that is known. One that knew no ping in the session
+/// before, and knows none now, knows none.
+pub(super) async fn attend(
+    server: &Server,
+    shared: &Shared,
+    config: &mut watch::Receiver<u64>,
+    link: &mut Link,
+    mut question: Option<Question>,
+    knows_no_pings: &mut bool,
+    mut partly: Partly,
+) -> Left {
+    let changed = Rc::new(Notify::new());
+    // Dropped, and so aborted, when the server is left.
+    let gone = Rc::new(Notify::new());
+    let _listening = server.listen(changed.clone(), gone.clone());
+    let mut next_ping = Instant::now() + PING_EVERY;
+    let mut next_list = Instant::now() + partly.list_in();
+    let mut rests_until = Instant::now();
+    let (mut late, mut unlisted, mut unbegun, mut has_answered) = (0, 0, 0, false);
+    let ask = async |wait, patience| {
+        sleep(wait).await;
+        server.discover(patience).await
+    };
+    let (wait, patience) =
+        question.as_ref().map(|question| (question.wait(), question.patience())).unwrap_or_default();
+    let mut asking = Box::pin(ask(wait, patience));
+    // What it has said before, and says again, is no news.
+    let mut is_known = !wait.is_zero();
+    let current = (server.upstream().clone(), server.pin());
+    let absent = |message: String| {
+        shared.doubt.confirm();
+        Left::Lost(Problem::new(ConnectionReason::ConnectionLost, message))
+    };
+    loop {
+        tokio::select! {
+            replaced = is_replaced(shared, config, Some(&current)) => {
+                return if replaced.is_ok() { Left::Reconfigured } else { Left::Ended };
+            }
+            discovery = &mut asking, if question.is_some() => {
+                let before = shared.speaks.get();
+                let again = question.as_mut().and_then(|question| {
+                    Some(ask(question.answered(&shared.speaks, &discovery)?, question.patience()))
+                });
+                if !is_known || before != shared.speaks.get() {
+                    note(shared, &discovery);
+                }
+                is_known = true;
+                match again {
+                    Some(again) => asking.set(again),
+                    None => question = None,
+                }
+            }
+            () = shared.speaks.wanted() => {
+                if era::ask_for_sessions(server, &shared.speaks, &mut unbegun).await {
+                    // From now on it is spoken to as those clients do.
+                    return Left::Anew;
+                }
+            }
+            () = shared.doubt.raised() => next_ping = Instant::now(),
+            // Or it says so of every GET: a ping tells.
+            () = gone.notified() => next_ping = Instant::now(),
+            () = sleep_until(next_ping) => {
+                next_ping = Instant::now() + PING_EVERY;
+                match timeout(PING_TIMEOUT, server.ping()).await {
+                    Ok(Ok(())) => {
+                        (late, has_answered, *knows_no_pings) = (0, true, false);
+                        if shared.speaks.get().is_none() {
+                            // Somebody took it for another one, and nobody would be let to it until it is greeted.
+                            return Left::Anew;
+                        }
+                        shared.speaks.confirm();
+                        believe(shared, link);
+                    }
+                    // It is there, and that is all that it says.
+                    Ok(Err(error)) if error.is_busy() => {
+                        late = 0;
+                        believe(shared, link);
+                    }
+                    Ok(Err(CallError::Rpc { code: -32601, .. })) if *knows_no_pings && !has_answered => {
+                        late = 0;
+                        believe(shared, link);
+                    }
+                    Ok(Err(CallError::Rpc { code: -32601, .. })) => {
+                        *knows_no_pings = !has_answered;
+                        return Left::Anew;
+                    }
+                    Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
+                    // It is there, however it is: to be greeted anew, and not to be taken for gone.
+                    Ok(Err(error)) if error.is_answer() => return Left::Lost(error.in_handshake()),
+                    Ok(Err(error)) => return absent(error.to_string()),
+                    // Its container waits for it to end.
+                    Err(_) if is_to_restart(shared) => {
+                        return absent("the server has not answered a ping, and is to be restarted".to_owned());
+                    }
+                    Err(_) => {
+                        late += 1;
+                        if late >= PATIENCE {
+                            return absent(format!("the server has not answered {PATIENCE} pings in a row"));
+                        }
+                    }
+                }
+            }
+            () = changed.notified() => next_list = next_list.min(at_next(rests_until)),
+            () = shared.relist.wanted() => next_list = next_list.min(at_next(rests_until)),
+            () = sleep_until(next_list) => {
+                let began = Instant::now();
+                next_list = began + RELIST_EVERY;
+                let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
+                let capabilities = capabilities.unwrap_or_default();
+                let known = shared.view.borrow().lists.clone();
+                let listed = tokio::select! {
+                    listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities, Some(&known))) => listed,
+                    // Whether it is there is more urgent then, and asked next.
+                    () = hook_opens(shared) => {
+                        (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);
+                        continue;
+                    }
+                };
+                rests_until = Instant::now() + (began.elapsed() * RELIST_REST).min(RELIST_EVERY);
+                match listed {
+                    Ok(Ok(Listed { lists, unlisted: problem })) => {
+                        unlisted = 0;
+                        let is_busy = problem.as_ref().is_some_and(|problem| problem.is_busy);
+                        partly.note(problem);
+                        next_list = (began + partly.list_in()).max(rests_until);
+                        if is_busy {
+                            // It has no time for what is new either.
+                            rests_until = next_list;
+                        }
+                        shared.view.send_if_modified(|view| {
+                            let changed = *view.lists != lists;
+                            if changed {
+                                view.lists = Arc::new(lists);
+                            }
+                            changed
+                        });
+                        shared.relist.done();
+                    }
+                    // Perhaps there is no server any more, or not the one that was asked before: a ping tells.
+                    Ok(Err(problem)) => {
+                        unlisted += 1;
+                        if unlisted >= PATIENCE {
+                            return Left::Lost(problem);
+                        }
+                        (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);
+                    }
+                    // Slow is not gone; the pings tell that too.
+                    Err(_) => tracing::debug!("the server took too long to list"),
+                }
+            }
+        }
+    }
+}
+
+/// When lists that have changed are read.
+fn at_next(rests_until: Instant) -> Instant {
+    (Instant::now() + RELIST_PAUSE).max(rests_until)
+}
+
+/// The server has just answered. If it has stayed for long enough by now, it is believed.
+fn believe(shared: &Shared, link: &mut Link) {
+    if link.stays_at().is_some_and(|time| Instant::now() >= time) {
+        link.stayed(now());
+        show(shared, link);
+    }
+}
+
+/// Whether the server's container is being restarted, and its pod goes on.
+fn is_to_restart(shared: &Shared) -> bool {
+    *shared.hooks.borrow() > 0 && !shared.is_draining()
+}
+
+/// Returns when a hook of the server opens, from now on.
+async fn hook_opens(shared: &Shared) {
+    let mut hooks = shared.hooks.subscribe();
+    let before = *hooks.borrow_and_update();
+    // The other end lives as long as this does.
+    let _ = hooks.wait_for(|hooks| *hooks > before).await;
+}
+
+/// Takes what a server says that it speaks into its description, if it is of more than one era.
+fn note(shared: &Shared, discovery: &Discovery) {
+    let spoken = shared.speaks.get();
+    let revision = |era: fn(&Spoken) -> Option<Revision>| spoken.as_ref().and_then(era).map(Revision::as_str);
+    tracing::info!(
+        legacy = revision(|spoken| spoken.legacy),
+        modern = revision(|spoken| spoken.modern),
+        "it is known what the MCP server speaks"
+    );
+    if !matches!(discovery.verdict, Verdict::Modern(_)) {
+        return;
+    }
+    shared.view.send_if_modified(|view| {
+        let Some(description) = &mut view.server else { return false };
+        let before = description.protocol_versions.len();
+        discovery.known().into_iter().for_each(|revision| era::note(description, revision));
+        description.protocol_versions.len() != before
+    });
+}
