@@ -30,7 +30,8 @@ pub(super) enum Heard {
 /// The pods to ask, the one that speaks for the server first: one that serves, else the newest that could.
 ///
 /// As long as its server works it goes on to speak, until one of a newer version works too. That one is asked before it
-/// takes over; and so are some others when the server of the one that speaks fails, and others than those in each round.
+/// takes over. When the server of the one that speaks fails, the newest of another version is asked, which may be what
+/// mends it, and with it some others, other ones in each round.
 pub(super) fn cast<'a>(
     pods: &'a [Arc<PodView>],
     speaks: Option<&str>,
@@ -50,9 +51,14 @@ pub(super) fn cast<'a>(
     let Some((&face, others)) = pods.split_first() else { return Vec::new() };
     let mut asked = vec![face];
     if heard(face.0) == Heard::Fails {
-        let ready: Vec<_> = others.iter().filter(|(pod, _)| pod.ready).collect();
-        let first = round.wrapping_mul(OTHERS).checked_rem(ready.len()).unwrap_or_default();
-        asked.extend(ready.iter().cycle().skip(first).take(OTHERS.min(ready.len())).copied());
+        let ready = others.iter().filter(|(pod, _)| pod.ready);
+        let of_another = ready.clone().filter(|(pod, _)| pod.template != face.0.template);
+        let newest = of_another.max_by_key(|(pod, _)| age(pod)).copied();
+        let rest: Vec<_> = ready.filter(|(pod, _)| newest.is_none_or(|(it, _)| it.uid != pod.uid)).collect();
+        let places = OTHERS - newest.iter().len();
+        let first = round.wrapping_mul(places).checked_rem(rest.len()).unwrap_or_default();
+        asked.extend(newest);
+        asked.extend(rest.iter().cycle().skip(first).take(places.min(rest.len())).copied());
     } else {
         let newest = others.iter().max_by_key(|(pod, _)| age(pod));
         asked.extend(newest.filter(|(pod, _)| age(pod) > age(face.0) && pod.template != face.0.template));
@@ -75,6 +81,8 @@ impl Heard {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::view::{ContainerState, ContainerView};
 
@@ -162,6 +170,17 @@ mod tests {
             );
         }
         assert_eq!(asked_in(7, &many[..3], Some("0"), &fails).len(), 3);
+        let two = |uid, created| PodView { template: Some("two".to_owned()), ..pod(uid, created, true) };
+        let (corrected, of_it) = (two("next", 11), two("of it", 10));
+        let with_next: Vec<_> = many.iter().copied().chain([&of_it, &corrected]).collect();
+        let rounds: Vec<_> = (0..5).map(|round| asked_in(round, &with_next, Some("0"), &fails)).collect();
+        assert!(rounds.iter().all(|asked| asked.len() == 1 + OTHERS));
+        assert!(
+            rounds.iter().all(|asked| asked[1] == "next"),
+            "a newer version waits for no round: {rounds:?}"
+        );
+        let all: BTreeSet<_> = rounds.into_iter().flatten().collect();
+        assert_eq!(all.len(), with_next.len(), "none is left out for ever");
         assert_eq!(asked_in(7, &many[..1], Some("0"), &fails), ["0"]);
     }
 }

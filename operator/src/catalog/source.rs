@@ -22,7 +22,7 @@ use longshore_sidecar_client::{
     Bounds, Changes, Inventories, Observation, PodUid, Poller, Read, TokenFile, inventories_with,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::face::{self, Heard, OTHERS};
 use super::hiding::Hiding;
@@ -191,6 +191,8 @@ impl Look<'_> {
         let mut too_late = pin!(sleep(ANSWER_WITHIN));
         let mut complete = false;
         let mut rounds = interval(ROUND);
+        // None is passed over: whoever is asked in a round has until the next one to answer.
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let server = tokio::select! {
                 server = due.recv() => server,
