@@ -10,11 +10,12 @@ use crate::view::{DeploymentView, KeptOut, PodView};
 /// Whether a pod serves, and of which version.
 pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
     // A pod that serves may have ended once, and hides no other that cannot even be made.
-    let newest = cast.lacking().map(|facts| diagnosis::of_newest(observed, facts));
+    let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
+    let lacking = cast.lacking().filter(|facts| cast.current < wanted || !cast.is_followed(facts));
+    let newest = lacking.map(|facts| diagnosis::of_newest(observed, facts));
     let newest = newest.or_else(|| of_those_before(observed, cast)).or_else(|| refused(observed.deployment));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
-    let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
     match (cast.serving, failing) {
         (Some(_), _) if wanted == 0 => {
             verdict(Truth::True, Reason::Serving, "spec.replicas is 0: what still serves is about to end")

@@ -55,7 +55,6 @@ impl<'a> Cast<'a> {
             (current, all) if current == all => Some(Version::Current),
             _ => Some(Version::Both),
         };
-        let age = |facts: &PodFacts| (facts.pod.created, facts.pod.uid.clone());
         let newest = living.iter().copied().filter(|facts| is_current(facts)).max_by_key(|facts| {
             let serves = is_serving(facts);
             let fails = !serves && diagnosis::of_newest(observed, facts).severity == Severity::Failure;
@@ -74,6 +73,16 @@ impl<'a> Cast<'a> {
     /// The newest pod, if it does not serve.
     pub(super) fn lacking(&self) -> Option<&'a PodFacts> {
         self.newest.filter(|newest| !self.serves.iter().any(|facts| facts.pod.uid == newest.pod.uid))
+    }
+
+    /// Whether a pod is of before a restart of the Deployment of which one serves that was made since: it is about to go, and
+    /// how it is says nothing of the restart.
+    pub(super) fn is_followed(&self, facts: &PodFacts) -> bool {
+        let pod = &facts.pod;
+        self.serves.iter().any(|other| {
+            let is_of_another_set = other.pod.controller != pod.controller;
+            is_of_another_set && other.pod.template == pod.template && age(other) > age(facts)
+        })
     }
 }
 
@@ -94,6 +103,10 @@ fn trial(facts: &PodFacts, now: i64) -> Option<Duration> {
     // The node's clock may be a little ahead. One that is far ahead says nothing.
     let left = Some(left).filter(|left| (1..=whole * 2).contains(left))?;
     u64::try_from(left).ok().map(Duration::from_secs)
+}
+
+fn age(facts: &PodFacts) -> (i64, &str) {
+    (facts.pod.created, &facts.pod.uid)
 }
 
 fn is_connected(facts: &PodFacts) -> bool {

@@ -141,8 +141,14 @@ fn several_pods_are_said_as_numbers() {
 /// All of the pods that it makes are of one version.
 #[test]
 fn a_restart_of_the_deployment_that_fails_is_said() {
-    let pod_of = |uid: &str| PodView { uid: uid.to_owned(), ..ready(pod("new")) };
+    let pod_of = |uid: &str| PodView {
+        uid: uid.to_owned(),
+        created: 10,
+        controller: Some("restarted".to_owned()),
+        ..ready(pod("new"))
+    };
     let other = || pod_of("z");
+    let before = || PodView { created: 0, controller: Some("of before".to_owned()), ..pod_of("z") };
     let of_restart = "another of the same version, as a restart of the Deployment makes it, fails: ";
     let exited = "ServerExited: the server exited with code 1; its last lines: no token";
     let quota = "PodRejected: the API server refuses the pod: exceeded quota: pods";
@@ -172,6 +178,28 @@ fn a_restart_of_the_deployment_that_fails_is_said() {
             Ok("the pod serves"),
         ),
         ("one of three starts", 3, Some(starting(other())), None, Ok("all 3 pods serve")),
+        (
+            "what it makes serves, and the one of before fails",
+            1,
+            Some(crash(before())),
+            None,
+            Ok("the pod serves"),
+        ),
+        ("what it makes of three serves", 3, Some(crash(before())), None, Ok("all 3 pods serve")),
+        (
+            "it is refused later",
+            1,
+            Some(crash(before())),
+            Some("exceeded quota: pods"),
+            Err(format!("the pod serves, {of_restart}{quota}")),
+        ),
+        (
+            "one that it made first fails",
+            3,
+            Some(crash(PodView { controller: Some("restarted".to_owned()), ..before() })),
+            None,
+            Err(format!("all 3 pods serve, {of_restart}{exited}")),
+        ),
     ] {
         let serving = (0..replicas).map(|n| said(pod_of(&format!("a{n}")), summary()));
         let mut scene = Scene::of(serving.chain(other).collect()).after(&was_ready());
