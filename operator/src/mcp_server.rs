@@ -59,9 +59,6 @@ pub enum Error {
     /// The objects could not be applied.
     #[error(transparent)]
     Apply(#[from] apply::Error),
-    /// A pod could not be touched.
-    #[error("cannot touch a pod whose configuration changed: {0}")]
-    Touch(#[source] ApiError),
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] ApiError),
@@ -82,6 +79,8 @@ struct Pursuit {
     again: Option<Duration>,
     /// Whether it is not its turn yet to get new pods.
     waits: bool,
+    /// Whether a pod cannot be touched now. That has delays of its own, and is no failure of anything else.
+    untouched: bool,
     error: Option<Error>,
     /// What it met that may pass by itself, the worst of it.
     passing: Passing,
@@ -180,8 +179,12 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
         }
         None => {
             lock(&memory).failures.end();
-            let refused = !pursuit.problems.is_empty();
-            context.metrics.reconciled(if refused { Outcome::Refused } else { Outcome::Done }, took);
+            let outcome = match &pursuit {
+                Pursuit { untouched: true, .. } => Outcome::Retry,
+                Pursuit { problems, .. } if problems.is_empty() => Outcome::Done,
+                Pursuit { .. } => Outcome::Refused,
+            };
+            context.metrics.reconciled(outcome, took);
             Ok(again.map_or_else(Action::await_change, Action::requeue))
         }
     };
@@ -362,10 +365,9 @@ async fn pursue(
 
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
     pursuit.pods = probe::probe(context, key, uid);
-    match probe::touch(context, key, memory, &desired, &pursuit.pods).await {
-        Ok(again) => pursuit.again = [pursuit.again, again].into_iter().flatten().min(),
-        Err(error) => pursuit.error = pursuit.error.or(Some(Error::Touch(error))),
-    }
+    let touched = probe::touch(context, key, memory, &desired, &pursuit.pods).await;
+    pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
+    pursuit.untouched = touched.failed;
     // A Service of that name may be somebody else's; whatever other object may not be had does not matter.
     if lock(memory).address_is_ours == Some(true) {
         pursuit.urls = Some(Urls {

@@ -91,6 +91,8 @@ pub struct Touch {
     pub digest: String,
     /// How often.
     pub attempts: u32,
+    /// How often in a row it could not be touched since: those are no attempts.
+    pub failures: u32,
     /// When to try again.
     pub next: Instant,
 }

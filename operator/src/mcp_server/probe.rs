@@ -1,15 +1,20 @@
 //! Fifth step: which pods are the server's, what their sidecars say, and a touch for those that run an old
 //! configuration, or may.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use longshore_sidecar_client::jittered;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -25,6 +30,8 @@ use crate::names::CONFIG_ANNOTATION;
 use crate::ownership;
 use crate::view::{ContainerState, PodView};
 
+/// So many of a server's pods are touched at a time.
+const AT_ONCE: usize = 16;
 /// The first tries again come soon: the kubelet may have been touched before it saw what changed.
 const FIRST_RETRY: Duration = Duration::from_millis(700);
 const LAST_RETRY: Duration = Duration::from_secs(60);
@@ -61,67 +68,103 @@ pub fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> 
     facts.collect()
 }
 
-/// Touches the pods whose sidecars run another configuration than they should, as far as is known: the kubelet then updates the mounted
-/// files at once instead of within a minute. Returns when to look again.
+/// What came of touching pods.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// When to look again.
+    pub again: Option<Duration>,
+    /// Whether one could not be touched now, and is to be.
+    pub failed: bool,
+}
+
+/// Touches the pods whose sidecars run another configuration than they should, as far as is known: the kubelet then updates the
+/// mounted files at once instead of within a minute.
+///
+/// Each has delays of its own: one that cannot be touched, as where a webhook does not answer for it, keeps none waiting
+/// for what may end a key that was revoked.
 pub async fn touch(
     context: &Context,
     server: &ServerKey,
     memory: &Mutex<ServerMemory>,
     desired: &Desired,
     pods: &[PodFacts],
-) -> Result<Option<Duration>, ApiError> {
-    let mut next: Option<Duration> = None;
+) -> Touched {
     remember(&mut lock(memory), pods);
-    for facts in pods {
-        let heard = lock(memory).heard.get(&facts.pod.uid).cloned();
-        let Some(wanted) = stale(facts, desired, heard.as_deref()) else {
-            lock(memory).touches.remove(&facts.pod.uid);
-            continue;
-        };
-        let now = Instant::now();
-        let before = lock(memory).touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
-        if let Some(touch) = before.as_ref().filter(|touch| touch.next > now) {
-            next = sooner(next, touch.next - now);
-            continue;
-        }
-        let attempts = before.map_or(1, |touch| touch.attempts.saturating_add(1));
-        if attempts > most_touches(&facts.report) {
-            continue;
-        }
-        let value = touched(&wanted, Timestamp::now().as_second(), attempts);
-        let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
-        let objects = Api::<Pod>::namespaced(context.client.clone(), &server.namespace);
-        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
-        match api::call(objects.patch_metadata(&facts.pod.name, &parameters, &patch)).await {
-            Ok(_) => context.metrics.wrote(Write::Touch),
-            Err(error) if error.is_not_found() => continue,
-            // Something in the cluster does not let it be changed: the kubelet looks by itself in the end, and no other
-            // pod waits for that.
-            Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
-                let pod = &facts.pod.name;
-                tracing::warn!(%error, %pod, namespace = %server.namespace, "a pod may not be touched");
-            }
-            Err(error) => return Err(error),
-        }
-        let delay = FIRST_RETRY.saturating_mul(1_u32 << attempts.saturating_sub(2).min(7)).min(LAST_RETRY);
-        lock(memory)
-            .touches
-            .insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, next: now + delay });
-        if attempts < most_touches(&facts.report) {
-            next = sooner(next, delay);
+    let mut all = Touched::default();
+    for some in pods.chunks(AT_ONCE) {
+        let touches = some.iter().map(|facts| touch_one(context, server, memory, desired, facts));
+        for touched in join_all(touches).await {
+            all.again = all.again.into_iter().chain(touched.again).min();
+            all.failed |= touched.failed;
         }
     }
-    Ok(next)
+    all
+}
+
+/// Touches one of them, if that is due.
+async fn touch_one(
+    context: &Context,
+    server: &ServerKey,
+    memory: &Mutex<ServerMemory>,
+    desired: &Desired,
+    facts: &PodFacts,
+) -> Touched {
+    let heard = lock(memory).heard.get(&facts.pod.uid).cloned();
+    let Some(wanted) = stale(facts, desired, heard.as_deref()) else {
+        lock(memory).touches.remove(&facts.pod.uid);
+        return Touched::default();
+    };
+    let now = Instant::now();
+    let before = lock(memory).touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
+    if let Some(touch) = before.as_ref().filter(|touch| touch.next > now) {
+        return Touched { again: Some(touch.next - now), failed: touch.failures > 0 };
+    }
+    let (before, failures) = before.map_or((0, 0), |touch| (touch.attempts, touch.failures));
+    let attempts = before.saturating_add(1);
+    if attempts > most_touches(&facts.report) {
+        return Touched::default();
+    }
+    let (pod, namespace) = (&facts.pod.name, &server.namespace);
+    let value = touched(&wanted, Timestamp::now().as_second(), attempts);
+    let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
+    let objects = Api::<Pod>::namespaced(context.client.clone(), namespace);
+    let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let (attempts, failures, delay) = match api::call(objects.patch_metadata(pod, &parameters, &patch)).await
+    {
+        Ok(_) => {
+            context.metrics.wrote(Write::Touch);
+            (attempts, 0, pause(attempts))
+        }
+        Err(error) if error.is_not_found() => return Touched::default(),
+        // Something in the cluster does not let it be changed: the kubelet looks by itself in the end.
+        Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
+            tracing::warn!(%error, %pod, %namespace, "a pod may not be touched");
+            (attempts, 0, pause(attempts))
+        }
+        // It was not touched. What takes long to fail is not tried again sooner than that: all others are looked at
+        // again only when it has failed.
+        Err(error) => {
+            let failures = failures.saturating_add(1);
+            let delay = jittered(pause(failures)).max(now.elapsed());
+            tracing::warn!(%error, %pod, %namespace, ?delay, "a pod cannot be touched, will try again");
+            (before, failures, delay)
+        }
+    };
+    let touch = Touch { digest: wanted, attempts, failures, next: Instant::now() + delay };
+    lock(memory).touches.insert(facts.pod.uid.clone(), touch);
+    let again = (attempts < most_touches(&facts.report)).then_some(delay);
+    Touched { again, failed: failures > 0 }
+}
+
+/// How long to wait after so many touches, or failures, in a row.
+fn pause(times: u32) -> Duration {
+    FIRST_RETRY.saturating_mul(1_u32 << times.saturating_sub(2).min(7)).min(LAST_RETRY)
 }
 
 /// What is written on a pod. It is another value each time, whoever led before: what is there already would be no change,
 /// and wake no kubelet.
 fn touched(wanted: &str, second: i64, attempt: u32) -> String {
     format!("{}.{second}.{attempt}", wanted.trim_start_matches("sha256:"))
-}
-
-fn sooner(one: Option<Duration>, other: Duration) -> Option<Duration> {
-    Some(one.map_or(other, |one| one.min(other)))
 }
 
 /// Keeps what each pod was last heard to run, and forgets those that have gone.
@@ -160,86 +203,4 @@ fn stale(facts: &PodFacts, desired: &Desired, heard: Option<&str>) -> Option<Str
         Report::Unreachable(_) | Report::Pending => return None,
     };
     (runs != Some(wanted)).then(|| wanted.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use longshore_sidecar_config::inventory::ConfigState;
-
-    use super::*;
-    use crate::inventory::Summary;
-    use crate::view::ContainerView;
-
-    fn said(digest: &str, error: Option<&str>) -> Report {
-        let error = error.map(str::to_owned);
-        let config = ConfigState { digest: digest.to_owned(), generation: 1, error };
-        Report::Answered(Arc::new(Summary { config, ..Summary::of_config(digest) }))
-    }
-
-    fn pod() -> PodView {
-        let sidecar = ContainerView { state: ContainerState::Running, ..ContainerView::default() };
-        let config_maps = ["theirs".to_owned(), "map".to_owned()].into();
-        PodView { uid: "1".to_owned(), config_maps, sidecar, ..PodView::default() }
-    }
-
-    #[test]
-    fn pods_are_touched_that_run_another_configuration_or_may() {
-        let desired = Desired {
-            template: "t".to_owned(),
-            configs: BTreeMap::from([("map".to_owned(), "new".to_owned())]),
-            replicas: 1,
-            recreates: false,
-        };
-        let unreachable = || Report::Unreachable("refused".to_owned());
-        let of_before = || PodView { config_maps: vec!["map-of-before".to_owned()], ..pod() };
-        let starting = || PodView { sidecar: ContainerView::default(), ..pod() };
-        for (name, pod, report, heard, expected) in [
-            ("runs it", pod(), said("new", None), None, false),
-            ("runs the one before", pod(), said("old", None), None, true),
-            ("says nothing yet", pod(), Report::Pending, None, false),
-            ("cannot be asked", pod(), unreachable(), None, true),
-            ("cannot be asked, and ran the one before", pod(), unreachable(), Some("old"), true),
-            ("cannot be asked, and ran it", pod(), unreachable(), Some("new"), false),
-            ("does not run yet", starting(), unreachable(), None, false),
-            ("ends", PodView { ending: true, ..pod() }, said("old", None), None, false),
-            (
-                "has ended",
-                PodView { failed: Some("Evicted".to_owned()), ..pod() },
-                unreachable(),
-                None,
-                false,
-            ),
-            ("reads what is not written any more", of_before(), said("old", None), None, false),
-            ("reads that, and cannot be asked", of_before(), unreachable(), Some("old"), false),
-        ] {
-            let facts = PodFacts { pod: Arc::new(pod), report };
-            assert_eq!(stale(&facts, &desired, heard).is_some(), expected, "{name}");
-        }
-        assert_eq!(most_touches(&unreachable()), TOUCHES_OF_THE_UNHEARD);
-        assert_eq!(most_touches(&said("old", Some("broken"))), MOST_TOUCHES_OF_A_REFUSAL);
-        assert_eq!(most_touches(&said("old", None)), u32::MAX);
-    }
-
-    #[test]
-    fn what_a_pod_was_heard_to_run_is_remembered_while_it_is_there() {
-        let facts = |report: Report| vec![PodFacts { pod: Arc::new(pod()), report }];
-        let mut memory = ServerMemory::default();
-        for (pods, expected) in [
-            (facts(Report::Pending), None),
-            (facts(said("old", None)), Some("old")),
-            (facts(Report::Unreachable(String::new())), Some("old")),
-            (facts(said("new", None)), Some("new")),
-            (vec![], None),
-        ] {
-            remember(&mut memory, &pods);
-            assert_eq!(memory.heard.get("1").map(String::as_str), expected);
-        }
-    }
-
-    #[test]
-    fn no_touch_is_like_another() {
-        let values =
-            [(10, 1), (10, 2), (700, 1)].map(|(second, attempt)| touched("sha256:ab", second, attempt));
-        assert_eq!(values, ["ab.10.1", "ab.10.2", "ab.700.1"]);
-    }
 }

@@ -1,0 +1,120 @@
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use longshore_sidecar_config::inventory::ConfigState;
+use tokio::sync::Barrier;
+use tokio::time::timeout;
+
+use super::*;
+use crate::inventory::Summary;
+use crate::mcp_server::apply::tests::context;
+use crate::view::ContainerView;
+
+fn said(digest: &str, error: Option<&str>) -> Report {
+    let error = error.map(str::to_owned);
+    let config = ConfigState { digest: digest.to_owned(), generation: 1, error };
+    Report::Answered(Arc::new(Summary { config, ..Summary::of_config(digest) }))
+}
+
+fn pod() -> PodView {
+    let sidecar = ContainerView { state: ContainerState::Running, ..ContainerView::default() };
+    let config_maps = ["theirs".to_owned(), "map".to_owned()].into();
+    PodView { uid: "1".to_owned(), config_maps, sidecar, ..PodView::default() }
+}
+
+fn desired() -> Desired {
+    Desired {
+        template: "t".to_owned(),
+        configs: BTreeMap::from([("map".to_owned(), "new".to_owned())]),
+        replicas: 1,
+        recreates: false,
+    }
+}
+
+/// With an API server that answers when all have come, and for one of them badly.
+#[tokio::test(start_paused = true)]
+async fn no_pod_waits_for_another_one_that_cannot_be_touched() {
+    let all = Arc::new(Barrier::new(3));
+    let answer = move |uri: Uri| {
+        let all = all.clone();
+        async move {
+            all.wait().await;
+            let name = uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+            match &*name {
+                "0" => (StatusCode::SERVICE_UNAVAILABLE, "not now").into_response(),
+                name => axum::Json(json!({
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                    "metadata": {"name": name, "namespace": "tools", "uid": name},
+                }))
+                .into_response(),
+            }
+        }
+    };
+    let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+    let memory = Mutex::new(ServerMemory::default());
+    let pods = ["0", "1", "2"].map(|name| {
+        let pod = PodView { name: name.to_owned(), uid: name.to_owned(), ..pod() };
+        PodFacts { pod: Arc::new(pod), report: said("old", None) }
+    });
+    let desired = desired();
+    // Nobody is asked again before the time.
+    for _ in 0..2 {
+        let touched = touch(&context, &key, &memory, &desired, &pods);
+        let touched = timeout(Duration::from_secs(10), touched).await.unwrap();
+        let again = touched.again.unwrap();
+        assert!(touched.failed && again <= FIRST_RETRY, "{touched:?}");
+        let memory = lock(&memory);
+        let tries = ["0", "1", "2"].map(|pod| &memory.touches[pod]).map(|it| (it.attempts, it.failures));
+        assert_eq!(tries, [(0, 1), (1, 0), (1, 0)]);
+    }
+}
+
+#[test]
+fn pods_are_touched_that_run_another_configuration_or_may() {
+    let desired = desired();
+    let unreachable = || Report::Unreachable("refused".to_owned());
+    let of_before = || PodView { config_maps: vec!["map-of-before".to_owned()], ..pod() };
+    let starting = || PodView { sidecar: ContainerView::default(), ..pod() };
+    for (name, pod, report, heard, expected) in [
+        ("runs it", pod(), said("new", None), None, false),
+        ("runs the one before", pod(), said("old", None), None, true),
+        ("says nothing yet", pod(), Report::Pending, None, false),
+        ("cannot be asked", pod(), unreachable(), None, true),
+        ("cannot be asked, and ran the one before", pod(), unreachable(), Some("old"), true),
+        ("cannot be asked, and ran it", pod(), unreachable(), Some("new"), false),
+        ("does not run yet", starting(), unreachable(), None, false),
+        ("ends", PodView { ending: true, ..pod() }, said("old", None), None, false),
+        ("has ended", PodView { failed: Some("Evicted".to_owned()), ..pod() }, unreachable(), None, false),
+        ("reads what is not written any more", of_before(), said("old", None), None, false),
+        ("reads that, and cannot be asked", of_before(), unreachable(), Some("old"), false),
+    ] {
+        let facts = PodFacts { pod: Arc::new(pod), report };
+        assert_eq!(stale(&facts, &desired, heard).is_some(), expected, "{name}");
+    }
+    assert_eq!(most_touches(&unreachable()), TOUCHES_OF_THE_UNHEARD);
+    assert_eq!(most_touches(&said("old", Some("broken"))), MOST_TOUCHES_OF_A_REFUSAL);
+    assert_eq!(most_touches(&said("old", None)), u32::MAX);
+}
+
+#[test]
+fn what_a_pod_was_heard_to_run_is_remembered_while_it_is_there() {
+    let facts = |report: Report| vec![PodFacts { pod: Arc::new(pod()), report }];
+    let mut memory = ServerMemory::default();
+    for (pods, expected) in [
+        (facts(Report::Pending), None),
+        (facts(said("old", None)), Some("old")),
+        (facts(Report::Unreachable(String::new())), Some("old")),
+        (facts(said("new", None)), Some("new")),
+        (vec![], None),
+    ] {
+        remember(&mut memory, &pods);
+        assert_eq!(memory.heard.get("1").map(String::as_str), expected);
+    }
+}
+
+#[test]
+fn no_touch_is_like_another() {
+    let values = [(10, 1), (10, 2), (700, 1)].map(|(second, attempt)| touched("sha256:ab", second, attempt));
+    assert_eq!(values, ["ab.10.1", "ab.10.2", "ab.700.1"]);
+}
