@@ -24,7 +24,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use longshore_sidecar_client::jittered;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tower::timeout::TimeoutLayer;
 
@@ -42,6 +42,8 @@ const PAGE_WITHIN: Duration = Duration::from_secs(30);
 /// How long any answer may take to begin. A watch says nothing until something happens, so nobody would notice that it
 /// never began.
 const BEGINS_WITHIN: Duration = Duration::from_secs(30);
+/// How many pages are read at once, of all kinds.
+const PAGES: usize = 2;
 /// A watch ends after so many seconds, and goes on where it was. `kube` waits for five more.
 const WATCH_SECONDS: u32 = 20;
 /// A connection over which nothing is said for so long is dead. A little sooner than `kube` gives the watch up: it would ask
@@ -114,6 +116,8 @@ fn patience() -> TimeoutLayer {
 pub(crate) struct Hearing {
     audience: Arc<dyn Audience>,
     watches: watch::Sender<Watches>,
+    /// One for each page that may be read now.
+    pages: Arc<Semaphore>,
 }
 
 struct Watch<K: 'static> {
@@ -148,7 +152,7 @@ struct Retry {
 
 impl Hearing {
     pub(crate) fn new(audience: Arc<dyn Audience>) -> Self {
-        Self { audience, watches: watch::Sender::default() }
+        Self { audience, watches: watch::Sender::default(), pages: Arc::new(Semaphore::new(PAGES)) }
     }
 
     /// Waits until all watches that there are have been heard once, but for those of namespaces that grant none.
@@ -248,7 +252,11 @@ impl<K: Watched> Watch<K> {
         }
         loop {
             let event = match self.state {
-                State::Listing => timeout(PAGE_WITHIN, self.events.next()).await,
+                State::Listing => {
+                    // Nobody closes the semaphore. What was read is handed on without a page, and holds none.
+                    let _page = self.hearing.pages.acquire().await;
+                    timeout(PAGE_WITHIN, self.events.next()).await
+                }
                 State::Heard | State::Waiting => Ok(self.events.next().await),
             };
             let (kind, namespace) = (&self.name.0, self.name.1.as_deref().unwrap_or_default());

@@ -8,8 +8,9 @@ use kube::{Api, Client, Resource};
 
 use crate::names::{SERVER_LABEL, owned_selector};
 
-/// How many objects a list brings at once: a page is in memory as a whole.
-pub const PAGE: u32 = 100;
+/// How many objects a list brings at once. A page is in memory as a whole, twice while it is read, and an object may have
+/// 1.4 MB.
+pub const PAGE: u32 = 16;
 
 /// One namespace, or all of them.
 pub type Scope = Option<String>;

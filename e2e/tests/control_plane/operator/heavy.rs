@@ -1,6 +1,10 @@
 //! Manifests that would cost far more to read than they weigh.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject};
 use longshore_crds::McpServer;
@@ -31,6 +35,21 @@ fn manifests_that_are_too_large_or_too_deep_are_refused_and_cost_no_other_server
         let deep = (0..200).fold(json!({}), |deep, _| json!({"a": deep}));
         namespace.apply(&serde_json::to_string(&with_overrides("deep", deep)).unwrap()).await;
         namespace.apply(&LEAST).await;
+        // Nor are all of a kind in memory at once.
+        let label = |number: usize| (format!("k{number:062}"), "v".repeat(63));
+        let labels: BTreeMap<_, _> = (0..6_500).map(label).collect();
+        let config_maps: Api<ConfigMap> = namespace.api();
+        for number in 0..60 {
+            let metadata = ObjectMeta {
+                name: Some(format!("labelled-{number}")),
+                labels: Some(labels.clone()),
+                ..Default::default()
+            };
+            config_maps
+                .create(&Default::default(), &ConfigMap { metadata, ..Default::default() })
+                .await
+                .unwrap();
+        }
 
         // It reads them in its list, and one of them once more as news.
         let operator = Operator::start(namespace);
