@@ -40,5 +40,26 @@ fn filter(level: LogLevel) -> Targets {
         LogLevel::Debug => LevelFilter::INFO,
         LogLevel::Trace => LevelFilter::DEBUG,
     };
-    Targets::new().with_target("longshore", level).with_default(others)
+    // Of an answer that it cannot read `kube` logs the whole text, which may be a Secret.
+    let client = others.min(LevelFilter::ERROR);
+    Targets::new()
+        .with_target("longshore", level)
+        .with_target("kube_client::client", client)
+        .with_default(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn no_text_of_the_api_servers_is_logged() {
+        for level in [LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace] {
+            let filter = filter(level);
+            assert!(!filter.would_enable("kube_client::client", &Level::WARN), "{level:?}");
+            assert!(filter.would_enable("kube_runtime::watcher", &Level::WARN), "{level:?}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ use crate::api_keys::ParsedKeys;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::references::{self, Kind};
 use crate::mcp_server::session_keys::SessionKeys;
+use crate::reading::Lean;
 
 /// Whether an object that a manifest names exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +154,29 @@ where
         + std::fmt::Debug
         + serde::de::DeserializeOwned,
 {
-    let objects = kube::Api::<K>::namespaced(client.clone(), namespace);
-    api::call(objects.get_opt(name)).await
+    let objects = kube::Api::<Lean<K>>::namespaced(client.clone(), namespace);
+    Ok(api::call(objects.get_opt(name)).await?.map(|Lean(object)| object))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Json, Router};
+    use k8s_openapi::api::core::v1::Secret;
+    use kube::client::ClientBuilder;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Whoever may write a Secret decides what its managed fields are.
+    #[tokio::test]
+    async fn managed_fields_of_any_depth_keep_nobody_from_reading_an_object() {
+        let deep = (0..200).fold(json!({}), |deep, _| json!({"f:a": deep}));
+        let metadata = json!({"name": "keys", "managedFields": [{"manager": "x", "fieldsV1": deep}]});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"ada": "eA=="}});
+        let router = Router::new().fallback(async || Json(secret));
+        let client = ClientBuilder::new(router, "tools").build();
+        let read = get::<Secret>(&client, "tools", "keys").await.unwrap().unwrap();
+        assert!(read.data.unwrap().contains_key("ada"));
+    }
 }
