@@ -99,7 +99,7 @@ async fn operate(
         cluster::inventory_access(&client, &options.settings.inventory_subjects).await
     };
     // Who may not read the keys now is not ready. They are read again by whoever leads, which may be in weeks.
-    let Some(_) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
+    let Some(known) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
     readiness.ready();
 
     let candidate = Candidate::new(
@@ -120,7 +120,7 @@ async fn operate(
         inventory::inventories(TokenFile::new(options.inventory_token_file.clone()));
     let (upgrades, turns) = Upgrades::new(options.upgrades_at_once);
     let work = async {
-        let access = cluster::inventory_access(&client, &options.settings.inventory_subjects);
+        let access = cluster::inventory_access_or(known, &client, &options.settings.inventory_subjects);
         let Some(access) = stop.run_until_cancelled(access).await else { return Ok(()) };
         let context = context(&options, client.clone(), metrics.clone(), inventories, access, upgrades);
         work(&options, context, (changes, turns), poller, stop.clone()).await

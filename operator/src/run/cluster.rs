@@ -22,6 +22,8 @@ use crate::scope::{self, Scope};
 
 /// The time between two tries while the cluster is not ready for the operator.
 const RETRY: Duration = Duration::from_secs(2);
+/// How long whoever begins to lead tries to read keys that it has read before.
+const KNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Sidecars that refuse the operator's token make it ask for the keys, at most so often. While those are what they were,
 /// the time between two doubles: it is the sidecar that is not as it should be.
 const SHORTEST_RENEWAL: Duration = Duration::from_secs(10);
@@ -72,6 +74,18 @@ pub(super) async fn inventory_access(client: &Client, subjects: &[String]) -> In
         }
         sleep(RETRY).await;
     }
+}
+
+/// The same, for a while: whoever leads acts also where it cannot read them any more, with those that it knows.
+pub(super) async fn inventory_access_or(
+    known: InventoryAccess,
+    client: &Client,
+    subjects: &[String],
+) -> InventoryAccess {
+    timeout(KNOWN_AFTER, inventory_access(client, subjects)).await.unwrap_or_else(|_| {
+        tracing::warn!("acts with the keys of the cluster's tokens that it read when it started");
+        known
+    })
 }
 
 /// Reads the keys again now and then, and whenever a sidecar refuses the operator's token, and hands new ones to every
@@ -214,6 +228,17 @@ mod tests {
         let known = ArcSwap::from_pointee(inventory_access(client, &[]).await);
         let hand_out = || handed_out.borrow_mut().push(known.load().jwks.clone());
         renew(client, &[], &known, is_refused, hand_out).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_begins_to_lead_acts_with_the_keys_that_it_knows_where_it_may_not_read_them_any_more() {
+        let known =
+            InventoryAccess { issuer: "https://issuer".to_owned(), subjects: Vec::new(), jwks: json!(7) };
+        let (client, _, _) = cluster();
+        assert_ne!(inventory_access_or(known.clone(), &client, &[]).await, known);
+        let refuses = Router::new().fallback(async || http::StatusCode::FORBIDDEN);
+        let client = ClientBuilder::new(refuses, "tools").build();
+        assert_eq!(inventory_access_or(known.clone(), &client, &[]).await, known);
     }
 
     #[tokio::test(start_paused = true)]
