@@ -8,7 +8,9 @@ use crate::view::{DeploymentView, PodView, ReplicaSetView};
 /// The pods that really are the server's, whose UID is given.
 ///
 /// A pod's labels prove nothing, since whoever may make pods may write any: the chain of controllers from the pod to
-/// the `McpServer` does. Only the API server's own controllers and garbage collector keep such a chain alive.
+/// the `McpServer` does. Kubernetes keeps such a chain alive only where its controllers count the pod: whoever makes one
+/// with the labels of a ReplicaSet that lacks a pod, and names it as the owner, has made that pod. It can be asked for
+/// its inventory, and so sees the token that it is asked with (docs/operating.md, "Rights").
 pub fn pods_of(
     deployments: &Mirror<DeploymentView>,
     replica_sets: &Mirror<ReplicaSetView>,
