@@ -5,6 +5,7 @@ mod attend;
 mod client;
 mod era;
 mod lists;
+mod pings;
 mod relist;
 mod sockets;
 mod state;
@@ -28,6 +29,7 @@ use attend::{Left, attend};
 pub(crate) use client::{CallError, Server};
 use era::{Greeted, Question};
 use lists::{Listed, Partly, list_all};
+use pings::Pings;
 pub(crate) use relist::Relist;
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
@@ -87,7 +89,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     let mut before = None;
     // What a server has listed before.
     let mut known = None;
-    let mut knows_no_pings = false;
+    let mut pings = Pings::default();
     // It may have been restarted since it was greeted, and what is set again for clients then.
     let (mut was_lost, mut settings) = (false, JoinSet::new());
     loop {
@@ -141,7 +143,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 let mut partly = Partly::default();
                 partly.note(unlisted);
                 let attending =
-                    attend(&server, &shared, &mut config, &mut link, question, &mut knows_no_pings, partly);
+                    attend(&server, &shared, &mut config, &mut link, question, &mut pings, partly);
                 let left = Box::pin(attending).await;
                 known = Some(shared.view.borrow().lists.clone());
                 was_lost = matches!(left, Left::SessionGone | Left::Lost(_));

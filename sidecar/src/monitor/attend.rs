@@ -9,9 +9,10 @@ use longshore_sidecar_config::inventory::ConnectionReason;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
-use super::client::{CallError, Discovery, Server};
+use super::client::{Discovery, Server};
 use super::era::{self, Question};
 use super::lists::{Listed, Partly, list_all};
+use super::pings::{Heard, PATIENCE, Pings};
 use super::state::{Link, Problem};
 use super::{RELIST_EVERY, RELIST_PAUSE, is_replaced, now, show};
 use crate::shared::Shared;
@@ -21,8 +22,6 @@ use crate::upstream::Spoken;
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// How long an answer to that may take. A server of one thread may be busy with a call.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many pings have to fail for lack of time, or lists for whatever reason, in a row.
-const PATIENCE: u32 = 3;
 /// How long a server may take to list what it offers.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Who says all the time that long lists have changed has them read for a tenth of the time: so many times as long as it
@@ -30,6 +29,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const RELIST_REST: u32 = 9;
 
 /// Why a server is no longer attended.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Left {
     /// It does not know the session any more.
     SessionGone,
@@ -45,15 +45,14 @@ pub(super) enum Left {
 
 /// Looks after a server that is connected.
 ///
-/// One that has shaken hands is asked what else it speaks, unless that is known. One that knew no ping in the session
-/// before, and knows none now, knows none.
+/// One that has shaken hands is asked what else it speaks, unless that is known.
 pub(super) async fn attend(
     server: &Server,
     shared: &Shared,
     config: &mut watch::Receiver<u64>,
     link: &mut Link,
     mut question: Option<Question>,
-    knows_no_pings: &mut bool,
+    pings: &mut Pings,
     mut partly: Partly,
 ) -> Left {
     let changed = Rc::new(Notify::new());
@@ -63,7 +62,8 @@ pub(super) async fn attend(
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + partly.list_in();
     let mut rests_until = Instant::now();
-    let (mut late, mut unlisted, mut unbegun, mut has_answered) = (0, 0, 0, false);
+    let (mut unlisted, mut unbegun) = (0, 0);
+    pings.begin();
     let ask = async |wait, patience| {
         sleep(wait).await;
         server.discover(patience).await
@@ -74,10 +74,6 @@ pub(super) async fn attend(
     // What it has said before, and says again, is no news.
     let mut is_known = !wait.is_zero();
     let current = (server.upstream().clone(), server.pin());
-    let absent = |message: String| {
-        shared.doubt.confirm();
-        Left::Lost(Problem::new(ConnectionReason::ConnectionLost, message))
-    };
     loop {
         tokio::select! {
             replaced = is_replaced(shared, config, Some(&current)) => {
@@ -108,9 +104,9 @@ pub(super) async fn attend(
             () = gone.notified() => next_ping = Instant::now(),
             () = sleep_until(next_ping) => {
                 next_ping = Instant::now() + PING_EVERY;
-                match timeout(PING_TIMEOUT, server.ping()).await {
-                    Ok(Ok(())) => {
-                        (late, has_answered, *knows_no_pings) = (0, true, false);
+                let ping = timeout(PING_TIMEOUT, server.ping()).await.ok();
+                match pings.judge(ping, is_to_restart(shared)) {
+                    Heard::Answer => {
                         if shared.speaks.get().is_none() {
                             // Somebody took it for another one, and nobody would be let to it until it is greeted.
                             return Left::Anew;
@@ -118,32 +114,12 @@ pub(super) async fn attend(
                         shared.speaks.confirm();
                         believe(shared, link);
                     }
-                    // It is there, and that is all that it says.
-                    Ok(Err(error)) if error.is_busy() => {
-                        late = 0;
-                        believe(shared, link);
-                    }
-                    Ok(Err(CallError::Rpc { code: -32601, .. })) if *knows_no_pings && !has_answered => {
-                        late = 0;
-                        believe(shared, link);
-                    }
-                    Ok(Err(CallError::Rpc { code: -32601, .. })) => {
-                        *knows_no_pings = !has_answered;
-                        return Left::Anew;
-                    }
-                    Ok(Err(CallError::SessionGone)) => return Left::SessionGone,
-                    // It is there, however it is: to be greeted anew, and not to be taken for gone.
-                    Ok(Err(error)) if error.is_answer() => return Left::Lost(error.in_handshake()),
-                    Ok(Err(error)) => return absent(error.to_string()),
-                    // Its container waits for it to end.
-                    Err(_) if is_to_restart(shared) => {
-                        return absent("the server has not answered a ping, and is to be restarted".to_owned());
-                    }
-                    Err(_) => {
-                        late += 1;
-                        if late >= PATIENCE {
-                            return absent(format!("the server has not answered {PATIENCE} pings in a row"));
-                        }
+                    Heard::Sign => believe(shared, link),
+                    Heard::Nothing => {}
+                    Heard::Leave(left) => return left,
+                    Heard::Absence(message) => {
+                        shared.doubt.confirm();
+                        return Left::Lost(Problem::new(ConnectionReason::ConnectionLost, message));
                     }
                 }
             }
