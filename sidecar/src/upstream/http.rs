@@ -52,6 +52,13 @@ pub(super) struct Connections {
     endpoint: RefCell<Option<Endpoint>>,
 }
 
+/// Where something of a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) port: u16,
+    pub(super) path: String,
+}
+
 /// An endpoint, as a request says it.
 struct Endpoint {
     port: u16,
@@ -83,17 +90,18 @@ pub(crate) enum Unanswered {
 pub(crate) struct Lease(Option<(Connection, Rc<Connections>)>);
 
 impl Connections {
-    /// Sends a request to an endpoint, by its port and path, and waits for the head of the answer.
+    /// Sends a request to an endpoint and waits for the head of the answer.
     pub(super) fn send_to(
         self: &Rc<Self>,
-        (port, path): (u16, &str),
+        port: u16,
+        path: &str,
         request: Request<Bytes>,
     ) -> impl Future<Output = Result<Answer, Unanswered>> {
-        self.send(port, self.addressed((port, path), request))
+        self.send(port, self.addressed(port, path, request))
     }
 
     /// A request that says to which endpoint it goes.
-    fn addressed(&self, (port, path): (u16, &str), mut request: Request<Bytes>) -> Request<Bytes> {
+    fn addressed(&self, port: u16, path: &str, mut request: Request<Bytes>) -> Request<Bytes> {
         let mut known = self.endpoint.borrow_mut();
         known.take_if(|known| known.port != port || known.path != path);
         let endpoint = known.get_or_insert_with(|| Endpoint::new(port, path));

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::call;
 use super::channel::{self, Channel, Name};
-use super::http::Connections;
+use super::http::{Connections, Place};
 use super::message::Command;
 use super::{Body, Hold};
 use crate::held::Coming;
@@ -32,13 +32,6 @@ use talk::Talk;
 pub(crate) struct Sse {
     metrics: Arc<Metrics>,
     open: Mutex<HashMap<Name, Session>>,
-}
-
-/// Where the server's stream is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) port: u16,
-    pub(super) path: String,
 }
 
 /// A session of the server that is, or was, at a place.

@@ -10,7 +10,8 @@ use longshore_sidecar_config::Upstream;
 use tokio::sync::Semaphore;
 use tokio::time::Duration;
 
-use super::sse::{Place, Sse};
+use super::http::Place;
+use super::sse::Sse;
 use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
 use super::{Answer, Failure, Former, Hold, Opener, Recalled, channel, http, starts};
@@ -77,7 +78,7 @@ impl Transport {
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
         match upstream {
-            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to((*port, path), request).await?),
+            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, request).await?),
             // Boxed, these two, so that calls over the third are not as large.
             Upstream::Stdio {} => Ok(Answer::of(Box::pin(self.stdio.send(request)).await?)),
             Upstream::Sse { port, path } => {
@@ -97,7 +98,8 @@ impl Transport {
     ) -> Result<(Answer, Hold), Failure> {
         match upstream {
             Upstream::StreamableHttp { port, path } => {
-                let handshake = Handshake::begin(&self.http, &self.unheard, (*port, path), request);
+                let place = Place { port: *port, path: path.clone() };
+                let handshake = Handshake::begin(&self.http, &self.unheard, place, request);
                 Ok((handshake.await?, Hold::nothing()))
             }
             Upstream::Stdio {} => {
@@ -117,7 +119,8 @@ impl Transport {
     pub(super) fn unwanted(&self, upstream: &Upstream, id: HeaderValue) -> Option<Unwanted> {
         match upstream {
             Upstream::StreamableHttp { port, path } => {
-                Some(Unwanted::new(&self.http, &self.unheard, (*port, path), id))
+                let place = Place { port: *port, path: path.clone() };
+                Some(Unwanted::new(&self.http, &self.unheard, place, id))
             }
             // These are ended with what is held of them.
             Upstream::Stdio {} | Upstream::Sse { .. } => None,
@@ -158,7 +161,7 @@ impl Transport {
         request: Request<Bytes>,
     ) -> Result<Answer, Failure> {
         match upstream {
-            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to((*port, path), request).await?),
+            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, request).await?),
             Upstream::Stdio {} => Ok(Answer::of(self.stdio.call(opener, request).await?)),
             // This transport is older than such requests.
             Upstream::Sse { .. } => Ok(Answer::of(channel::empty(StatusCode::METHOD_NOT_ALLOWED))),

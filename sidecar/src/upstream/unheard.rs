@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, timeout};
 
-use super::http::{Connections, Unanswered};
+use super::http::{Connections, Place, Unanswered};
 use super::{Answer, Body, Form, request};
 use crate::gathered::Gathered;
 use crate::headers::session_id;
@@ -40,8 +40,7 @@ type Sending = Pin<Box<dyn Future<Output = Result<Answer, Unanswered>>>>;
 pub(super) struct Handshake {
     sending: Option<Sending>,
     http: Rc<Connections>,
-    /// The port and path of the server's endpoint.
-    endpoint: (u16, Rc<str>),
+    endpoint: Place,
     unheard: Arc<Semaphore>,
 }
 
@@ -51,17 +50,16 @@ pub(super) fn places() -> Arc<Semaphore> {
 }
 
 impl Handshake {
-    /// Sends one to an endpoint, by its port and path. `unheard` has the [`places`] of this thread.
+    /// Sends one to an endpoint. `unheard` has the [`places`] of this thread.
     pub(super) fn begin(
         http: &Rc<Connections>,
         unheard: &Arc<Semaphore>,
-        (port, path): (u16, &str),
+        endpoint: Place,
         request: Request<Bytes>,
     ) -> Self {
-        let endpoint = (port, Rc::<str>::from(path));
         let sending = {
-            let (http, (port, path)) = (http.clone(), endpoint.clone());
-            async move { http.send_to((port, &path), request).await }
+            let (http, Place { port, path }) = (http.clone(), endpoint.clone());
+            async move { http.send_to(port, &path, request).await }
         };
         Self { sending: Some(Box::pin(sending)), http: http.clone(), endpoint, unheard: unheard.clone() }
     }
@@ -82,19 +80,19 @@ impl Future for Handshake {
 pub(crate) struct Unwanted {
     id: HeaderValue,
     http: Rc<Connections>,
-    endpoint: (u16, Rc<str>),
+    endpoint: Place,
     unheard: Arc<Semaphore>,
 }
 
 impl Unwanted {
-    /// The one that this endpoint calls so, by its port and path. `unheard` has the [`places`] of this thread.
+    /// The one that this endpoint calls so. `unheard` has the [`places`] of this thread.
     pub(super) fn new(
         http: &Rc<Connections>,
         unheard: &Arc<Semaphore>,
-        (port, path): (u16, &str),
+        endpoint: Place,
         id: HeaderValue,
     ) -> Self {
-        Self { id, http: http.clone(), endpoint: (port, path.into()), unheard: unheard.clone() }
+        Self { id, http: http.clone(), endpoint, unheard: unheard.clone() }
     }
 }
 
@@ -137,23 +135,18 @@ fn place(unheard: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 }
 
 /// Ends the session that an answer has begun, if it has.
-async fn end(http: &Rc<Connections>, endpoint: (u16, Rc<str>), answer: Answer) {
+async fn end(http: &Rc<Connections>, endpoint: Place, answer: Answer) {
     let Some(id) = session_id(answer.response.headers()) else { return };
     let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
     tell(http, endpoint, id, revision).await;
 }
 
 /// Tells a server that a session has ended, in the revision that it has chosen there, if it has.
-async fn tell(
-    http: &Rc<Connections>,
-    (port, path): (u16, Rc<str>),
-    id: HeaderValue,
-    revision: Option<Revision>,
-) {
+async fn tell(http: &Rc<Connections>, endpoint: Place, id: HeaderValue, revision: Option<Revision>) {
     let within = Some((Some(id), revision.unwrap_or(UNSAID)));
     let request = request::build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
-    if !matches!(timeout(ERRAND, http.send_to((port, &path), request)).await, Ok(Ok(_))) {
+    if !matches!(timeout(ERRAND, http.send_to(endpoint.port, &endpoint.path, request)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");
     }
 }

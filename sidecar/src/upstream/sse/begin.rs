@@ -12,9 +12,9 @@ use longshore_mcp::headers::EVENT_STREAM;
 use longshore_mcp::sse::{Decoder, Event};
 use tokio::time::{Duration, Instant, timeout_at};
 
-use super::{Failure, Place};
+use super::Failure;
 use crate::held::{Came, Coming};
-use crate::upstream::http::{Connections, Unanswered};
+use crate::upstream::http::{Connections, Place, Unanswered};
 use crate::upstream::{self, Answer, Body, EDITABLE, Form, Lease};
 
 /// How long the server may take to say where messages are posted to. Nobody computes anything for it.
@@ -60,7 +60,7 @@ pub(super) async fn begin(
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     let sent =
-        timeout_at(deadline, http.send_to((place.port, &place.path), request)).await.map_err(|_| late())?;
+        timeout_at(deadline, http.send_to(place.port, &place.path, request)).await.map_err(|_| late())?;
     let Answer { response, lease } = sent?;
     let (head, mut body) = response.into_parts();
     if !head.status.is_success() {

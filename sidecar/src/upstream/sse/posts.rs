@@ -124,7 +124,7 @@ impl Posts {
             From::Caller(_) | From::Own | From::TakenBack => None,
         };
         let task = self.tasks.spawn_local(async move {
-            let sent = http.send_to((port, &endpoint), post);
+            let sent = http.send_to(port, &endpoint, post);
             let outcome = if number.is_some() {
                 // For as long as its call.
                 outcome(sent.await)
