@@ -304,7 +304,7 @@ impl Pool {
         request: Request<Bytes>,
     ) -> Result<(Answer, Hold), Failure> {
         let open = || self.transport.open(upstream, opener.clone(), request.clone());
-        self.lifted.open_with_room(&self.transport, (upstream, &opener), open).await
+        self.lifted.open_with_room(&self.transport, upstream, &opener, open).await
     }
 
     async fn lower(
@@ -400,8 +400,7 @@ impl Pool {
             Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
             Some(Spoken { legacy: Some(revision), modern: None }) => {
                 let asked = Asked::of(request, modern);
-                Box::pin(lifted::call(&self.lifted, &self.transport, (upstream, revision), opener, asked))
-                    .await
+                Box::pin(lifted::call(&self.lifted, &self.transport, upstream, revision, opener, asked)).await
             }
             Some(Spoken { legacy: None, modern: None }) | None => Err(Failure::Unknown),
         }

@@ -98,10 +98,11 @@ impl Lifted {
     pub(super) async fn open_with_room<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         transport: &Transport,
-        of: (&Upstream, &Opener),
+        upstream: &Upstream,
+        opener: &Opener,
         open: impl Fn() -> F,
     ) -> Result<T, Failure> {
-        self.sessions.open_with_room(transport, of, (false, || true), open).await
+        self.sessions.open_with_room(transport, upstream, opener, false, || true, open).await
     }
 
     /// The calls that wait for their clients.
@@ -141,11 +142,12 @@ impl Lifted {
 pub(super) async fn call(
     lifted: &Arc<Lifted>,
     transport: &Rc<Transport>,
-    (upstream, speaks): (&Upstream, Revision),
+    upstream: &Upstream,
+    speaks: Revision,
     opener: &Opener,
     mut asked: Asked,
 ) -> Result<Answer, Failure> {
-    let way = Way::new(lifted, transport, (upstream, speaks), opener);
+    let way = Way::new(lifted, transport, upstream, speaks, opener);
     let pair = Pair { client: asked.revision, server: speaks };
     let destination = destination::of(pair, asked.method.as_str());
     let state = asked.state.take();

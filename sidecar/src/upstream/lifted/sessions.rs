@@ -85,6 +85,16 @@ pub(super) enum Purpose {
     Listen,
 }
 
+/// How a request wants its session.
+pub(super) struct Wanted<'a> {
+    /// The request.
+    pub(super) asked: &'a Arc<Asked>,
+    /// The newest revision with a handshake that the server speaks.
+    pub(super) speaks: Revision,
+    pub(super) purpose: Purpose,
+    pub(super) bounds: Bounds,
+}
+
 /// What a session takes of the bounds.
 struct Place {
     principal: Arc<str>,
@@ -142,9 +152,9 @@ impl Sessions {
         transport: &Rc<Transport>,
         upstream: &Upstream,
         opener: &Opener,
-        (asked, speaks): (&Arc<Asked>, Revision),
-        (purpose, bounds): (Purpose, Bounds),
+        wanted: Wanted<'_>,
     ) -> Result<Lease, Failure> {
+        let Wanted { asked, speaks, purpose, bounds } = wanted;
         let principal = opener.principal().cloned().unwrap_or_default();
         let key = self.lock().keys.of(&Told {
             principal: &principal,
@@ -379,7 +389,7 @@ impl Opening {
         let (place, one_goes) = sessions.place(transport, principal, self.bounds)?;
         let open = || Session::open(transport, upstream, opener.clone(), asked, *speaks);
         let wants = || !self.unwanted.load(Ordering::Relaxed);
-        let session = sessions.open_with_room(transport, (upstream, opener), (one_goes, wants), open).await?;
+        let session = sessions.open_with_room(transport, upstream, opener, one_goes, wants, open).await?;
         Ok(sessions.add(self.key, place, session, self.purpose))
     }
 }

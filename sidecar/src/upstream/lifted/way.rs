@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::Lifted;
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
-use super::sessions::{Lease, Purpose};
+use super::sessions::{Lease, Purpose, Wanted};
 use crate::upstream::{Failure, Opener, Transport};
 
 /// The way of one request.
@@ -30,7 +30,8 @@ impl Way {
     pub(super) fn new(
         lifted: &Arc<Lifted>,
         transport: &Rc<Transport>,
-        (upstream, speaks): (&Upstream, Revision),
+        upstream: &Upstream,
+        speaks: Revision,
         opener: &Opener,
     ) -> Self {
         Self {
@@ -46,9 +47,8 @@ impl Way {
     /// A session for a request.
     pub(super) async fn lease(&self, asked: &Arc<Asked>, purpose: Purpose) -> Result<Lease, Failure> {
         let bounds = self.lifted.bounds().ok_or(Unusable::Internal)?;
-        let sessions = &self.lifted.sessions;
-        let wanted = (asked, self.speaks);
-        sessions.lease(&self.transport, &self.upstream, &self.opener, wanted, (purpose, bounds)).await
+        let wanted = Wanted { asked, speaks: self.speaks, purpose, bounds };
+        self.lifted.sessions.lease(&self.transport, &self.upstream, &self.opener, wanted).await
     }
 
     /// Whose request it is.

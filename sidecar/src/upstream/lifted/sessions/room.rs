@@ -13,8 +13,10 @@ impl Sessions {
     pub(in super::super) async fn open_with_room<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         transport: &Transport,
-        (upstream, opener): (&Upstream, &Opener),
-        (mut one_goes, wants): (bool, impl Fn() -> bool),
+        upstream: &Upstream,
+        opener: &Opener,
+        mut one_goes: bool,
+        wants: impl Fn() -> bool,
         open: impl Fn() -> F,
     ) -> Result<T, Failure> {
         let opened = {
