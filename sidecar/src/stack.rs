@@ -295,7 +295,7 @@ async fn serve_message(
         Conversation::Handshake(request) => Message::Request(request),
         Conversation::Session(message) => message,
         Conversation::SessionBatch(batch) => {
-            return Box::pin(batch::serve(worker, &caller, session?, (&batch, text), trail)).await;
+            return Box::pin(batch::serve(worker, &caller, session?, &batch, text, trail)).await;
         }
         // They have no body.
         Conversation::Stream | Conversation::End => return Err(Refusal::Internal),
@@ -314,7 +314,7 @@ async fn serve_message(
     let (outgoing, alias) = ids::outgoing(&authorised, &message, &params, naming.as_ref(), outgoing, text)?;
     drop((message, params));
     let body = bare.unwrap_or(body);
-    let sent = upstream::send(worker, authorised, outgoing, (naming, alias), body, trail)?;
+    let sent = upstream::send(worker, authorised, outgoing, naming, alias, body, trail)?;
     Ok(Passed::Handed(sent.response().await))
 }
 

@@ -394,7 +394,8 @@ impl Pool {
         upstream: &Upstream,
         pin: Option<Revision>,
         opener: &Opener,
-        (request, modern): (Request<Bytes>, &Modern<'_>),
+        request: Request<Bytes>,
+        modern: &Modern<'_>,
     ) -> Result<Answer, Failure> {
         match self.known(pin).await {
             Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,

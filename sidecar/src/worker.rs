@@ -246,7 +246,7 @@ where
     B: http_body::Body<Data = Bytes, Error = BrokenOff> + 'static,
 {
     let is_unread = Cell::new(false);
-    let result = answer(&mut stream, heads, service, stop, (&is_unread, delivering)).await;
+    let result = answer(&mut stream, heads, service, stop, &is_unread, delivering).await;
     // hyper answers heads that it cannot read, and does not read on either.
     if is_unread.get() || result.as_ref().is_err_and(hyper::Error::is_parse) {
         linger::until_closed(&mut stream).await;
@@ -260,7 +260,8 @@ async fn answer<I, S, B>(
     heads: Heads<'_>,
     service: S,
     mut stop: watch::Receiver<bool>,
-    (is_unread, delivering): (&Cell<bool>, &Weak<()>),
+    is_unread: &Cell<bool>,
+    delivering: &Weak<()>,
 ) -> hyper::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,

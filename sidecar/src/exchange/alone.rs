@@ -109,7 +109,7 @@ pub(crate) async fn call_alone(
             response
         }
         Begun::Long { start, ids, body, lease } => {
-            let live = live::message((held, deadline), (start, ids), body, lease, trail.entry.hand_over());
+            let live = live::message(held, deadline, start, ids, body, lease, trail.entry.hand_over());
             respond::json(Body::Live(live), None)
         }
         Begun::Events { source, start } => {
@@ -147,7 +147,7 @@ async fn send(worker: &Worker, lone: &Lone<'_>) -> Result<Answer, Failure> {
         request.headers_mut().insert(name, value.clone());
     }
     let opener = Opener::client(&lone.caller.principal, config);
-    worker.pool.call(&config.upstream, lone.snapshot.protocol, &opener, (request, lone.modern)).await
+    worker.pool.call(&config.upstream, lone.snapshot.protocol, &opener, request, lone.modern).await
 }
 
 /// Has the request answered: by a second try where the server has become one of another era. It may have restarted so,

@@ -54,7 +54,7 @@ pub(super) async fn answer(
     }
     let opening = place.map(|place| Opening::new(place, &head, hold));
     match (opening, form) {
-        (Some(opening), form) => Box::pin(open(call, client, opening, form, (body, lease), deadline)).await,
+        (Some(opening), form) => Box::pin(open(call, client, opening, form, body, lease, deadline)).await,
         (None, Form::Json) => message(call, client, body, lease, deadline).await,
         (None, Form::Events) => events(call, client, body, lease, deadline).await,
         (None, Form::Other) => Err(Refusal::ServerNonsense),
@@ -67,7 +67,8 @@ async fn open(
     client: &mut Client,
     mut opening: Opening,
     form: Form,
-    (body, lease): (upstream::Body, Lease),
+    body: upstream::Body,
+    lease: Lease,
     deadline: Deadline,
 ) -> Result<Done, Refusal> {
     let opened = async {

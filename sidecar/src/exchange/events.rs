@@ -82,7 +82,7 @@ pub(super) async fn events(
         let mut unheld = None;
         source.read(&data, |event| {
             if let Ok(None) = passed {
-                passed = pass(call, client, (&event, is_own), &mut unheld);
+                passed = pass(call, client, &event, is_own, &mut unheld);
             }
         })?;
         if let Some(event) = unheld {
@@ -111,7 +111,8 @@ pub(super) async fn events(
 fn pass(
     call: &Call,
     client: &mut Client,
-    (event, is_own): (&Event<'_>, bool),
+    event: &Event<'_>,
+    is_own: bool,
     unheld: &mut Option<Bytes>,
 ) -> Result<Option<Option<i64>>, Refusal> {
     let Some(data) = data_of(event) else { return Ok(None) };

@@ -141,12 +141,12 @@ async fn ask(
     let lost = session.upstream();
     // Where it was begun again its events are others: a server may wait for what follows one that it does not know.
     let last = last.and_then(|(last, within)| (within == lost).then_some(last));
-    match ask_within(worker, snapshot, session, (lost.clone(), last)).await {
+    match ask_within(worker, snapshot, session, lost.clone(), last).await {
         Err(Refusal::SessionLost) => {}
         opened => return opened,
     }
     let opened = match sessions::begin_again(&worker.pool, snapshot, session, lost).await {
-        Ok(true) => ask_within(worker, snapshot, session, (session.upstream(), None)).await,
+        Ok(true) => ask_within(worker, snapshot, session, session.upstream(), None).await,
         Ok(false) => Err(Refusal::SessionLost),
         // It lives, and its client tries again.
         Err(refusal) => Err(refusal),
@@ -162,7 +162,8 @@ async fn ask_within(
     worker: &Worker,
     snapshot: &Snapshot,
     session: &Session,
-    (within, last): (Option<HeaderValue>, Option<&str>),
+    within: Option<HeaderValue>,
+    last: Option<&str>,
 ) -> Result<Opened, Refusal> {
     let pool = &worker.pool;
     let asked = request::get(pool, snapshot, (within.clone(), session.server_revision), last);

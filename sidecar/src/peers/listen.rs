@@ -85,7 +85,7 @@ pub(crate) async fn serve(
                     // Without keys there is nobody to talk to.
                     if let Some(tls) = tls(&worker) {
                         let (stop, known) = (stopped.clone(), Rc::<Cell<bool>>::default());
-                        let served = connection(worker.clone(), (stream, known.clone()), tls, changed, stop);
+                        let served = connection(worker.clone(), stream, known.clone(), tls, changed, stop);
                         strangers.push_back((connections.spawn_local(served), known));
                         if strangers.len() > STRANGERS
                             && let Some((oldest, _)) = strangers.pop_front()
@@ -113,7 +113,8 @@ fn tls(worker: &Worker) -> Option<Tls> {
 /// Serves one. It is `known` from when its other end has shown that it is a replica.
 async fn connection(
     worker: Rc<Worker>,
-    (stream, known): (TcpStream, Rc<Cell<bool>>),
+    stream: TcpStream,
+    known: Rc<Cell<bool>>,
     tls: Tls,
     changed: watch::Receiver<u64>,
     stop: watch::Receiver<bool>,

@@ -62,7 +62,7 @@ pub(super) async fn begin(
         (_, ServerSession::None) => {
             if take == Take::Adopt {
                 // This is another server.
-                set_without_session(pool, snapshot, principal, (capsule.server_revision, &copy)).await;
+                set_without_session(pool, snapshot, principal, capsule.server_revision, &copy).await;
             }
             return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how));
         }

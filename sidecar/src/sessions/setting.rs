@@ -35,7 +35,8 @@ pub(super) async fn set_without_session(
     pool: &Rc<Pool>,
     snapshot: &Snapshot,
     principal: &Arc<str>,
-    (revision, copy): (Revision, &Copy),
+    revision: Revision,
+    copy: &Copy,
 ) {
     let config = &snapshot.config;
     let server = Server::of(config.upstream.clone(), pool.clone(), Opener::client(principal, config));
@@ -49,9 +50,10 @@ pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
     for some in sessions.chunks(AT_ONCE) {
         let Some(snapshot) = shared.snapshot.load_full() else { return };
         let set = async |session: &Arc<Session>| {
-            let set = (session.server_revision, &session.copy());
+            let copy = session.copy();
             if shared.sessions.holds(session) {
-                set_without_session(&pool, &snapshot, session.place.principal(), set).await;
+                let (principal, revision) = (session.place.principal(), session.server_revision);
+                set_without_session(&pool, &snapshot, principal, revision, &copy).await;
             }
         };
         join_all(some.iter().map(async |session| set(session).await)).await;

@@ -44,7 +44,8 @@ pub(super) async fn serve(
     worker: &Rc<Worker>,
     caller: &Authenticated,
     session: Option<InSession>,
-    (batch, body): (&Batch<'_>, &Bytes),
+    batch: &Batch<'_>,
+    body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
     trail.kind = Kind::Other;

@@ -47,7 +47,7 @@ pub(crate) async fn find(
     }
     let is_left =
         || caller.through == Through::Replica && drain::leaves_calls(&worker.shared) && is_call(body);
-    Ok(match search(worker, caller, (id, Purpose::Use), body, trail).await? {
+    Ok(match search(worker, caller, id, Purpose::Use, body, trail).await? {
         Way::Here(_) if is_left() => {
             Found::Elsewhere(elsewhere(Way::Moved(Some(worker.shared.sessions.me())), trail)?)
         }
@@ -71,7 +71,7 @@ pub(crate) async fn end(
     // Clients take 200 for the end of it.
     trail.kind = Kind::Other;
     let id = caller.header(SESSION_ID)?.ok_or(Refusal::NoSession)?;
-    let way = match search(worker, caller, (id, Purpose::End), &Bytes::new(), trail).await {
+    let way = match search(worker, caller, id, Purpose::End, &Bytes::new(), trail).await {
         // Nobody knows whether the other replica has noted it.
         Err(Refusal::ReplicaLost) => return end_lost(worker, caller, id, trail).await,
         way => way?,
@@ -131,7 +131,8 @@ async fn tell(worker: &Worker, key: SessionKey) -> Result<(), Refusal> {
 async fn search(
     worker: &Rc<Worker>,
     caller: &Authenticated,
-    (id, purpose): (&str, Purpose),
+    id: &str,
+    purpose: Purpose,
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Way, Refusal> {

@@ -41,7 +41,8 @@ pub(crate) fn send(
     worker: &Rc<Worker>,
     authorised: Authorised,
     outgoing: Outgoing,
-    (naming, alias): (Option<Naming>, Option<Alias>),
+    naming: Option<Naming>,
+    alias: Option<Alias>,
     body: Bytes,
     trail: &mut Trail,
 ) -> Result<Sent, Refusal> {

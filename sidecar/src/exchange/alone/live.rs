@@ -245,8 +245,10 @@ fn words(refusal: &Refusal, id: &str) -> (Bytes, i64) {
 
 /// A message that comes in pieces, as a body.
 pub(super) fn message(
-    (held, deadline): (Held, Deadline),
-    (start, ids): (Bytes, IdInPieces),
+    held: Held,
+    deadline: Deadline,
+    start: Bytes,
+    ids: IdInPieces,
     body: upstream::Body,
     lease: Lease,
     entry: Entry,

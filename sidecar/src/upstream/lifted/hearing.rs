@@ -240,7 +240,7 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, de
             }
         }
         Ok(Message::Request(request)) => {
-            session.asked(transport, (message.clone(), &request), deaf).await;
+            session.asked(transport, message.clone(), &request, deaf).await;
         }
         // An answer belongs to a call's own stream; what is no message belongs nowhere.
         Ok(Message::Response(_)) => {}

@@ -123,7 +123,7 @@ impl Session {
             Err(failure) => {
                 // It is open at the server all the same.
                 if let Some(id) = id {
-                    farewell(transport, upstream, (id, speaks)).await;
+                    farewell(transport, upstream, id, speaks).await;
                 }
                 return Err(failure);
             }
@@ -243,7 +243,7 @@ impl Session {
                     Ok(Message::Response(response)) => return matches!(response.outcome, Outcome::Result(_)),
                     Ok(Message::Request(question)) => {
                         if self.may_be_of_a_call() {
-                            self.asked(transport, (message.clone(), &question), &mut deaf).await;
+                            self.asked(transport, message.clone(), &question, &mut deaf).await;
                         } else {
                             self.refuse(transport, &question).await;
                         }
@@ -256,7 +256,7 @@ impl Session {
             }
             false
         };
-        tokio::join!(read(self, transport, (request, &id), to), answer).1
+        tokio::join!(read(self, transport, request, &id, to), answer).1
     }
 
     /// Whether what comes while the sidecar itself asks something may be about a call: where all that the server says has
@@ -303,7 +303,8 @@ impl Session {
     pub(super) async fn asked(
         &self,
         transport: &Transport,
-        (message, question): (Bytes, &envelope::Request<'_>),
+        message: Bytes,
+        question: &envelope::Request<'_>,
         deaf: &mut Deaf,
     ) {
         if question.method.as_str() == "ping" || !self.aside(message, deaf).await {
@@ -392,7 +393,7 @@ impl Session {
         if let Some(id) = self.id.clone()
             && !self.forgotten.load(Ordering::Relaxed)
         {
-            farewell(transport, &self.upstream, (id, self.revision)).await;
+            farewell(transport, &self.upstream, id, self.revision).await;
         }
         drop(hold);
     }
@@ -474,7 +475,7 @@ impl Drop for Number {
 }
 
 /// Tells the server that a session is over.
-async fn farewell(transport: &Transport, upstream: &Upstream, (id, revision): (HeaderValue, Revision)) {
+async fn farewell(transport: &Transport, upstream: &Upstream, id: HeaderValue, revision: Revision) {
     let request = request::build(Method::DELETE, Some((Some(id), revision)), Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
     let _ = timeout(ERRAND, transport.send(upstream, request)).await;

@@ -123,10 +123,11 @@ pub(super) struct Events {
 pub(super) async fn read(
     session: &Session,
     transport: &Transport,
-    (request, id): (Request<Bytes>, &str),
+    request: Request<Bytes>,
+    id: &str,
     to: Sender<Heard>,
 ) {
-    let ending = follow(session, transport, (request, id), &to).await.unwrap_or_else(|ending| ending);
+    let ending = follow(session, transport, request, id, &to).await.unwrap_or_else(|ending| ending);
     // Nobody there: it was given up.
     let _ = to.send(Heard::Over(ending)).await;
 }
@@ -134,7 +135,8 @@ pub(super) async fn read(
 async fn follow(
     session: &Session,
     transport: &Transport,
-    (request, id): (Request<Bytes>, &str),
+    request: Request<Bytes>,
+    id: &str,
     to: &Sender<Heard>,
 ) -> Result<Ending, Ending> {
     let Answer { response, lease } = transport.send(&session.upstream, request).await?;
