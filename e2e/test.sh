@@ -78,10 +78,10 @@ dependencies() {
 
 lints() { tests --all-targets --no-run; }
 
-# Pure code: what libraries and binaries hold themselves, and every test program that no layer below names. Binaries
-# that hold no tests (`test = false`) would take their time to be linked.
+# Pure code: what libraries and binaries hold themselves, doc comments among it, and every test program that no layer below
+# names. Binaries that hold no tests (`test = false`) would take their time to be linked.
 unit() {
-  local others
+  local others status=0
   others=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c '
 import json, sys
 for package in json.load(sys.stdin)["packages"]:
@@ -91,7 +91,20 @@ for package in json.load(sys.stdin)["packages"]:
         if target["kind"] == ["bin"] and target["test"]:
             print("--bin", target["name"])') || return 1
   # shellcheck disable=SC2086 # words, not one word
-  together --lib $others
+  together --lib $others || status=1
+  documented || status=1
+  return $status
+}
+
+# The examples in doc comments, and the pages of all libraries: a link in them leads somewhere.
+documented() {
+  local status=0
+  LONGSHORE_PAGES=$(mktemp -d)
+  export LONGSHORE_PAGES
+  RUSTDOC=$PWD/e2e/tools/rustdoc.sh tests --doc || status=1
+  printf '%s\0' "$LONGSHORE_PAGES"/*.sh | xargs -P "$(nproc)" -0 -n 1 bash || status=1
+  rm -rf "$LONGSHORE_PAGES"
+  return $status
 }
 
 # Whatever reads strangers' bytes. The same inputs each time, so that what passes here passes there; `make soak` looks

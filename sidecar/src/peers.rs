@@ -4,7 +4,7 @@
 //! * [`tls`]: a replica proves with a key from the server's Secret that it is one;
 //! * [`names`] and [`members`]: DNS says whom to ask, heartbeats say who lives; [`entry`]: where DNS is behind, somebody
 //!   else says it;
-//! * [`ask`] and [`listen`]: questions and requests of others, both ways, over [`connection`]s that are kept;
+//! * [`ask`] and [`mod@listen`]: questions and requests of others, both ways, over [`connection`]s that are kept;
 //! * [`wire`]: what a forwarded request looks like.
 
 mod ask;

@@ -3,7 +3,7 @@
 //!
 //! An id is a sealed capsule (`longshore-sessions`): nobody makes one up, it is worth nothing to another principal or
 //! at another server, and it is not the server's own, so nobody can use that around the sidecar. Who serves a session
-//! is decided by the rules there; [`find`] follows them for a request, [`errands`] for one that a peer hands over.
+//! is decided by the rules there; [`mod@find`] follows them for a request, [`errands`] for one that a peer hands over.
 //!
 //! * [`session`]: one session, and its use by a request;
 //! * [`places`]: how many there may be;
@@ -11,7 +11,7 @@
 //! * [`expiry`]: the end of those that nobody uses any more;
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
-//! * [`find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
+//! * [`mod@find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
 //! * [`copies`]: what clients have set, where it outlives this replica; [`setting`]: said again to the server;
 //! * [`questions`]: what the server has asked in one;
 //! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.

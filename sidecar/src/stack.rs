@@ -1,6 +1,6 @@
 //! The request path, as one list. What each step needs from the ones before it is in its type, so the order cannot be
-//! changed by accident: only [`authenticate`] makes an [`Authenticated`] request, only [`access`] an [`Authorised`]
-//! one, and [`upstream`] takes nothing else.
+//! changed by accident: only [`authenticate`] makes an [`Authenticated`] request, only [`access`] an
+//! [`Authorised`](access::Authorised) one, and [`upstream`] takes nothing else.
 
 pub(crate) mod access;
 pub(crate) mod authenticate;

@@ -5,7 +5,7 @@
 //!
 //! * `shim drain` is the `preStop` hook of every server: see [`drain`].
 //! * `shim -- COMMAND` is the first process of the container of a server that speaks over stdin and stdout: see
-//!   [`serve`], and [`protocol`] for what it and the sidecar say to each other. It knows processes and no MCP. The one
+//!   [`mod@serve`], and [`protocol`] for what it and the sidecar say to each other. It knows processes and no MCP. The one
 //!   that serves is a child of the first process there.
 
 use std::ffi::OsString;

@@ -34,7 +34,8 @@ pub(super) struct Channel<L> {
 pub(super) enum Control {
     /// Nobody waits for a call any more.
     Gone(u64),
-    /// A session took a call back at that time, and nobody waits any more until there is room to say so: see [`late`].
+    /// A session took a call back at that time, and nobody waits any more until there is room to say so: see
+    /// [`Channel::late`].
     Cancelled(Name, Key, Instant),
     /// Somebody listens to what belongs to no call of a session.
     Listen(Name, call::Caller),

@@ -4,7 +4,7 @@
 //! request needs it, and ends it when none has for a while. What is a conversation on the server's side is put together
 //! here:
 //!
-//! * [`call`]: one request, under a number of its own in its session. What the server asks in it is put to the client
+//! * [`mod@call`]: one request, under a number of its own in its session. What the server asks in it is put to the client
 //!   in a result, and the call waits ([`parking`]) until the client asks again with the answers. What it brings back
 //!   with them is sealed, and says which replica holds the call;
 //! * [`hearing`]: what the server says that belongs to no call; [`listening`]: a client that wants to hear of it;

@@ -7,7 +7,7 @@
 //! can begin the session again.
 //!
 //! * [`session`]: what is known of one session, and [`registry`]: all of them;
-//! * [`open`]: how one begins; [`local`]: what the server never hears of;
+//! * [`mod@open`]: how one begins; [`local`]: what the server never hears of;
 //! * [`call`]: one call, with the questions that the server asks back; [`listen`]: what belongs to no call;
 //! * [`way`]: how requests get to the server, and [`source`] what comes back; [`tools`]: what is remembered of tools.
 

@@ -62,7 +62,7 @@ pub(super) fn write(capsule: &Capsule, limit: usize, out: &mut Vec<u8>) {
     out[flags_at] = flags;
 }
 
-/// Reads what [`write`] wrote, and nothing else.
+/// Reads what [`write()`] wrote, and nothing else.
 pub(super) fn read(bytes: &[u8]) -> Option<Capsule> {
     let mut rest = bytes;
     let [flags, revision, server_revision] = take(&mut rest)?;
