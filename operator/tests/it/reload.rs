@@ -1,13 +1,13 @@
 //! Manifests that change while their servers run.
 
+use std::io::ErrorKind;
+use std::net::TcpStream;
 use std::process::{Child, Command};
 
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{
-    Folder, LONGSHORE, Local, Served, eventually, free_port, get, gone, inspector, peer, post,
-};
+use crate::harness::{Folder, LONGSHORE, Local, Served, eventually, free_port, gone, inspector, peer, post};
 use crate::peers::open;
 
 /// A server that nobody but the test looks after.
@@ -101,8 +101,10 @@ fn changes_are_taken_up_and_nothing_more_than_they_need_is_started_anew() {
         (listed["items"].as_array().unwrap().len() == 1).then_some(listed)
     });
     assert_eq!(listed["items"][0]["name"], "another");
-    let url = served.url.clone();
-    assert!(std::panic::catch_unwind(|| get(&url, &[])).is_err(), "nobody listens there any more");
+    let at = served.url.split('/').nth(2).unwrap();
+    eventually("nobody listens there any more", || {
+        TcpStream::connect(at).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused).then_some(())
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::harness::{
     Client, Cluster, Files, GoServer, Reply, Request, Sessionless, Sidecar, client, config, eventually,
-    modern, peer, scripted, within,
+    modern, peer, scripted,
 };
 
 fn ask(token: &str) -> Request {
@@ -144,12 +144,11 @@ fn a_server_that_dies_is_said_to_be_lost_and_keeps_its_description() {
     let now = || read(&ask(&token).send(sidecar.admin));
     let tools = now().tools;
     server.kill();
-    // A call finds out at once; without one the next ping would.
+    // A call has it looked for at once, and is refused before the next ping would have found out.
     let refused = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
     assert_eq!(refused.message()["error"]["code"], -32603);
-    let lost = within(Duration::from_secs(4), "it is known", || {
-        Some(now()).filter(|inventory| inventory.connection.state == ConnectionState::Failed)
-    });
+    let lost = now();
+    assert_eq!(lost.connection.state, ConnectionState::Failed);
     assert_eq!(lost.connection.reason, Some(ConnectionReason::ConnectionLost));
     assert!(lost.connection.message.contains(&server.port.to_string()), "{}", lost.connection.message);
     assert_eq!((lost.phase, lost.tools), (Phase::Serving, tools));
