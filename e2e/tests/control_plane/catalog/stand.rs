@@ -9,7 +9,7 @@ use longshore_e2e::rest;
 use longshore_e2e::testing::{Namespace, eventually};
 use serde_json::Value;
 
-use crate::operator::stand::{kubeconfig_of, program, show_end_of_log};
+use crate::operator::stand::{kubeconfig_of, program, show_end_of_log, stop};
 
 /// A catalog of one namespace. It is killed when this goes.
 pub(super) struct Catalog {
@@ -53,9 +53,7 @@ impl Catalog {
 
     /// Asks it to end, and waits until it has. Returns whether it ended well.
     pub(super) fn stop(&mut self) -> bool {
-        let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        self.process.wait().unwrap().success()
+        stop(&mut self.process)
     }
 
     /// Asks for a path. Returns the status and the body.

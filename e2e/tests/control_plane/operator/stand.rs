@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Method;
 use k8s_openapi::api::core::v1::{Event, Secret};
@@ -235,9 +235,7 @@ impl Operator {
 
     /// Asks it to end, and waits until it has. Returns whether it ended well.
     pub(super) fn stop(&mut self) -> bool {
-        let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        self.process.wait().unwrap().success()
+        stop(&mut self.process)
     }
 
     /// Kills it.
@@ -252,6 +250,20 @@ impl Drop for Operator {
         let _ = self.process.kill();
         let _ = self.process.wait();
         show_end_of_log("an operator", &self.log());
+    }
+}
+
+/// Asks a process to end, and waits until it has. Returns whether it ended well.
+pub(crate) fn stop(process: &mut Child) -> bool {
+    let pid = nix::unistd::Pid::from_raw(process.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status.success();
+        }
+        assert!(Instant::now() < deadline, "it was asked to end, and goes on");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -1,10 +1,21 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::harness::{DEADLINE, eventually};
 
 fn drain(socket: &std::path::Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_shim")).arg("drain").arg(socket).stdin(Stdio::null()).spawn().unwrap()
+}
+
+fn end(hook: &mut Child) -> ExitStatus {
+    let mut status = None;
+    eventually("the hook ends", || {
+        status = hook.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
 }
 
 #[test]
@@ -12,9 +23,16 @@ fn waits_until_the_sidecar_closes_the_connection() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("drain.sock");
     let listener = UnixListener::bind(&socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
     let mut hook = drain(&socket);
 
-    let (mut connection, _) = listener.accept().unwrap();
+    let mut accepted = None;
+    eventually("the hook connects", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    let (mut connection, _) = accepted.unwrap();
+    connection.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut line = [0; 6];
     connection.read_exact(&mut line).unwrap();
     assert_eq!(&line, b"drain\n");
@@ -25,7 +43,7 @@ fn waits_until_the_sidecar_closes_the_connection() {
     assert!(hook.try_wait().unwrap().is_none());
 
     drop(connection);
-    assert!(hook.wait().unwrap().success());
+    assert!(end(&mut hook).success());
 }
 
 #[test]
@@ -35,7 +53,7 @@ fn ends_at_once_and_well_without_a_sidecar() {
     drop(UnixListener::bind(&abandoned).unwrap());
     for socket in [folder.path().join("missing.sock"), abandoned] {
         let start = Instant::now();
-        assert!(drain(&socket).wait().unwrap().success());
+        assert!(end(&mut drain(&socket)).success());
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 }
