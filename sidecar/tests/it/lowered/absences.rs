@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use super::asking::{answer_to, asking_at, form, next, reply};
 use super::{able, answer, echoing_at, everything, sidecar, tools};
 use crate::harness::scripted::{self, message};
-use crate::harness::{Gate, Sessionless, eventually};
+use crate::harness::{Gate, Sessionless, Sidecar, eventually};
 
-/// Longer than it takes to look for a server once, and shorter than one that restarts is waited for.
-const SHORT: Duration = Duration::from_millis(1_500);
+/// Whether the server has been looked for in vain. Whoever calls it then waits for a little until it is back.
+fn is_missed(sidecar: &Sidecar) -> bool {
+    sidecar.metric("longshore_server_connected") == 0.0
+}
 
 #[test]
 fn r072_a_call_goes_on_where_it_was_with_a_server_that_is_back() {
@@ -35,7 +37,7 @@ fn r072_a_call_goes_on_where_it_was_with_a_server_that_is_back() {
             eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
             server.leave();
             left.open();
-            std::thread::sleep(SHORT);
+            eventually("it is missed", || is_missed(sidecar).then_some(()));
             let again = asking_at(server.port, rounds);
             let end = calling.join().unwrap();
             assert!(end["result"]["content"].is_array(), "{end}");
@@ -73,10 +75,12 @@ fn a_call_is_not_begun_again_with_a_server_that_was_lost_in_the_middle_of_it() {
         eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
         server.leave();
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", server.port)).ok());
+        listener.set_nonblocking(true).unwrap();
         let mut called = false;
         // The call, and whoever asks then whether this is what it was.
         loop {
-            let (mut stream, _) = listener.accept().unwrap();
+            let (mut stream, _) = eventually("somebody asks", || listener.accept().ok());
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             let request = scripted::read(&mut BufReader::new(stream.try_clone().unwrap())).unwrap();
             scripted::json_with(&mut stream, 404, "connection: close\r\n", "{}");
             if called && message(&request)["method"] == "server/discover" {
@@ -112,7 +116,8 @@ fn what_a_server_says_before_it_goes_away_is_its_answer() {
         called.pass();
         server.leave();
         left.open();
-        std::thread::sleep(SHORT);
+        // Whoever has the answer does not miss the server.
+        eventually("it is missed, or not", || (calling.is_finished() || is_missed(sidecar)).then_some(()));
         let again = echoing_at(server.port);
         let end = calling.join().unwrap();
         assert!(end["error"]["message"].as_str().unwrap().contains("500"), "{end}");
