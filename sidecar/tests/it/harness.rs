@@ -24,7 +24,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use config::{Files, config};
 pub(crate) use events::{Event, Events};
 pub(crate) use http::{Reply, Request};
-pub(crate) use patience::{Gate, Over, eventually, within};
+pub(crate) use patience::{Gate, Over, eventually, once_within, within};
 pub(crate) use peer::GoServer;
 pub(crate) use pods::Pod;
 pub(crate) use process::Sidecar;

@@ -24,6 +24,18 @@ pub(crate) fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> O
     }
 }
 
+/// Tries until something has taken less than this. A machine that is busy now and then is not busy each time.
+pub(crate) fn once_within(limit: Duration, what: &str, mut attempt: impl FnMut() -> Duration) {
+    let began = Instant::now();
+    loop {
+        let took = attempt();
+        if took < limit {
+            return;
+        }
+        assert!(began.elapsed() < 2 * PATIENCE, "not once within {limit:?}, but {took:?} in the end: {what}");
+    }
+}
+
 /// Says to those who go on until then that it is over, also where the test fails: it would wait for them without end.
 pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
