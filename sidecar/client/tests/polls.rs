@@ -23,6 +23,8 @@ use tokio::time::{Instant, timeout};
 
 const TOKEN: &str = "the-token-of-the-control-plane";
 const SOON: Duration = Duration::from_secs(20);
+/// For how long a sidecar holds a request.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is kept here: the whole answer.
 type Kept = serde_json::Value;
@@ -71,7 +73,7 @@ struct Served {
 }
 
 async fn serve(says: &str) -> Served {
-    serve_with(says, Duration::from_secs(30)).await
+    serve_with(says, PATIENCE).await
 }
 
 async fn serve_with(says: &str, patience: Duration) -> Served {
@@ -142,10 +144,10 @@ async fn news_come_at_once_and_quiet_costs_nothing() {
     client.until("pod", |kept, _| kept == Some(&serde_json::json!([1]))).await;
     assert!(client.inventories.last_answer("pod").is_some());
 
-    let told = Instant::now();
+    // Otherwise they would come with the end of the wait.
+    assert!(SOON < PATIENCE);
     sidecar.says.send("[1,2]".to_owned()).unwrap();
     client.until("pod", |kept, _| kept == Some(&serde_json::json!([1, 2]))).await;
-    assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
     // One answer each, and the request that waits now.
     assert!(sidecar.asked.load(Ordering::Relaxed) <= 3);
     assert!(sidecar.tokens.lock().unwrap().iter().all(|token| *token == format!("Bearer {TOKEN}")));
@@ -180,7 +182,7 @@ async fn nothing_waits_for_what_is_made_of_a_long_answer() {
     let told = Mutex::new(told);
     let keep = move |_: &&'static str, _: &[u8]| {
         begins.send(()).unwrap();
-        Ok(Kept::from(told.lock().unwrap().recv_timeout(Duration::from_secs(5)).is_ok()))
+        Ok(Kept::from(told.lock().unwrap().recv_timeout(SOON).is_ok()))
     };
     let mut client =
         client_that(Bounds::default(), Read { keep: Arc::new(keep), is_short: Arc::new(|_| false) });
