@@ -4,13 +4,12 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::{answer, event, note, said};
 use crate::harness::http::connect;
-use crate::harness::{Client, Events, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// Random numbers that are the same in every run with the same seed.
 struct Random(u64);
@@ -166,27 +165,34 @@ fn r055_every_event_comes_once_and_in_order() {
 /// Its connection may have been lost while the server was asked, which is known a moment later.
 #[test]
 fn who_comes_back_while_the_stream_is_opened_gets_it() {
-    let server = Scripted::listening(|request, stream| {
+    let (opens, ends) = (Gate::default(), Gate::default());
+    let (opened, ended) = (opens.clone(), ends.clone());
+    let server = Scripted::listening(move |request, stream| {
         if request.method == "POST" {
             scripted::json(stream, &answer(request));
             return;
         }
-        std::thread::sleep(Duration::from_secs(1));
+        opened.pass();
         scripted::begin_events(stream);
         scripted::chunk(stream, &event(&note(1)));
-        std::thread::sleep(Duration::from_secs(20));
+        ended.pass();
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);
     let mut lost = connect(sidecar.mcp);
     client.get().write(&mut lost);
     eventually("the server is asked", || (!server.seen("GET").is_empty()).then_some(()));
-    let losing = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
+    let connections = || sidecar.metric("longshore_connections");
+    eventually("it alone is connected", || (connections() == 1.0).then_some(()));
+    let (back, mcp) = (client.get(), sidecar.mcp);
+    let mut again = std::thread::scope(|scope| {
+        let again = scope.spawn(move || Events::open(&back, mcp));
+        eventually("the client comes back", || (connections() == 2.0).then_some(()));
         drop(lost);
+        opens.open();
+        again.join().unwrap()
     });
-    let mut again = Events::open(&client.get(), sidecar.mcp);
     assert_eq!(again.status, 200);
     assert_eq!(said(&again.next().unwrap()), "1");
-    losing.join().unwrap();
+    ends.open();
 }
