@@ -210,9 +210,9 @@ fn r058_the_answer_of_a_client_that_went_away_is_kept() {
     }
 }
 
-#[test]
-fn what_is_kept_is_bounded_in_size_number_and_time() {
-    let server = Scripted::start(|request, stream| {
+/// A server whose calls say so much before their answer.
+fn noting() -> Scripted {
+    Scripted::start(|request, stream| {
         let notes = argument(request, "notes").as_u64().unwrap();
         scripted::begin_events(stream);
         for number in 0..notes {
@@ -220,10 +220,14 @@ fn what_is_kept_is_bounded_in_size_number_and_time() {
         }
         scripted::chunk(stream, &event(&answer(request)));
         scripted::write(stream, "0\r\n\r\n");
-    });
+    })
+}
+
+#[test]
+fn what_is_kept_is_bounded_in_size_and_number() {
+    let server = noting();
     let mut config = config(server.port);
     config.sessions.resume.max_bytes = 2000;
-    config.sessions.resume.ttl_ms = 3000;
     let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
 
@@ -241,8 +245,17 @@ fn what_is_kept_is_bounded_in_size_number_and_time() {
     assert_eq!(client.rest(&first[0].id).send(sidecar.mcp).status, 400);
     let last = client.stream("t", json!({"notes": 1})).all();
     assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 200);
+}
 
-    // For a while.
+#[test]
+fn what_is_kept_is_forgotten_after_a_while() {
+    let server = noting();
+    let mut config = config(server.port);
+    config.sessions.resume.ttl_ms = 3000;
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    let last = client.stream("t", json!({"notes": 1})).all();
+    assert_eq!(sidecar.metric("longshore_streams"), 1.0);
     eventually("they are forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
     assert_eq!(sidecar.metric("longshore_stream_bytes"), 0.0);
     assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 400);
