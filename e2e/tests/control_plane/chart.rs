@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use longshore::names::{CONTROL_PLANE, NAME_LABEL};
 use longshore_e2e::cluster::{Cluster, Shape, run};
 use longshore_e2e::longshore::helm;
-use longshore_e2e::testing::{Kind, Room};
+use longshore_e2e::testing::{Kind, PATIENCE, Room};
 use serde_json::Value;
 
 use values::{REFUSED, RENDERED};
@@ -418,7 +418,7 @@ fn people_may_do_with_servers_what_they_may_do_with_the_rest(cluster: &Cluster) 
         run(kubectl(cluster, &arguments)).is_ok_and(|answer| answer.trim() == "yes")
     };
     // A controller puts the roles together.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while !may("viewer", "get", "mcpservers.longshore.dev") {
         assert!(Instant::now() < deadline, "the role `view` does not hold for servers");
         std::thread::sleep(Duration::from_millis(100));
