@@ -13,30 +13,8 @@
     reason = "a measurement speaks by printing, and by failing"
 )]
 
-// The tests' own; what is missing here is only for them.
-#[path = "../tests/it/harness"]
-#[allow(dead_code, unused_imports, reason = "the tests use the rest of it")]
-mod harness {
-    pub(crate) mod client;
-    pub(crate) mod config;
-    pub(crate) mod events;
-    pub(crate) mod http;
-    pub(crate) mod patience;
-    pub(crate) mod peer;
-    pub(crate) mod process;
-    #[path = "../../../benches/shared/unheard.rs"]
-    pub(crate) mod recorder;
-    pub(crate) mod replicas;
-    pub(crate) mod schemas;
-
-    pub(crate) use client::Client;
-    pub(crate) use config::{Files, config};
-    pub(crate) use events::Events;
-    pub(crate) use http::{Reply, Request};
-    pub(crate) use patience::{eventually, within};
-    pub(crate) use peer::GoServer;
-    pub(crate) use process::Sidecar;
-}
+#[path = "shared/harness.rs"]
+mod harness;
 
 #[path = "shared/machine.rs"]
 mod machine;

@@ -1,27 +1,19 @@
 //! Clients that others wrote: `e2e/peers/install.sh` installs them.
 
+#[path = "../../../../sidecar/tests/it/harness/peer/installed.rs"]
+mod installed;
+
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
 use super::Served;
+use installed::folder;
 
 /// A program of others.
 pub(crate) fn peer(name: &str) -> String {
     folder().join("bin").join(name).to_str().unwrap().to_owned()
-}
-
-fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/peers/install.sh");
-        let output = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().expect("bash");
-        assert!(output.status.success(), "the peers could not be installed");
-        PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
-    })
 }
 
 /// The TypeScript SDK, as most clients in the world are. It goes through the steps and prints what came of each.

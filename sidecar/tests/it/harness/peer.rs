@@ -1,31 +1,22 @@
 //! Servers and clients that others wrote: `e2e/peers/install.sh` installs them.
 
+mod installed;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) use installed::folder;
 
 use super::recorder::Recorder;
 use super::within;
 
 /// How long a program may take to start. Some have thousands of files to read first, several at once.
 const START: Duration = Duration::from_secs(180);
-
-/// The folder that holds them.
-pub(crate) fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/peers/install.sh");
-        let output = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().expect("bash");
-        assert!(output.status.success(), "the peers could not be installed");
-        PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
-    })
-}
 
 /// A program of theirs that is running. It is killed when the test is over.
 pub(crate) struct Peer {
