@@ -7,7 +7,8 @@
 //! the watch over the server, the drain.
 //!
 //! `upstream` is the way to the server, over Streamable HTTP, HTTP+SSE or stdio; everything else sees Streamable HTTP.
-//! `rescue` is the one place that makes error responses. `access` is the one place that decides.
+//! `rescue` is the one place that makes refusals of the sidecar's own: `upstream::{lifted, lowered}` answer in the place of a
+//! server of the other era. `access` is the one place that decides.
 
 mod access;
 mod admin;

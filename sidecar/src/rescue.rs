@@ -1,4 +1,5 @@
-//! The one place that makes error responses.
+//! The one place that makes refusals of the sidecar's own. (Whoever answers in the place of a server of another era, or
+//! answers the server, makes error responses too: tests here list them.)
 //!
 //! A [`Refusal`] is a closed list: whoever adds one has to say here what the client is told, with which status and
 //! code, and what the log is told. What the client hears and what the log hears are different things.

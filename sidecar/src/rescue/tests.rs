@@ -1,3 +1,6 @@
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use super::*;
 
 const PAGE: &str = include_str!("../../../docs/audit.md");
@@ -53,4 +56,35 @@ fn the_page_says_what_is_answered_where_a_session_is_refused() {
         let rescued = rescue(&refusal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
         assert!(row.contains(rescued.status.as_str()), "{} for {row}", rescued.status);
     }
+}
+
+/// Nobody else tells a client why it is not served.
+#[test]
+fn error_responses_are_made_here_in_place_of_a_server_or_for_one() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut folders, mut makers) = (vec![source.clone()], BTreeSet::new());
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with("tests.rs")
+                && std::fs::read_to_string(&path).unwrap().contains("error::response(")
+            {
+                makers.insert(path.strip_prefix(&source).unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    let in_place_of_a_server =
+        ["upstream/lifted/client.rs", "upstream/lowered/call.rs", "upstream/lowered/local.rs"];
+    let for_a_server = [
+        "exchange/asked.rs",
+        "exchange/carry.rs",
+        "monitor/client.rs",
+        "stack/translate.rs",
+        "upstream/lifted/call/heard.rs",
+        "upstream/sse/incoming.rs",
+        "upstream/stdio/talk/incoming.rs",
+    ];
+    let listed = ["rescue.rs"].iter().chain(&in_place_of_a_server).chain(&for_a_server);
+    assert_eq!(makers, listed.map(|maker| (*maker).to_owned()).collect());
 }
