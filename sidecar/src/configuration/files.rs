@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::digest::{self, SHA256};
 use longshore_mcp::revision::Revision;
 use longshore_sessions::Keyring;
 use longshore_sessions::keys::{KeyringError, Secret};
 use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, Processes, Upstream, paths};
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::{Hosts, Snapshot};
@@ -68,7 +68,7 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(71);
     text.push_str("sha256:");
-    for byte in Sha256::digest(bytes) {
+    for byte in digest::digest(&SHA256, bytes).as_ref() {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
