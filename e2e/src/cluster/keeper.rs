@@ -110,11 +110,9 @@ pub(crate) fn supervise(folder: &std::path::Path, lifetime: Lifetime) {
 /// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
+    for cause in std::iter::successors(error.source(), |&cause| cause.source()) {
         text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
+        text.push_str(&cause.to_string());
     }
     text
 }
