@@ -254,15 +254,17 @@ impl Call {
 
 /// Has the monitor ask the server how it is, instead of waiting for its next turn, if a failure says something of that.
 fn doubt(shared: &Shared, refusal: &Refusal) {
-    let doubtful = match refusal {
-        Refusal::ServerDown | Refusal::ServerLost | Refusal::SessionLost | Refusal::ServerTimedOut { .. } => {
-            true
-        }
-        Refusal::Process(gone) => gone.why.concerns_all(),
-        _ => false,
-    };
-    if doubtful {
+    if is_absence(refusal) || matches!(refusal, Refusal::SessionLost) {
         shared.doubt.raise();
         tracing::debug!(reason = refusal.reason(), "a call failed");
+    }
+}
+
+/// Whether a server may not be there at all, as far as a failure says.
+fn is_absence(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::ServerDown | Refusal::ServerLost | Refusal::ServerTimedOut { .. } => true,
+        Refusal::Process(gone) => gone.why.concerns_all(),
+        _ => false,
     }
 }

@@ -426,6 +426,11 @@ impl Pool {
 }
 
 impl Answer {
+    /// One with nothing in it: as of a server that has ended its stream at once.
+    pub(crate) fn nothing() -> Self {
+        Self::of(Response::new(Body::Whole(None)))
+    }
+
     /// An answer that no connection is held for.
     fn of(response: Response<Body>) -> Self {
         Self { response, lease: Lease::nothing() }

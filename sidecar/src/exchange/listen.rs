@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::carry::{self, Aside};
 use super::events::{Source, is_aside};
-use super::request;
+use super::{is_absence, request};
 use crate::configuration::Snapshot;
 use crate::headers::LAST_EVENT_ID;
 use crate::metrics::SessionEnd;
@@ -23,7 +23,7 @@ use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Refused, Rest, Streams, Terms, Writer};
 use crate::upstream::forgotten::{self, Says};
-use crate::upstream::{self, Answer, Form};
+use crate::upstream::{Answer, Form};
 use crate::worker::Worker;
 
 /// How long a server may speak of a task before it answers the call that begins it.
@@ -130,9 +130,27 @@ fn events(reader: Reader) -> Response<Body> {
     respond::events(Body::Events(Box::new(reader)), None)
 }
 
-/// Asks the server for its stream, from an event on that it has written in the session that it called so. One that it has
-/// forgotten is begun again, as for a call, if it may be.
+/// Asks the server for its stream, from an event on that it has written in the session that it called so. One that is not
+/// there now says nothing of the session: that is as if it had ended its stream at once, and it is asked again. Its client
+/// need not know: many give up their sessions at whatever is no stream and no 405.
 async fn ask(
+    worker: &Worker,
+    snapshot: &Arc<Snapshot>,
+    session: &Use,
+    last: Option<(&str, Option<HeaderValue>)>,
+) -> Result<Opened, Refusal> {
+    let within = session.upstream();
+    match ask_or_begin_again(worker, snapshot, session, last).await {
+        Err(refusal) if is_absence(&refusal) => {
+            tracing::debug!(reason = refusal.reason(), "the server is not there to give its stream");
+            Ok((Answer::nothing(), within))
+        }
+        opened => opened,
+    }
+}
+
+/// The same where the server is there. A session that it has forgotten is begun again, as for a call, if it may be.
+async fn ask_or_begin_again(
     worker: &Worker,
     snapshot: &Arc<Snapshot>,
     session: &Use,
@@ -148,7 +166,7 @@ async fn ask(
     let opened = match sessions::begin_again(&worker.pool, snapshot, session, lost).await {
         Ok(true) => ask_within(worker, snapshot, session, session.upstream(), None).await,
         Ok(false) => Err(Refusal::SessionLost),
-        // It lives, and its client tries again.
+        // It lives, and there is another time.
         Err(refusal) => Err(refusal),
     };
     if matches!(opened, Err(Refusal::SessionLost)) {
@@ -168,17 +186,15 @@ async fn ask_within(
     let pool = &worker.pool;
     let asked = request::get(pool, snapshot, (within.clone(), session.server_revision), last);
     let asked = timeout(OPEN, asked).await;
-    let mut answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
+    let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
     if Form::is_stream(&answer.response) {
         return Ok((answer, within));
     }
     let status = answer.response.status();
-    // That is as if it had ended it at once. Its client need not know: many give up their sessions at whatever is no stream
-    // and no 405.
+    // That is as if it were not there.
     if forgotten::is_not_now(status) {
         tracing::debug!(%status, "the server does not give its stream now");
-        *answer.response.body_mut() = upstream::Body::Whole(None);
-        return Ok((answer, within));
+        return Ok((Answer::nothing(), within));
     }
     let is_lost = async {
         // A call may have begun the session again meanwhile.

@@ -13,7 +13,8 @@ use crate::harness::config::{idle, keys, rule};
 use crate::harness::http::connect;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
-    Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+    Client, Event, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted,
+    within,
 };
 
 /// A server whose stream says what it is told; nothing ends it.
@@ -174,13 +175,17 @@ fn a_server_without_one_has_none() {
 /// It has one, and its client hears by that when it can, whether it could before or not.
 #[test]
 fn a_server_that_cannot_give_its_stream_now_is_asked_again() {
-    for status in [409, 429, 500, 503] {
+    const BREAKS_OFF: u16 = 0;
+    for status in [409, 429, 500, 503, BREAKS_OFF] {
         let asked = AtomicUsize::new(0);
         let server = Scripted::listening(move |request, stream| {
             if request.method == "POST" {
                 return scripted::json(stream, &answer(request));
             }
             let number = asked.fetch_add(1, Ordering::Relaxed);
+            if number.is_multiple_of(2) && status == BREAKS_OFF {
+                return stream.shutdown(std::net::Shutdown::Both).unwrap();
+            }
             if number.is_multiple_of(2) {
                 return scripted::json_with(stream, status, "", "data: no event");
             }
@@ -208,18 +213,48 @@ fn a_stream_that_the_server_ends_is_opened_again() {
     assert!(asked.headers.contains(&("last-event-id".to_owned(), "s7".to_owned())));
     drop(stream);
 
-    // One that has gone ends it, and a client that comes back hears why.
+    // One that has gone and is back ends it, if it knows nothing of the session.
     let mut server = GoServer::start(&[]);
     sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
     let mut stream = open(&client);
     stream.any().unwrap();
     server.kill();
-    assert!(stream.next().is_none());
-    let reply = client.rest(&stream.last).send(sidecar.mcp);
-    assert_eq!(reply.status, 502, "{}", reply.text());
     server.start_again();
-    assert_eq!(client.rest(&stream.last).send(sidecar.mcp).status, 404, "it knows nothing of the session");
+    assert!(stream.next().is_none());
+    assert_eq!(client.rest(&stream.last).send(sidecar.mcp).status, 404);
+}
+
+/// Many clients give up their sessions, or never ask again, where their streams end or are refused.
+#[test]
+fn a_stream_stays_open_while_its_server_is_away() {
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let mut server = GoServer::start(&[]);
+        let mut config = config(server.port);
+        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let sidecar = Sidecar::start(&config).ready();
+        let clients = [(); 2].map(|()| Client::of(&sidecar, None, revision));
+        let before = open(&clients[0]);
+        server.kill();
+        eventually("it is missed", || (sidecar.metric("longshore_server_connected") == 0.0).then_some(()));
+        let mut streams = [before, open(&clients[1])];
+        for stream in &mut streams {
+            // As long as many servers take to come back.
+            stream.patience(Duration::from_secs(2));
+            let said = std::iter::from_fn(|| stream.try_any().transpose());
+            let end = said.skip_while(|event| event.as_ref().is_ok_and(|event| event.data.is_empty())).next();
+            assert!(matches!(end, Some(Err(_))), "{revision}: it goes on, and says nothing: {end:?}");
+        }
+        server.start_again();
+        for (number, stream) in streams.iter_mut().enumerate() {
+            stream.patience(Duration::from_millis(200));
+            eventually("it is heard", || {
+                clients[0].call("grow", json!({"name": format!("new-{number}")}));
+                stream.try_any().ok()?.filter(Event::has_messages)
+            });
+        }
+        assert_eq!(sidecar.metric("longshore_ended_sessions"), 0.0);
+    }
 }
 
 /// What was kept is given, though the server has no stream now; how it goes on is heard after that.
@@ -262,7 +297,7 @@ fn what_was_kept_is_given_while_the_server_has_no_stream() {
     assert_eq!(reply.status, 405, "{}", reply.text());
 }
 
-/// Its client comes back before it makes a call.
+/// Its client comes before it makes a call.
 #[test]
 fn a_session_that_only_listens_is_begun_again_with_its_server() {
     let mut server = GoServer::start(&[]);
@@ -270,10 +305,7 @@ fn a_session_that_only_listens_is_begun_again_with_its_server() {
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
-    let mut stream = open(&client);
-    stream.any().unwrap();
     server.kill();
-    assert!(stream.next().is_none());
     server.start_again();
     let mut stream = open(&client);
     stream.patience(Duration::from_secs(10));
