@@ -11,6 +11,7 @@ use longshore_mcp::params::Params;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
+use super::listening::deliver;
 use super::session::Session;
 use super::source::{Events, Heard, RETRY, get, stream};
 use crate::upstream::forgotten::{Says, says};
@@ -25,8 +26,8 @@ const AGAIN: u32 = 8;
 /// How much later after that where the server has its stream asked for again and again, and how long it is left after it
 /// did not give one.
 const BREATHER: Duration = Duration::from_secs(1);
-/// How long a call that is busy with what it has heard is waited for.
-const BUSY: Duration = Duration::from_secs(1);
+/// How long a call, or a stream, is waited for that is busy with what it has heard.
+pub(super) const BUSY: Duration = Duration::from_secs(1);
 /// After how long without an event many proxies close a stream.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -229,7 +230,7 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, de
                     | ServerNotification::ResourcesUpdated,
                 ) => {
                     if let Ok(text) = std::str::from_utf8(&message) {
-                        session.deliver(text);
+                        deliver(session, text).await;
                     }
                 }
                 // What could be about several calls is about none.

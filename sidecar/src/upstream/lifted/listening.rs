@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use futures::future::join_all;
 use longshore_mcp::error::Code;
 use longshore_mcp::listen::{self, Filter, Full, Opened};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
@@ -9,14 +10,14 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::asked::Asked;
 use super::client::Client;
 use super::failure::Failure as Unusable;
-use super::hearing;
+use super::hearing::{self, BUSY};
 use super::session::{ERRAND, Session};
 use super::sessions::{Lease, Purpose};
 use super::way::Way;
 use crate::upstream::Transport;
 use crate::upstream::waiting::{Sender, channel};
 
-/// How many notifications wait for a client that reads slowly, before its stream ends.
+/// How many notifications wait for a client that reads slowly, before the server has to wait too.
 const WAITING: usize = 256;
 /// How long the server may take to be told of all that one client wants to hear, or does not any more. Others wait
 /// meanwhile.
@@ -100,6 +101,20 @@ pub(super) async fn run(way: Way, mut client: Client) {
     if !session.is_over() {
         unsubscribe(&session, &way.transport, &unwanted).await;
     }
+}
+
+/// Gives a notification to all streams that asked for it, to each as soon as there is room: a server may say many things in
+/// one breath. Who takes nothing for as long as calls are waited for is let go: its stream ends, and it can ask again.
+pub(super) async fn deliver(session: &Session, message: &str) {
+    let given: Vec<_> = session.with_streams(|streams, listeners| {
+        let to = |(stream, text)| Some((stream, listeners.get(&stream)?.clone(), text));
+        streams.deliver(message).into_iter().filter_map(to).collect()
+    });
+    let give = given.into_iter().map(|(stream, to, text)| async move {
+        let mut giving = Giving { session, stream, is_taken: false };
+        giving.is_taken = timeout(BUSY, to.send(text)).await.is_ok_and(|sent| sent.is_ok());
+    });
+    join_all(give).await;
 }
 
 /// Opens a stream, and has the server told what it has to tell for it. What the server does not, is not promised. It
@@ -199,6 +214,22 @@ async fn unsubscribe(session: &Session, transport: &Transport, unwanted: &[Strin
         let told = session.ask(transport, |id| listen::unsubscribe(id, uri));
         if Instant::now() >= until || timeout_at(until, told).await != Ok(Ok(true)) {
             tracing::debug!("the server could not be told that nobody wants to hear of a resource");
+        }
+    }
+}
+
+/// A notification that waits until a stream has room for it. Where it is not taken the stream ends, also if whoever gives it
+/// goes away: nobody misses one without a word.
+struct Giving<'a> {
+    session: &'a Session,
+    stream: u64,
+    is_taken: bool,
+}
+
+impl Drop for Giving<'_> {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.session.with_streams(|_, listeners| listeners.remove(&self.stream));
         }
     }
 }

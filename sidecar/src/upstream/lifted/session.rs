@@ -349,18 +349,6 @@ impl Session {
         change(streams, listeners)
     }
 
-    /// Gives a notification to all streams that asked for it. Who does not read for so long that there is no room is
-    /// let go: its stream ends, and it can ask again.
-    pub(super) fn deliver(&self, message: &str) {
-        let mut state = self.lock();
-        for (stream, text) in state.streams.deliver(message) {
-            let to = state.listeners.get(&stream);
-            if to.is_some_and(|to| !to.try_send(text)) {
-                state.listeners.remove(&stream);
-            }
-        }
-    }
-
     // === The end ===
 
     /// The server has forgotten it.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{SUBSCRIPTION, call, is_error, request, text};
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Events, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 fn listen(id: &str, notifications: Value) -> crate::harness::Request {
     request(id, "subscriptions/listen", json!({"notifications": notifications}), &json!({}))
@@ -172,6 +172,58 @@ fn what_the_server_takes_is_heard_of_beside_what_it_does_not_answer() {
         let unwanted = server.seen("resources/unsubscribe");
         unwanted.iter().any(|it| scripted::message(it)["params"]["uri"] == "a:taken").then_some(())
     });
+}
+
+/// What a server says in one breath is heard by all who read. One that does not is not waited for any longer, and its stream
+/// ends.
+#[test]
+fn a_burst_ends_no_stream_but_that_of_who_does_not_read() {
+    const NEWS: usize = 1000;
+    // More than there is room for on the way.
+    const LARGE: usize = 1 << 20;
+    let gate = Gate::default();
+    let opens = gate.clone();
+    let server = Scripted::offering(json!({"resources": {"subscribe": true}}), move |request, stream| {
+        if request.method != "GET" {
+            let result = json!({"resources": [], "resourceTemplates": []});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        let updated = |uri: String, more: usize| {
+            let params = json!({"uri": uri, "_meta": {"more": "m".repeat(more)}});
+            let note =
+                json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params});
+            format!("data: {note}\n\n")
+        };
+        scripted::begin_events(stream);
+        opens.pass();
+        (0..24).for_each(|_| scripted::chunk(stream, &updated("b:large".to_owned(), LARGE)));
+        let burst: String = (0..NEWS).map(|number| updated(format!("a:b/{number}"), 0)).collect();
+        scripted::chunk(stream, &burst);
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let open = |id: &str, uri: &str| {
+        let mut events = Events::open(&listen(id, json!({"resourceSubscriptions": [uri]})), sidecar.mcp);
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+        events
+    };
+    let (mut readers, unread) = ([open("1", "a:b"), open("2", "a:b")], open("3", "b:large"));
+    gate.open();
+    std::thread::scope(|scope| {
+        for events in &mut readers {
+            scope.spawn(move || {
+                for number in 0..NEWS {
+                    let message = events.next().unwrap().message();
+                    assert_eq!(message["params"]["uri"], format!("a:b/{number}"), "{message}");
+                }
+            });
+        }
+    });
+    let heard = unread.all();
+    let end = heard.last().unwrap().message();
+    assert_eq!((&end["id"], &end["result"]["resultType"]), (&json!("3"), &json!("complete")), "{end}");
+    assert!(heard.len() < 24, "{}", heard.len());
 }
 
 /// A bound on what they share is no fault of what this one asks for.

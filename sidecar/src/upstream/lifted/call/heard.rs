@@ -12,6 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use super::Call;
 use super::stage::Stage;
+use crate::upstream::lifted::listening::deliver;
 use crate::upstream::lifted::source::Heard;
 
 /// How long more questions are waited for after one, so that those that a server asks at once are put to the client at
@@ -121,7 +122,7 @@ impl Call {
     async fn told(&mut self, notification: &Notification<'_>, text: &str, is_certain: bool) {
         let told = notifications::to_client(self.pair, &notification.method, text);
         match told {
-            Ok(Told::Subscriptions) => self.session.deliver(text),
+            Ok(Told::Subscriptions) => deliver(&self.session, text).await,
             Ok(Told::Cancels) => {
                 if let Some(id) = names::cancelled_id(text) {
                     self.parked.withdrawn(Id::from_json(id));
