@@ -102,6 +102,9 @@ async fn pass(response: Response<Body>, to: &To, mut see: impl FnMut(&Bytes)) ->
 }
 
 async fn events(mut body: Body, to: &To, mut see: impl FnMut(&Bytes)) -> Result<(), Refusal> {
+    if let Body::Events(reader) = &body {
+        reader.read_once();
+    }
     let mut decoder = Decoder::new(EDITABLE);
     // Of the event that is not complete yet.
     let mut share = to.nothing();

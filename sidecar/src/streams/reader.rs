@@ -43,6 +43,11 @@ impl Reader {
         self.stream.kind == Kind::Own
     }
 
+    /// Nothing that this reads is kept for others: its client hears of no ids to come back with.
+    pub(crate) fn read_once(&self) {
+        self.stream.read_once();
+    }
+
     /// The same until something has happened.
     pub(crate) fn until(mut self, it: impl Future<Output = ()> + 'static) -> Self {
         self.until = Some(Box::pin(it));

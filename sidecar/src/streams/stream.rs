@@ -72,6 +72,8 @@ struct State {
     clients: u64,
     /// The next event that no client has read.
     cursor: u64,
+    /// Whoever reads it tells nobody the ids of its events, so nobody comes back for what was read.
+    once: bool,
     /// Whoever writes, while it waits for room.
     writer: Option<Waker>,
     written: Written,
@@ -123,6 +125,7 @@ impl Stream {
             client: None,
             clients: 0,
             cursor: 1,
+            once: false,
             writer: None,
             written: Written::Now,
             since: None,

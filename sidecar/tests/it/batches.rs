@@ -185,6 +185,8 @@ fn r007_answers_that_take_longer_come_as_events() {
     let steps = messages.iter().filter(|message| message["method"] == "notifications/progress");
     assert_eq!(steps.count(), 3);
     eventually("no call is left behind", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    // Their client has heard of no ids to come back with.
+    eventually("nothing is kept", || (sidecar.metric("longshore_stream_bytes") == 0.0).then_some(()));
 }
 
 #[test]

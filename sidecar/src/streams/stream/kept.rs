@@ -43,8 +43,12 @@ impl State {
         !self.forgotten && self.first <= next && next <= self.end()
     }
 
-    /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept.
+    /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept: of what is
+    /// read only once nothing.
     pub(super) fn trim(&mut self, of: &Stream) {
+        if self.once {
+            while self.first < self.cursor && self.drop_first(of) {}
+        }
         let Terms { max_bytes, store, .. } = &of.terms;
         let limit = if self.forgotten { 0 } else { *max_bytes };
         // Where this process ends, it has the client of a call go, and everything that it has yet to read is waited for.

@@ -152,6 +152,13 @@ impl Stream {
         self.terms.store.nothing_held(&self.principal)
     }
 
+    /// Keeps nothing that was read from now on: whoever reads it tells nobody the ids.
+    pub(in super::super) fn read_once(&self) {
+        let mut state = self.lock();
+        state.once = true;
+        state.trim(self);
+    }
+
     /// A connection has gone.
     pub(in super::super) fn detach(&self, number: u64) {
         let mut state = self.lock();
@@ -165,8 +172,12 @@ impl Stream {
         }
         state.trim(self);
         let writer = state.writer.take();
+        let is_over = state.once && self.kind == Kind::Call;
         drop(state);
         wake(writer);
+        if is_over {
+            self.forget();
+        }
     }
 
     /// Sends the client away, if it can come back or has nothing to wait for.

@@ -318,6 +318,49 @@ fn what_a_server_says_unasked_is_asked_for_until_it_can_be_heard() {
     assert_eq!(server.seen("GET").len(), 2);
 }
 
+/// A client that hears of no ids comes back for nothing.
+#[test]
+fn nothing_is_kept_of_what_was_read() {
+    const NOTES: usize = 20;
+    const LARGE: usize = 45_000;
+    let server = Scripted::listening(|request, stream| {
+        let say = |stream: &mut _, method: &str, params: Value| {
+            let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            scripted::chunk(stream, &format!("data: {note}\n\n"));
+        };
+        scripted::begin_events(stream);
+        let text = "m".repeat(LARGE);
+        if request.method == "GET" {
+            for _ in 0..NOTES {
+                say(stream, "notifications/message", json!({"level": "info", "data": text}));
+            }
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        let token = &scripted::message(request)["params"]["_meta"]["progressToken"];
+        for number in 0..NOTES {
+            let params = json!({"progressToken": token, "progress": number, "message": text});
+            say(stream, "notifications/progress", params);
+        }
+        let answer = scripted::reply_to(request, &json!({"content": []}));
+        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut caller = Caller::open(&sidecar, None);
+    let params = json!({"name": "t", "arguments": {}, "_meta": {"progressToken": "p"}});
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    assert_eq!(caller.post(&sidecar, &message.to_string()).status, 202);
+    let heard: Vec<_> = (0..=2 * NOTES).map(|_| caller.hear()).collect();
+    for (what, expected) in [("notifications/message", NOTES), ("notifications/progress", NOTES)] {
+        assert_eq!(heard.iter().filter(|message| message["method"] == what).count(), expected, "{what}");
+    }
+    // What belongs to no call has a stream still, which costs something itself.
+    eventually("nothing is kept", || (sidecar.metric("longshore_stream_bytes") < 1000.0).then_some(()));
+    assert_eq!(sidecar.metric("longshore_streams"), 1.0);
+}
+
 /// A call under way is answered, and then the stream ends as streams do.
 #[test]
 fn a_drain_ends_streams_in_order() {
