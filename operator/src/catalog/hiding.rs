@@ -85,7 +85,13 @@ impl Hiding {
         }
         let known = self.servers.entry(server.clone()).or_default();
         match &mut known.done {
-            Some(done) if done.job.filter == *filter && done.job.all.has_names_of(&all) => done.takes(all),
+            Some(done) if done.job.filter == *filter && done.job.all.has_names_of(&all) => {
+                done.takes(all);
+                // It is for what was taken back again.
+                if let Some(under_way) = known.under_way.take() {
+                    under_way.abort();
+                }
+            }
             _ if known.under_way.is_some() => {}
             _ => {
                 let job = Arc::new(Job { filter: filter.clone(), all });

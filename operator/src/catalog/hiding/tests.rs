@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use longshore_catalog::Reader;
 use longshore_sidecar_config::inventory::Phase;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::*;
 
@@ -84,6 +87,20 @@ async fn what_was_listed_stays_until_it_is_known_what_exists_and_is_not_found_ou
     assert_eq!(names(&listed), ["a", "b"]);
     assert_eq!(listed.offer.unwrap().phase, Phase::Draining);
     assert_eq!(names(&hiding.listed(&server(), &ToolFilter::default(), second)), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_filter_that_was_taken_back_is_in_force_at_no_time() {
+    let mut hiding = Hiding::new();
+    let (in_force, taken_back, all) = (filter(&[], &["b"]), filter(&[], &["a"]), offer(&["a", "b"]));
+    hiding.listed(&server(), &in_force, all.clone());
+    hiding.done().await.unwrap();
+    let mut listed = |filter| names(&hiding.listed(&server(), filter, all.clone())).join(" ");
+    assert_eq!([&in_force, &taken_back, &in_force].map(&mut listed), ["a"; 3]);
+    assert!(!hiding.is_at(&server()), "the one that was taken back is looked at");
+    let done = timeout(Duration::from_millis(100), hiding.done());
+    assert!(done.await.is_err());
+    assert_eq!(names(&hiding.listed(&server(), &in_force, all)), ["a"]);
 }
 
 #[tokio::test]
