@@ -128,8 +128,8 @@ enum Event {
     Inventory { id: ServerId, run: u64, inventory: Box<Inventory> },
     /// A server that listens at a port was started.
     Started { id: ServerId, run: u64 },
-    /// A server's process ended, or could not be started.
-    Process { id: ServerId, run: u64, message: String },
+    /// A server's process ended, or could not be started, also because something else has its port.
+    Process { id: ServerId, run: u64, message: String, port_taken: bool },
     /// A server that was to end has ended, with its sidecar.
     Ended { run: u64 },
     /// A sidecar ended by itself.

@@ -160,8 +160,8 @@ struct Supervisor {
 
 /// Why a process is no longer attended.
 enum Left {
-    /// It ended by itself, or never began.
-    Ended(String),
+    /// It ended by itself, or never began, also because something else has its port.
+    Ended { message: String, port_taken: bool },
     /// Something else is wanted, or nothing ever again.
     Changed(Result<(), watch::error::RecvError>),
 }
@@ -182,9 +182,10 @@ impl Supervisor {
             }
             let changed = match left {
                 Left::Changed(changed) => changed,
-                Left::Ended(message) => {
+                Left::Ended { message, port_taken } => {
+                    let (id, run) = (self.id.clone(), self.run);
                     // Whoever listened has ended, and so does this.
-                    let _ = self.events.send(Event::Process { id: self.id.clone(), run: self.run, message });
+                    let _ = self.events.send(Event::Process { id, run, message, port_taken });
                     tokio::select! {
                         () = sleep(pause) => {
                             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -204,18 +205,24 @@ impl Supervisor {
     /// Starts it and waits until it ends, or until something else is wanted; then ends it.
     async fn attend(&mut self, launch: &Launch) -> Left {
         if let Err(message) = launch.check_port() {
-            return Left::Ended(message);
+            return Left::Ended { message, port_taken: true };
         }
         let mut child = match launch.start() {
             Ok(child) => child,
-            Err(error) => return Left::Ended(format!("it cannot be started: {error}")),
+            Err(error) => {
+                let message = format!("it cannot be started: {error}");
+                return Left::Ended { message, port_taken: false };
+            }
         };
         // Whoever listened has ended, and so does this.
         let _ = self.events.send(Event::Started { id: self.id.clone(), run: self.run });
         let lifeline = child.stdin.take();
         let mut output = Output::follow(&self.id, &mut child, &self.quiet);
         let changed = tokio::select! {
-            status = child.wait() => return Left::Ended(sentence(status, &output.end().await)),
+            status = child.wait() => {
+                let message = sentence(status, &output.end().await);
+                return Left::Ended { message, port_taken: false };
+            }
             changed = self.wanted.changed() => changed,
         };
         drop(lifeline);

@@ -165,10 +165,15 @@ impl Local {
     pub(super) fn hear(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Inventory { id, run, inventory } => self.heard(&id, run, inventory)?,
-            Event::Process { id, run, message } => {
+            Event::Process { id, run, message, port_taken } => {
                 let report = self.report;
-                let found = find(&mut self.servers, &id, run);
-                if let Some(running) = found.filter(|running| running.ended.as_ref() != Some(&message)) {
+                let Some(running) = find(&mut self.servers, &id, run) else { return Ok(()) };
+                if port_taken && running.introduced {
+                    // Its sidecar would lead clients to whoever has the port now. The next one says why it waits.
+                    let plan = running.plan.clone();
+                    self.leave(&id);
+                    self.turns.wait(plan, false);
+                } else if running.ended.as_ref() != Some(&message) {
                     report.line(&format!("{id} does not run: {message}; it is started again"));
                     running.ended = Some(message);
                 }
@@ -226,7 +231,6 @@ impl Local {
                 self.turns.wait(plan, true);
                 continue;
             };
-            let Some(plan) = self.possible(&self.servers[at].plan, plan) else { continue };
             let before = &self.servers[at].plan;
             if *before == plan {
                 continue;
@@ -292,15 +296,6 @@ impl Local {
         }
         self.announce();
         Ok(())
-    }
-
-    /// What can be taken up of a plan, if anything: where nothing can be started, what runs goes on, and it is said why.
-    fn possible(&self, running: &Plan, plan: Plan) -> Option<Plan> {
-        let (Err(problems), Ok(_)) = (&plan.program, &running.program) else { return Some(plan) };
-        for problem in problems {
-            self.say(&format!("{}: {problem}; what was there before goes on", plan.id));
-        }
-        plan.with_program_of(running)
     }
 
     /// Ends all of it, everything at once.

@@ -24,7 +24,8 @@ pub(super) struct Running {
     pub(super) inventory: Option<Box<Inventory>>,
     pub(super) shown: Shown,
     /// Whether the sidecar has its configuration. Where the server is to listen at a port, it has none before the
-    /// server was started: whatever else listens there would be served under this server's rules.
+    /// server was started: whatever else listens there would be served under this server's rules. Nor does it go on once
+    /// something else has the port: another takes its place.
     pub(super) introduced: bool,
     /// How its process ended last, so that one that ends again and again is told of once.
     pub(super) ended: Option<String>,
