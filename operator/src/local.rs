@@ -77,7 +77,9 @@ pub struct ServerId {
 #[derive(Debug, Error)]
 pub enum Error {
     /// There is no room for the sidecars' files.
-    #[error("cannot write the sidecars' files")]
+    #[error(
+        "cannot write the sidecars' files: set TMPDIR to a folder that can be written (in a container: --tmpfs /tmp)"
+    )]
     Files(#[source] io::Error),
     /// A port that was asked for is taken.
     #[error("port {port} is taken: choose another with --port, or leave it out to take whatever is free")]

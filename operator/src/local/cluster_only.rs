@@ -11,7 +11,6 @@ pub(super) fn sentence(manifest: &McpServer, env: &[String]) -> Option<String> {
     let mut left_out: Vec<String> = Vec::new();
     for (there, field) in [
         (spec.source.image_pull_policy.is_some(), "source.imagePullPolicy"),
-        (spec.expose.host.is_some(), "expose.host"),
         (spec.expose.service != ObjectMetadata::default(), "expose.service"),
         (spec.replicas != 1, "replicas"),
         (spec.strategy != Strategy::default(), "strategy"),

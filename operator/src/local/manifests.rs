@@ -278,7 +278,10 @@ impl Reader {
                 // A folder that is away for a moment, or for good: its servers end when it is there with others.
                 files.extend(self.known_in(path));
             } else {
-                files.push((path.clone(), Take::All));
+                let is_it = |(other, _): &(PathBuf, Take)| real(other) == real(path);
+                if !files.iter().any(is_it) {
+                    files.push((path.clone(), Take::All));
+                }
                 let folder = folder_of(path);
                 if !folders.contains(&folder) {
                     folders.push(folder);
@@ -342,7 +345,7 @@ fn parse(path: &Path, take: Take) -> Result<Vec<Document>, ManifestError> {
     let values: Vec<Value> = if json {
         vec![serde_json::from_str(&text).map_err(|error| wrong("JSON", error.to_string()))?]
     } else {
-        serde_saphyr::from_multiple(&text).map_err(|error| wrong("YAML", first_line(&error.to_string())))?
+        serde_saphyr::from_multiple(&text).map_err(|error| wrong("YAML", yaml_words(&error.to_string())))?
     };
     let mut documents = Vec::new();
     for value in values {
@@ -435,6 +438,8 @@ fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+/// The reader's words about a file, without its advice for programs.
+fn yaml_words(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned()
 }

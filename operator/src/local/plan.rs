@@ -87,7 +87,8 @@ pub(super) fn plan(
 ) -> Result<Result<Plan, Refused>, Error> {
     let (manifest, id) = (&*found.manifest, &found.id);
     let secret_name = manifest.spec.auth.api_keys.as_ref().map(|keys| keys.secret_ref.name.clone());
-    let secret = secret_name.and_then(|name| documents.secrets.get(&(id.namespace.clone(), name)));
+    let secret =
+        secret_name.as_ref().and_then(|name| documents.secrets.get(&(id.namespace.clone(), name.clone())));
     let (api_keys, key) = keys::of(manifest, id, secret, given_key, made)?;
     let session_keys = made.session_keys(id)?;
     let validated = match validate(manifest, &dereferenced(manifest, id, documents, api_keys, session_keys)) {
@@ -105,9 +106,8 @@ pub(super) fn plan(
     let mut notes: Vec<String> = cluster_only::sentence(manifest, &not_here).into_iter().collect();
     let permitted = Permitted::of(&manifest.spec.access, &validated.auth, secret.is_some());
     notes.extend(permitted.note());
-    if manifest.spec.auth.api_keys.is_some() && secret.is_none() {
-        let note = |unread| format!("its Secret was not found, so a key was made; {unread}");
-        notes.extend(unread(documents).map(note));
+    if let Some(name) = secret_name.filter(|_| secret.is_none()) {
+        notes.extend(missed(&id.namespace, &name, documents, given_key.is_some()));
     }
     if let Readiness::Flawed(flaws) = &validated.readiness {
         notes.extend(flaws.iter().map(|problem| problem.message.clone()));
@@ -223,6 +223,22 @@ fn local_words(problem: &Problem, documents: &Documents) -> String {
 }
 
 /// Where what is missed may be after all.
+/// What to say where a key was made since the Secret is in none of the documents. Nothing where nobody seems to have meant to
+/// have one here.
+fn missed(namespace: &str, name: &str, documents: &Documents, is_given: bool) -> Option<String> {
+    let elsewhere = documents.secrets.keys().find(|(_, other)| other == name);
+    let elsewhere = elsewhere.map(|(namespace, name)| format!("there is {namespace}/{name}"));
+    let unused =
+        is_given.then(|| "the key of --key is not used: it would have to be one of that Secret's".to_owned());
+    let why: Vec<_> = [elsewhere, unused, unread(documents)].into_iter().flatten().collect();
+    if why.is_empty() && documents.secrets.is_empty() {
+        return None;
+    }
+    let mut said = format!("Secret {namespace}/{name} is not in the files, so a key was made");
+    why.iter().for_each(|why| said.extend(["; ", why]));
+    Some(said)
+}
+
 fn unread(documents: &Documents) -> Option<String> {
     let (first, others) = documents.unread.split_first()?;
     let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };

@@ -79,7 +79,7 @@ fn a_file_that_cannot_be_read_is_told_of_where_something_is_missed() {
         let text = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
         let path = folder.write("servers.json", &text);
         let local = Local::start(&[path.to_str().unwrap()]);
-        let said = local.says("tools/keyed: its Secret was not found, so a key was made");
+        let said = local.says("tools/keyed: Secret tools/keys is not in the files, so a key was made");
         assert!(said.contains(why), "{said}");
         let said = local.says("tools/needy is not started: Secret tools/token");
         assert!(said.contains(why), "{said}");
@@ -92,6 +92,21 @@ fn a_file_that_cannot_be_read_is_told_of_where_something_is_missed() {
     let mut local = Local::json(&[path.to_str().unwrap()]);
     assert_eq!(local.server("keyed").key.as_deref(), Some(PLAIN));
     assert!(!local.said().contains(is_broken), "{}", local.said());
+}
+
+#[test]
+fn a_secret_that_is_elsewhere_is_told_of_where_a_key_was_made() {
+    let folder = Folder::new();
+    let mut elsewhere = secret(PLAIN);
+    elsewhere["metadata"]["namespace"] = json!("default");
+    folder.write("keys.json", &elsewhere.to_string());
+    let path = folder.write("server.json", &keyed("keyed").to_string());
+    let said = Local::start(&[path.to_str().unwrap(), "--key", PLAIN]).says("so a key was made");
+    for words in
+        ["Secret tools/keys is not in the files", "there is default/keys", "the key of --key is not used"]
+    {
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(super) const RENDERED: &[&str] = &[
 /// Values that are refused, and the words of the refusal that name them.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{replica: 2}", "additional properties 'replica' not allowed"),
+    ("{longshore-crds: {enabled: false}}", "additional properties 'enabled' not allowed"),
     ("{replicas: 0}", "at '/replicas'"),
     ("{logLevel: loud}", "at '/logLevel'"),
     ("{upgradesAtOnce: 0}", "at '/upgradesAtOnce'"),

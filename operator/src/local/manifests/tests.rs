@@ -15,6 +15,7 @@ fn each_file_is_there_once_and_those_that_were_asked_for_come_first() {
     for (asked, expected) in [
         (&["b.json"][..], &[("b.json", all), ("a.yaml", beside), ("c.yml", beside)][..]),
         (&["link.yaml"], &[("link.yaml", all), ("a.yaml", beside), ("c.yml", beside)]),
+        (&["b.json", "./b.json"], &[("b.json", all), ("a.yaml", beside), ("c.yml", beside)]),
         (&["c.yml", "a.yaml"], &[("c.yml", all), ("a.yaml", all), ("b.json", beside)]),
         (
             &["gone.yaml", "b.json"],
@@ -25,6 +26,16 @@ fn each_file_is_there_once_and_those_that_were_asked_for_come_first() {
         let expected: Vec<_> = expected.iter().map(|(name, take)| (path(name), *take)).collect();
         assert_eq!(reader.files(&mut Vec::new(), &mut Vec::new()), expected);
     }
+}
+
+#[test]
+fn a_file_with_a_key_twice_is_refused_in_words_for_its_author() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.yaml");
+    std::fs::write(&file, "kind: McpServer\nkind: McpServer\n").unwrap();
+    let (_, problems) = Reader::new(vec![file]).read();
+    let said = problems.iter().map(ToString::to_string).collect::<String>();
+    assert!(said.contains("duplicate mapping key: kind") && !said.contains("Policy"), "{said}");
 }
 
 #[test]
