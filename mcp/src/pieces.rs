@@ -1,5 +1,7 @@
 //! Responses that come in pieces and are too large to be held: the id is looked at and replaced on the way, wherever in the
-//! message it stands. Nothing else changes, and nothing is kept but what may be the id.
+//! message it stands, and so is who may keep the result. Nothing else changes, and nothing is kept but what may be the id.
+
+mod scope;
 
 use std::borrow::Cow;
 
@@ -7,6 +9,8 @@ use memchr::memchr2;
 
 use crate::envelope::{Id, MAX_ID, is_json};
 use crate::object;
+
+pub use scope::ScopeInPieces;
 
 /// Replaces the id of one response.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ impl IdInPieces {
                     }
                     let ends = self.ends_string(byte);
                     if ends && let Part::Name(name) = std::mem::replace(&mut self.part, Part::Other) {
-                        self.expects_id = is_id(&name);
+                        self.expects_id = name.len() <= MAX_NAME && is_name(&name, NAME);
                     }
                     at += 1;
                 }
@@ -188,11 +192,10 @@ impl IdInPieces {
     }
 }
 
-/// Whether a name, of which the first quote is left out, is that of the id.
-fn is_id(name: &[u8]) -> bool {
-    name.len() <= MAX_NAME
-        && std::str::from_utf8(name)
-            .is_ok_and(|name| object::string(&format!("\"{name}")).is_some_and(|name| name.as_str() == NAME))
+/// Whether a name, of which the first quote is left out, is this one.
+fn is_name(name: &[u8], of: &str) -> bool {
+    std::str::from_utf8(name)
+        .is_ok_and(|name| object::string(&format!("\"{name}")).is_some_and(|name| name.as_str() == of))
 }
 
 /// Whether what a response says for its id means the request that was asked under this one, as with whole responses.

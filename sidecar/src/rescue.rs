@@ -215,7 +215,7 @@ pub(crate) enum Refusal {
     #[error("the MCP server answered with something that is not an answer to this request")]
     ServerNonsense,
     #[error(
-        "the MCP server's answer is larger than {limit} bytes, and has to be whole to be sent as an event"
+        "the MCP server's answer is larger than {limit} bytes, and has to be whole to be looked into, or to be sent as an event"
     )]
     AnswerTooLarge { limit: usize },
     #[error("the MCP server speaks revision {version:?} of MCP, which is not served here")]

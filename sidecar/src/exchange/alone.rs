@@ -5,6 +5,7 @@
 
 mod judge;
 mod live;
+mod passing;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,10 +16,9 @@ use http_body_util::BodyExt;
 use longshore_mcp::detect::Modern;
 use longshore_mcp::error::Code;
 use longshore_mcp::matrix;
-use longshore_mcp::pieces::IdInPieces;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::answer::{HOLD, under_clients_id};
+use super::answer::HOLD;
 use super::deadline::Deadline;
 use super::doubt;
 use super::events::Source;
@@ -39,6 +39,7 @@ use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Lease, Opener};
 use crate::worker::Worker;
 use judge::{Judge, Verdict};
 use live::{Live, Rest, Until};
+use passing::Passing;
 
 /// How long the first event of an answer is waited for, so that it goes out in one piece with the head.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -75,8 +76,8 @@ struct Held {
 enum Begun {
     /// All of it. A server that is `strange` has not looked at the request, as one of another era would not.
     Whole { message: Bytes, code: Option<i64>, events: bool, strange: bool },
-    /// A message that is too large to be held, of which nothing is edited but its id.
-    Long { start: Bytes, ids: IdInPieces, body: upstream::Body, lease: Lease },
+    /// A message that is too large to be held, in which little is edited.
+    Long { start: Bytes, passing: Passing, body: upstream::Body, lease: Lease },
     /// Events, of which these have come.
     Events { source: Box<Source>, start: Bytes },
 }
@@ -108,8 +109,8 @@ pub(crate) async fn call_alone(
             drop(trail.entry.hand_over());
             response
         }
-        Begun::Long { start, ids, body, lease } => {
-            let live = live::message(held, deadline, start, ids, body, lease, trail.entry.hand_over());
+        Begun::Long { start, passing, body, lease } => {
+            let live = live::message(held, deadline, start, passing, body, lease, trail.entry.hand_over());
             respond::json(Body::Live(live), None)
         }
         Begun::Events { source, start } => {
@@ -219,9 +220,9 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
         }
         Collected::Start(..) if judge.edits() => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
         Collected::Start(start, body) => {
-            let mut ids = judge.ids_in_pieces();
-            let start = under_clients_id(&mut ids, &start)?.unwrap_or(start);
-            Ok(Begun::Long { start: share.keep(start), ids, body, lease })
+            let mut passing = judge.passing();
+            let start = passing.pass(start)?;
+            Ok(Begun::Long { start: share.keep(start), passing, body, lease })
         }
     }
 }
@@ -284,7 +285,8 @@ async fn collect(mut body: upstream::Body, hold: usize, share: &mut Share) -> Re
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         gathered.push(data);
-        if !share.reach_in_time(gathered.len()).await {
+        // What is larger than all that there is waits for nothing.
+        if gathered.len() <= EDITABLE && !share.reach_in_time(gathered.len()).await {
             return Err(Refusal::AnswerNotHeld);
         }
         if gathered.len() > hold {

@@ -126,7 +126,10 @@ async fn collect(
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);
         }
-        hold_in_time(&mut share, gathered.len(), deadline).await?;
+        // What is larger than all that there is waits for nothing.
+        if gathered.len() <= EDITABLE {
+            hold_in_time(&mut share, gathered.len(), deadline).await?;
+        }
         // What becomes an event has to be whole.
         let hold = if client.reads_events() { EDITABLE } else { hold };
         if gathered.len() > hold {

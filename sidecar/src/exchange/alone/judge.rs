@@ -8,11 +8,11 @@ use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
 use longshore_mcp::object::Object;
 use longshore_mcp::parts::replaced;
-use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::{error, listing, logging, passing, sse, tasks};
 
 use super::Lone;
+use super::passing::Passing;
 use crate::SERVED;
 use crate::access::Caller;
 use crate::configuration::Snapshot;
@@ -72,10 +72,7 @@ impl Judge {
 
     /// Whether an answer may be edited, and has to be whole for it.
     pub(super) fn edits(&self) -> bool {
-        self.method.list().is_some()
-            || self.method == Method::ServerDiscover
-            || self.method.is_about_tasks()
-            || self.is_private()
+        self.method.list().is_some() || self.method == Method::ServerDiscover || self.method.is_about_tasks()
     }
 
     /// Whether what is answered is for nobody else, whatever the server thinks: it does not know who may call it.
@@ -178,9 +175,9 @@ impl Judge {
         Ok(Verdict::Answer { edited: edited.or(respelled), code })
     }
 
-    /// What looks at the id of an answer that comes in pieces, as [`Self::look`] does.
-    pub(super) fn ids_in_pieces(&self) -> IdInPieces {
-        IdInPieces::new(&self.id, &self.id)
+    /// What looks at an answer that comes in pieces, as [`Self::look`] does.
+    pub(super) fn passing(&self) -> Passing {
+        Passing::of(&self.id, self.is_private())
     }
 
     /// The response with what policy and this address change in it; none if nothing does.

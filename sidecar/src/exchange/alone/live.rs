@@ -12,7 +12,6 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::Id;
 use longshore_mcp::meta::SUBSCRIPTION_ID;
-use longshore_mcp::pieces::IdInPieces;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::watch;
@@ -21,8 +20,8 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::Held;
 use super::judge::Judge;
+use super::passing::Passing;
 use crate::audit::Entry;
-use crate::exchange::answer::under_clients_id;
 use crate::exchange::deadline::Deadline;
 use crate::exchange::doubt;
 use crate::exchange::events::Source;
@@ -248,31 +247,30 @@ pub(super) fn message(
     held: Held,
     deadline: Deadline,
     start: Bytes,
-    ids: IdInPieces,
+    passing: Passing,
     body: upstream::Body,
     lease: Lease,
     entry: Entry,
 ) -> Pieces {
     let line = Line::new(entry);
-    let state = ((held, deadline), Some(start), Some((ids, body, lease)), line.clone());
+    let state = ((held, deadline), Some(start), Some((passing, body, lease)), line.clone());
     let pieces = Box::pin(stream::unfold(state, async |(bounds, start, from, line)| {
         if let Some(start) = start {
             return Some((Ok(start), (bounds, None, from, line)));
         }
-        let (mut ids, mut body, lease) = from?;
+        let (mut passing, mut body, lease) = from?;
         loop {
             let failed = match bounds.1.within(body.frame()).await {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => match under_clients_id(&mut ids, &data) {
-                        Ok(other) => {
-                            let piece = other.unwrap_or(data);
-                            return Some((Ok(piece), (bounds, None, Some((ids, body, lease)), line)));
+                    Ok(data) => match passing.pass(data) {
+                        Ok(piece) => {
+                            return Some((Ok(piece), (bounds, None, Some((passing, body, lease)), line)));
                         }
                         Err(refusal) => refusal,
                     },
                     Err(_) => continue,
                 },
-                Ok(None) if ids.is_replaced() => {
+                Ok(None) if passing.was_the_answer() => {
                     lease.give_back();
                     line.borrow_mut().end(None, None);
                     return None;

@@ -453,3 +453,49 @@ fn large_messages_pass_both_ways() {
         assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
     }
 }
+
+/// 34: what nobody else may keep passes in pieces like anything large, and says so wherever it says something of it.
+#[test]
+fn r034_large_resources_are_private_and_not_held() {
+    const SIZE: usize = 3_000_000;
+    let server = Scripted::of_both(json!({}), |request, stream| {
+        let uri = scripted::message(request)["params"]["uri"].as_str().unwrap().to_owned();
+        let text = "y".repeat(SIZE);
+        let scope = r#""cacheScope":"public""#;
+        let contents = format!(r#""contents":[{{"uri":"{uri}","text":"{text}"}}]"#);
+        let members = if uri == "a://first" { [scope, &contents] } else { [&contents, scope] }.join(",");
+        let result = format!(r#"{{"resultType":"complete","ttlMs":9,{members}}}"#);
+        scripted::json(stream, &answered(request, &result));
+    });
+    for principals in [None, Some(vec!["alice".to_owned()])] {
+        let mut config = config(server.port);
+        config.access = vec![rule("some", &[], &[], &["*"])];
+        config.access[0].principals = principals;
+        let files = Files::new();
+        files.write_with_keys(&config, &keys(&[("alice", "key-a")]));
+        let sidecar = Sidecar::with(files, &["--max-held-bytes", "1000000"]).loaded();
+        for uri in ["a://first", "a://last"] {
+            let read = modern::request(1, "resources/read", json!({"uri": uri})).key("key-a");
+            let result = read.send(sidecar.mcp).message()["result"].take();
+            assert_eq!(result["contents"][0]["text"].as_str().map(str::len), Some(SIZE), "{uri}");
+            assert_eq!((&result["cacheScope"], &result["ttlMs"]), (&json!("private"), &json!(9)), "{uri}");
+        }
+    }
+}
+
+#[test]
+fn a_list_that_is_larger_than_any_may_be_is_refused_for_that() {
+    let server = Scripted::of_both(json!({}), |request, stream| {
+        let name = "y".repeat(33 << 20);
+        scripted::json(stream, &answered(request, &format!(r#"{{"tools":[{{"name":"{name}"}}]}}"#)));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let lists = [
+        modern::request(1, "tools/list", json!({})).send(sidecar.mcp).message(),
+        Client::open(&sidecar, None).ask("tools/list", json!({})),
+    ];
+    for list in lists {
+        let message = list["error"]["message"].as_str().unwrap_or_else(|| panic!("{list}"));
+        assert!(message.contains("larger than"), "{message}");
+    }
+}
