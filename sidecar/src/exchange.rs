@@ -46,6 +46,7 @@ use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::{self, Alias, Answering, Change, Place, Use};
 use crate::shared::Shared;
 use crate::stack::respond::Body;
+use crate::stack::tasks;
 use crate::tasks::Naming;
 use crate::upstream::Tail;
 use crate::worker::Worker;
@@ -153,7 +154,10 @@ async fn run(
     if matches!(result, Err(Refusal::SessionLost)) && client.has_nothing() {
         result = match deadline.within(Box::pin(call.begin_again())).await.flatten() {
             // The server has not taken the call: it did not know the session.
-            Ok(true) => Box::pin(answer::answer(&mut call, &mut client, deadline)).await,
+            Ok(true) => match call.judge_tasks_again() {
+                Ok(()) => Box::pin(answer::answer(&mut call, &mut client, deadline)).await,
+                Err(refusal) => Err(refusal),
+            },
             Ok(false) => Err(Refusal::SessionLost),
             Err(refusal) => Err(refusal),
         };
@@ -227,6 +231,12 @@ impl Call {
         let Some(session) = &self.session else { return Ok(false) };
         let lost = self.within.take();
         sessions::begin_again(&self.worker.pool, &self.snapshot, session, lost).await
+    }
+
+    /// Whether the tasks that it names are its caller's also in the session as it is by now.
+    fn judge_tasks_again(&mut self) -> Result<(), Refusal> {
+        let Some(session) = &self.session else { return Ok(()) };
+        tasks::in_session_again(&self.worker, session, self.naming.as_mut())
     }
 
     /// Keeps what the client has set.

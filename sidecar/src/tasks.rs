@@ -3,17 +3,17 @@
 //!
 //! Where a server speaks of tasks on its own account, in lists above all, nothing says whose they are. Then only those
 //! are named that were begun or asked for here; what is not known any more is left out, and still found by its id.
-//!
-//! A server may give an id twice, against the protocol: where it counts, and is another one than it was, or beside
-//! another replica. Whose the newest of them is, has it, and nobody else.
+
+mod known;
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::HeaderValue;
 use longshore_mcp::method::ServerNotification;
 use longshore_mcp::params::Target;
 use longshore_mcp::tasks::{self, Place, Unnameable};
@@ -25,10 +25,8 @@ use tokio::sync::Notify;
 use crate::configuration::Snapshot;
 use crate::shared::Shared;
 use crate::stack::standing::Now;
-
-/// The most tasks that are remembered of all principals, each of some hundred bytes, and of one.
-const MAX_KNOWN: usize = 4096;
-const MAX_OF_PRINCIPAL: usize = 512;
+use known::All;
+pub(crate) use known::At;
 
 /// What the threads of a process share of it.
 pub(crate) struct Tasks {
@@ -41,9 +39,7 @@ pub(crate) struct Tasks {
 
 #[derive(Default)]
 struct Known {
-    /// The oldest first.
-    of: HashMap<PrincipalDigest, VecDeque<Named>>,
-    count: usize,
+    tasks: All,
     /// How many calls are under way that may begin a task.
     beginning: HashMap<PrincipalDigest, usize>,
 }
@@ -63,6 +59,10 @@ pub(crate) struct Naming {
     pub(crate) principal: Arc<str>,
     /// Where they stand in the answer.
     pub(crate) place: Place,
+    /// In which session of the server it is asked, as that calls it, and where that keeps them. It may be another one by
+    /// the time that the request is sent.
+    pub(crate) within: Option<HeaderValue>,
+    pub(crate) at: At,
     /// Those that the request names.
     pub(crate) asked: Vec<Named>,
     /// The tool that the request calls.
@@ -91,16 +91,30 @@ impl Tasks {
         (task.principal == PrincipalDigest::of(principal)).then_some(task)
     }
 
-    /// The same for whoever asks the server here for it, if that has no other task of this id.
-    pub(crate) fn open_here(&self, snapshot: &Snapshot, principal: &str, name: &str) -> Option<TaskId> {
+    /// The same for whoever asks the server here for it, if that has no other task of this id there.
+    pub(crate) fn open_here(
+        &self,
+        snapshot: &Snapshot,
+        principal: &str,
+        name: &str,
+        at: &At,
+    ) -> Option<TaskId> {
         let task = Self::open(snapshot, principal, name)?;
-        if are_shared(snapshot) && self.lock().has_another(&task) {
+        let mut known = self.lock();
+        if known.tasks.is_another(task.principal, &task.tool, &task.id, at) {
             return None;
         }
         if self.is_here(&task) {
-            self.note(task.principal, Named::of(&task, name.into()));
+            known.tasks.note(task.principal, Named::of(&task, name.into()));
+            drop(known);
+            self.changed.notify_waiters();
         }
         Some(task)
+    }
+
+    /// Whether the server has no other task of this id there than this one of a principal's.
+    pub(crate) fn is_still(&self, principal: &str, task: &Named, at: &At) -> bool {
+        !self.lock().tasks.is_another(PrincipalDigest::of(principal), &task.tool, &task.id, at)
     }
 
     /// Whether the server that began a task is the one here.
@@ -109,32 +123,32 @@ impl Tasks {
     }
 
     /// Names a task that the server has begun for a principal.
-    fn begun(&self, snapshot: &Snapshot, principal: &str, tool: &str, id: &str) -> Option<Arc<str>> {
+    fn begun(&self, snapshot: &Snapshot, principal: &str, tool: &str, id: &str, at: &At) -> Option<Arc<str>> {
         let principal = PrincipalDigest::of(principal);
-        // What is asked for elsewhere first, or told, may have been named already.
-        if let Some(task) = self.named(principal, id).filter(|task| &*task.tool == tool) {
-            return Some(task.name);
-        }
-        self.lock().forget(id, |of| of == principal || are_shared(snapshot));
         let task = TaskId { owner: self.me.clone(), principal, tool: tool.to_owned(), id: id.to_owned() };
-        let mut nonce = [0; 12];
-        getrandom::fill(&mut nonce).ok()?;
-        let sealed = snapshot.keyring.seal_task(&task, nonce);
-        let name: Arc<str> =
-            sealed.inspect_err(|error| tracing::warn!(%error, "a task is lost")).ok()?.into();
-        self.note(principal, Named::of(&task, name.clone()));
+        // What is asked for elsewhere first may have been named already.
+        let again = self.lock().tasks.again(principal, tool, id, at).map(|task| task.name.clone());
+        let name = again.or_else(|| seal(snapshot, &task))?;
+        self.lock().tasks.begin(principal, Named::of(&task, name.clone()), at.clone());
+        self.changed.notify_waiters();
         Some(name)
     }
 
-    /// What a principal knows a task of the server by.
-    pub(crate) fn named(&self, principal: PrincipalDigest, id: &str) -> Option<Named> {
-        self.lock().of.get(&principal)?.iter().find(|task| &*task.id == id).cloned()
+    /// What a principal knows a task by that the server keeps there.
+    pub(crate) fn named(&self, principal: PrincipalDigest, id: &str, at: &At) -> Option<Named> {
+        self.lock().tasks.named(principal, id, at).cloned()
     }
 
     /// The same where it is shown unasked, to somebody who may do this now: whoever may not call its tool any more does
     /// not hear of it either.
-    pub(crate) fn shown(&self, principal: PrincipalDigest, id: &str, now: Option<&Now>) -> Option<String> {
-        let task = self.named(principal, id)?;
+    pub(crate) fn shown(
+        &self,
+        principal: PrincipalDigest,
+        id: &str,
+        at: &At,
+        now: Option<&Now>,
+    ) -> Option<String> {
+        let task = self.named(principal, id, at)?;
         now?.permits(&Target::Tool((*task.tool).into())).then(|| (*task.name).to_owned())
     }
 
@@ -145,36 +159,14 @@ impl Tasks {
 
     /// Waits until it is known how a task is called, or no call is under way that may have begun it: servers may speak of
     /// it before they answer that call.
-    pub(crate) async fn begun_or_not(&self, principal: PrincipalDigest, id: &str) {
+    pub(crate) async fn begun_or_not(&self, principal: PrincipalDigest, id: &str, at: &At) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.named(principal, id).is_some() || !self.is_beginning(principal) {
+            if self.named(principal, id, at).is_some() || !self.is_beginning(principal) {
                 return;
             }
             changed.await;
-        }
-    }
-
-    fn note(&self, principal: PrincipalDigest, task: Named) {
-        self.remember(principal, task);
-        self.changed.notify_waiters();
-    }
-
-    fn remember(&self, principal: PrincipalDigest, task: Named) {
-        let mut known = self.lock();
-        if known.of.get(&principal).is_some_and(|own| own.iter().any(|one| one.id == task.id)) {
-            return;
-        }
-        let own = known.of.entry(principal).or_default();
-        own.push_back(task);
-        if own.len() > MAX_OF_PRINCIPAL {
-            own.pop_front();
-            return;
-        }
-        known.count += 1;
-        if known.count > MAX_KNOWN {
-            known.forget_one();
         }
     }
 
@@ -184,44 +176,26 @@ impl Tasks {
     }
 }
 
-impl Known {
-    /// Whether the task of this id is known to be somebody else's, or another tool's.
-    fn has_another(&self, task: &TaskId) -> bool {
-        self.of.iter().any(|(principal, tasks)| {
-            let mut same = tasks.iter().filter(|one| *one.id == task.id);
-            same.any(|one| *principal != task.principal || *one.tool != task.tool)
-        })
-    }
-
-    /// Forgets the tasks of this id that are of any of these.
-    fn forget(&mut self, id: &str, is_of: impl Fn(PrincipalDigest) -> bool) {
-        let count = &mut self.count;
-        self.of.retain(|principal, tasks| {
-            if is_of(*principal) {
-                *count -= tasks.len();
-                tasks.retain(|task| &*task.id != id);
-                *count += tasks.len();
-            }
-            !tasks.is_empty()
-        });
-    }
-
-    /// Forgets the oldest task of whoever has the most, so that nobody crowds others out.
-    fn forget_one(&mut self) {
-        let most = self.of.iter().max_by_key(|(_, own)| own.len()).map(|(principal, _)| *principal);
-        let Some(principal) = most else { return };
-        if let Some(own) = self.of.get_mut(&principal) {
-            self.count -= usize::from(own.pop_front().is_some());
-            if own.is_empty() {
-                self.of.remove(&principal);
-            }
-        }
-    }
+/// What a client knows a task by.
+fn seal(snapshot: &Snapshot, task: &TaskId) -> Option<Arc<str>> {
+    let mut nonce = [0; 12];
+    getrandom::fill(&mut nonce).ok()?;
+    let sealed = snapshot.keyring.seal_task(task, nonce);
+    Some(sealed.inspect_err(|error| tracing::warn!(%error, "a task is lost")).ok()?.into())
 }
 
-/// Whether the tasks of all principals are at one server, and not each at a process of its own.
-fn are_shared(snapshot: &Snapshot) -> bool {
-    snapshot.config.limits.processes.is_none_or(|processes| processes.isolation == Isolation::Shared)
+// === impl At ===
+
+impl At {
+    /// Where the tasks of requests are that stand alone.
+    pub(crate) fn of_requests(snapshot: &Snapshot, principal: &str) -> Self {
+        match snapshot.config.limits.processes {
+            Some(processes) if processes.isolation != Isolation::Shared => {
+                Self::Principal(PrincipalDigest::of(principal))
+            }
+            _ => Self::Anywhere,
+        }
+    }
 }
 
 // === impl Beginning ===
@@ -290,57 +264,12 @@ impl Naming {
         let tasks = &self.shared.tasks;
         match self.place {
             Place::Begun => {
-                let name = tasks.begun(&self.snapshot, &self.principal, &self.tool, id);
+                let name = tasks.begun(&self.snapshot, &self.principal, &self.tool, id, &self.at);
                 name.map(|name| (*name).to_owned())
             }
             Place::Task | Place::List | Place::Meta => {
-                tasks.shown(PrincipalDigest::of(&self.principal), id, now())
+                tasks.shown(PrincipalDigest::of(&self.principal), id, &self.at, now())
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-
-    use longshore_sessions::PodId;
-
-    use super::*;
-
-    fn tasks() -> Tasks {
-        Tasks::new(Peer { pod: PodId::new("pod").unwrap(), address: IpAddr::from([127, 0, 0, 1]) })
-    }
-
-    fn named(number: usize) -> Named {
-        Named { id: number.to_string().into(), name: format!("name {number}").into(), tool: "tool".into() }
-    }
-
-    #[test]
-    fn a_task_is_named_to_its_own_principal_alone() {
-        let (tasks, ann, bob) = (tasks(), PrincipalDigest::of("ann"), PrincipalDigest::of("bob"));
-        tasks.note(ann, named(1));
-        tasks.note(ann, Named { name: "again".into(), ..named(1) });
-        assert_eq!(&*tasks.named(ann, "1").unwrap().name, "name 1", "the name that the client has");
-        assert!(tasks.named(bob, "1").is_none());
-        assert_eq!(tasks.lock().count, 1);
-    }
-
-    #[test]
-    fn what_is_remembered_is_bounded_and_nobody_crowds_others_out() {
-        let (tasks, ann, bob) = (tasks(), PrincipalDigest::of("ann"), PrincipalDigest::of("bob"));
-        tasks.note(bob, named(0));
-        (0..=MAX_OF_PRINCIPAL).for_each(|number| tasks.note(ann, named(number)));
-        assert!(tasks.named(ann, "0").is_none());
-        assert!(tasks.named(ann, "1").is_some() && tasks.named(bob, "0").is_some());
-        for principal in 0..MAX_KNOWN / MAX_OF_PRINCIPAL {
-            let principal = PrincipalDigest::of(&principal.to_string());
-            (0..MAX_OF_PRINCIPAL).for_each(|number| tasks.note(principal, named(number)));
-        }
-        let known = tasks.lock();
-        assert_eq!(known.count, MAX_KNOWN);
-        assert_eq!(known.of.values().map(VecDeque::len).sum::<usize>(), MAX_KNOWN);
-        drop(known);
-        assert!(tasks.named(bob, "0").is_some());
     }
 }

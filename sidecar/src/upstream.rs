@@ -368,6 +368,11 @@ impl Pool {
         self.transport.started_within(upstream, took);
     }
 
+    /// The number of the process that serves a session which the server calls so, where each has processes.
+    pub(crate) fn process_of(&self, session: &HeaderValue) -> Option<u64> {
+        self.transport.process_of(session)
+    }
+
     /// Whether sessions are kept here, since the server has none.
     pub(crate) fn keeps_sessions(&self, pin: Option<Revision>) -> bool {
         matches!(self.spoken(pin), Some(Spoken { legacy: None, modern: Some(_) }))

@@ -261,8 +261,8 @@ async fn pass(
     let snapshot = &caller.snapshot;
     loop {
         while let Some(message) = late.front() {
-            if let Some(task) = tasks::not_begun(worker, session, message) {
-                let begun = worker.shared.tasks.begun_or_not(session.capsule.principal, &task);
+            if let Some((task, at)) = tasks::not_begun(worker, session, message) {
+                let begun = worker.shared.tasks.begun_or_not(session.capsule.principal, &task, &at);
                 // If no call has begun it by then, it is somebody else's.
                 let _ = timeout(BEGUN, begun).await;
             }

@@ -13,7 +13,7 @@ use crate::sessions::{Session, integer};
 use crate::shared::Shared;
 use crate::upstream::Hold;
 use crate::upstream::request::{Within, build, stream};
-use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool, rest};
+use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool, lowered, rest};
 use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
@@ -47,6 +47,12 @@ pub(super) async fn patiently<T>(
 
 async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     let session = call.session.as_deref().map(within);
+    // It was judged by the tasks that the server has in that one. To be judged once more it is as one that was lost.
+    if let (Some(naming), Some((id, _))) = (&call.naming, &session)
+        && naming.within != *id
+    {
+        return Err(lowered::Failure::Forgotten.into());
+    }
     call.within.replace(session.as_ref().and_then(|(id, _)| id.clone()));
     let mut request = build(Method::POST, session, call.body.clone());
     for (name, value) in &call.trace {

@@ -6,6 +6,7 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use longshore_mcp::capabilities::{ClientCapabilities, Need};
 use longshore_mcp::detect::Modern;
 use longshore_mcp::envelope::{self, Malformed, Message};
@@ -26,7 +27,7 @@ use super::translate::Outgoing;
 use super::{Authenticated, Through, Trail, access};
 use crate::rescue::Refusal;
 use crate::sessions::Session;
-use crate::tasks::{Beginning, Named, Naming, Tasks};
+use crate::tasks::{At, Beginning, Named, Naming, Tasks};
 use crate::worker::Worker;
 
 /// What is known of the tasks of a request that stands alone.
@@ -74,15 +75,38 @@ pub(crate) fn in_session(
     }
     let tool = if begins { params.target(Subject::Tool)?.map(|tool| tool.as_str().to_owned()) } else { None };
     let mut asked = Vec::new();
+    let within = session.upstream();
+    let at = at(worker, within.as_ref());
     if method.subject() == Subject::Task {
         let name = params.task_id().ok_or(Refusal::InvalidParams(Invalid::Missing("taskId")))?;
-        let task = open(worker, caller, name).ok_or(Refusal::UnknownTask)?;
+        let task = open(worker, caller, name, &at).ok_or(Refusal::UnknownTask)?;
         permit(caller, &task, trail)?;
         asked.push(Named::of(&task, name.into()));
     }
     let place = tasks::place(method).unwrap_or(Place::Meta);
     let _beginning = begins.then(|| Beginning::of(&worker.shared, caller.principal()));
-    Ok(Some(Naming { _beginning, ..naming(worker, caller, place, asked, tool.unwrap_or_default()) }))
+    let naming = naming(worker, caller, (place, at), asked, tool.unwrap_or_default());
+    Ok(Some(Naming { _beginning, within, ..naming }))
+}
+
+/// Judges it once more, since the server calls the session otherwise by now: it may have another task of the same id there.
+pub(crate) fn in_session_again(
+    worker: &Worker,
+    session: &Session,
+    naming: Option<&mut Naming>,
+) -> Result<(), Refusal> {
+    let Some(naming) = naming else { return Ok(()) };
+    naming.within = session.upstream();
+    naming.at = at(worker, naming.within.as_ref());
+    let tasks = &worker.shared.tasks;
+    let are_still = naming.asked.iter().all(|task| tasks.is_still(&naming.principal, task, &naming.at));
+    if are_still { Ok(()) } else { Err(Refusal::UnknownTask) }
+}
+
+/// Where the server keeps the tasks of a session that it calls so.
+fn at(worker: &Worker, session: Option<&HeaderValue>) -> At {
+    let Some(session) = session else { return At::Anywhere };
+    worker.pool.process_of(session).map_or_else(|| At::Session(session.clone()), At::Process)
 }
 
 /// A client's message with the names that the server knows.
@@ -112,7 +136,11 @@ pub(crate) fn outgoing(
     if let Some(task) = named {
         said = tasks::with_id(text, &task.id).map_err(unusable)?.into();
     }
-    let id = |name: &str| worker.shared.tasks.open_here(snapshot, principal, name).map(|task| task.id);
+    let at = at(worker, session.upstream().as_ref());
+    let id = |name: &str| {
+        let task = worker.shared.tasks.open_here(snapshot, principal, name, &at);
+        task.map(|task| task.id)
+    };
     let related = match tasks::related_to(&said, id).map_err(unusable)? {
         Cow::Owned(related) => Some(related),
         Cow::Borrowed(_) => None,
@@ -155,16 +183,17 @@ pub(crate) fn alone(
     let text = std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson))?;
     let mut asked = Vec::new();
     let mut said = None;
+    let at = At::of_requests(&caller.snapshot, caller.principal());
     if about {
         let name = modern.outline.name(Subject::Task);
         let name = name.ok_or(Refusal::InvalidParams(Invalid::Missing("taskId")))?;
-        let task = open(worker, caller, &name).ok_or(Refusal::UnknownTask)?;
+        let task = open(worker, caller, &name, &at).ok_or(Refusal::UnknownTask)?;
         permit(caller, &task, trail)?;
         said = Some(tasks::with_id(text, &task.id).map_err(|_| Refusal::UnknownTask)?.into());
         asked.push(Named::of(&task, name.as_str().into()));
     } else if listens {
         let listened = tasks::listened(text, |name| {
-            let task = open(worker, caller, name).filter(|_| declared)?;
+            let task = open(worker, caller, name, &at).filter(|_| declared)?;
             access::permitted(&caller.snapshot, &caller.caller, &Target::Tool(task.tool.as_str().into()))
                 .ok()?;
             asked.push(Named::of(&task, name.into()));
@@ -180,7 +209,8 @@ pub(crate) fn alone(
     }
     let tool = modern.outline.name(Subject::Tool).filter(|_| modern.method == Method::ToolsCall);
     let place = tasks::place(modern.method).unwrap_or(Place::Meta);
-    let naming = naming(worker, caller, place, asked, tool.map(|tool| tool.into_owned()).unwrap_or_default());
+    let tool = tool.map(|tool| tool.into_owned()).unwrap_or_default();
+    let naming = naming(worker, caller, (place, at), asked, tool);
     Ok(OfRequest { naming: Some(Arc::new(naming)), body: said })
 }
 
@@ -238,7 +268,8 @@ pub(crate) fn aside<'a>(
     let Some((text, method)) = about_task(session, data) else { return Some(Cow::Borrowed(data)) };
     let digest: PrincipalDigest = session.capsule.principal;
     let now = LazyCell::new(|| Now::of(&worker.shared, principal));
-    match tasks::aside(text, &method, |id| worker.shared.tasks.shown(digest, id, now.as_ref())) {
+    let at = at(worker, session.upstream().as_ref());
+    match tasks::aside(text, &method, |id| worker.shared.tasks.shown(digest, id, &at, now.as_ref())) {
         Ok(Some(Cow::Owned(text))) => Some(Cow::Owned(text.into_bytes())),
         Ok(Some(Cow::Borrowed(_))) => Some(Cow::Borrowed(data)),
         Ok(None) | Err(_) => {
@@ -248,22 +279,23 @@ pub(crate) fn aside<'a>(
     }
 }
 
-/// The task that such a message is about, by the server's own id, if it has no name yet and a call is under way that may
-/// have begun it.
-pub(crate) fn not_begun(worker: &Worker, session: &Session, data: &[u8]) -> Option<String> {
+/// The task that such a message is about, by the server's own id and where that keeps it, if it has no name yet and a call
+/// is under way that may have begun it.
+pub(crate) fn not_begun(worker: &Worker, session: &Session, data: &[u8]) -> Option<(String, At)> {
     let (known, principal) = (&worker.shared.tasks, session.capsule.principal);
     if !known.is_beginning(principal) {
         return None;
     }
     let (text, method) = about_task(session, data)?;
+    let at = at(worker, session.upstream().as_ref());
     let mut unknown = None;
     let named = tasks::aside(text, &method, |id| {
-        if known.named(principal, id).is_none() {
+        if known.named(principal, id, &at).is_none() {
             unknown = Some(id.to_owned());
         }
         None
     });
-    unknown.filter(|_| named.is_ok())
+    unknown.filter(|_| named.is_ok()).map(|id| (id, at))
 }
 
 /// What a session's server says beside answers, and its method, if that may be about a task. Nearly nothing is, and it is
@@ -281,8 +313,8 @@ fn about_task<'a>(session: &Session, data: &'a [u8]) -> Option<(&'a str, String)
 }
 
 /// The task that a client names, if it is its own and the server here is to be asked for it.
-fn open(worker: &Worker, caller: &Authenticated, name: &str) -> Option<TaskId> {
-    worker.shared.tasks.open_here(&caller.snapshot, caller.principal(), name)
+fn open(worker: &Worker, caller: &Authenticated, name: &str, at: &At) -> Option<TaskId> {
+    worker.shared.tasks.open_here(&caller.snapshot, caller.principal(), name, at)
 }
 
 /// Whoever may not call a tool any more does not see what came of it either.
@@ -292,12 +324,20 @@ fn permit(caller: &Authenticated, task: &TaskId, trail: &mut Trail) -> Result<()
     access::permitted(&caller.snapshot, &caller.caller, &tool).map(drop).map_err(|_| Refusal::UnknownTask)
 }
 
-fn naming(worker: &Worker, caller: &Authenticated, place: Place, asked: Vec<Named>, tool: String) -> Naming {
+fn naming(
+    worker: &Worker,
+    caller: &Authenticated,
+    (place, at): (Place, At),
+    asked: Vec<Named>,
+    tool: String,
+) -> Naming {
     Naming {
         shared: worker.shared.clone(),
         snapshot: caller.snapshot.clone(),
         principal: caller.principal().clone(),
         place,
+        within: None,
+        at,
         asked,
         tool,
         _beginning: None,

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_sidecar_config::{Config, Processes};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
@@ -125,6 +125,11 @@ impl Stdio {
             let _ = timeout(FAREWELL, over).await;
         }
         Ok(empty(StatusCode::NO_CONTENT))
+    }
+
+    /// Which process serves a session, by a number that no other one has but what takes its place when it has died.
+    pub(super) fn process_of(&self, session: &HeaderValue) -> Option<u64> {
+        self.lock().host(name_of(session)?)
     }
 
     /// Takes the limits of a configuration. They are in force for whoever comes from now on, also in sessions that were

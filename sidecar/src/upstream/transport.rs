@@ -75,6 +75,11 @@ impl Transport {
         self.http.sweep().await;
     }
 
+    /// Which process serves a session, by a number that no other one has; none where there are none.
+    pub(super) fn process_of(&self, session: &HeaderValue) -> Option<u64> {
+        self.stdio.process_of(session)
+    }
+
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
         match upstream {

@@ -3,6 +3,7 @@
 mod core;
 mod eras;
 mod extension;
+mod twice;
 mod whole;
 
 use serde_json::{Value, json};

@@ -104,7 +104,12 @@ pub(super) struct Registered {
 
 impl Open {
     pub(super) fn find(&self, name: Name) -> Option<Channel<Command>> {
-        self.hosts.get(self.sessions.get(&name)?).map(|host| host.channel.clone())
+        self.hosts.get(&self.host(name)?).map(|host| host.channel.clone())
+    }
+
+    /// Which conversation serves a session.
+    pub(super) fn host(&self, name: Name) -> Option<u64> {
+        self.sessions.get(&name).copied()
     }
 
     /// The ways to all conversations.

@@ -5,7 +5,7 @@ mod wire;
 use std::collections::VecDeque;
 use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -70,6 +70,8 @@ struct Manners {
     begins_again: Option<&'static str>,
 }
 
+    /// How many sessions it has given to clients, each of which has a name of its own.
+    counts: Option<Arc<AtomicUsize>>,
 /// How a handshake is answered.
 #[derive(Clone)]
 pub(crate) enum Greeting {
@@ -112,6 +114,7 @@ impl Manners {
         }
     }
 }
+            counts: None,
 
 /// The session id that the server gives out.
 pub(crate) const UPSTREAM_SESSION: &str = "upstream-session-7";
@@ -280,6 +283,13 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let ends = Some(gate.clone());
+    /// A server that gives clients' sessions the names `session-1` and so on, also those that are begun again for clients
+    /// that can do something.
+    pub(crate) fn counting(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let manners = Manners { counts: Some(Arc::default()), ..Manners::of(json!({"tasks": {"list": {}}})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
         Self::with(0, Manners { ends, ..Manners::of(json!({})) }, without_streams(answer))
     }
 
@@ -433,7 +443,12 @@ fn serve(
                     "protocolVersion": version, "capabilities": manners.capabilities,
                     "serverInfo": manners.info,
                 });
-                let session = match manners.name.as_deref() {
+                let can_do_nothing = message(&request)["params"]["capabilities"] == json!({});
+                let counted = manners.counts.as_ref().filter(|_| !own || !can_do_nothing);
+                let counted =
+                    counted.map(|count| format!("session-{}", count.fetch_add(1, Ordering::SeqCst) + 1));
+                let session = match counted.as_deref().or(manners.name.as_deref()) {
+                    Some(name) if counted.is_some() => name,
                     _ if own && begins_again => AGAIN_SESSION,
                     _ if own => OWN_SESSION,
                     name => name.unwrap_or(UPSTREAM_SESSION),

@@ -16,6 +16,7 @@ waiting = []
 tardy = []
 grown = []
 heard = []
+begun = []
 stdin = sys.stdin.buffer
 # What is read is looked at when the test is over.
 kept = os.environ.get("LONGSHORE_HEARD")
@@ -61,6 +62,11 @@ def read():
     return json.loads(line)
 
 
+def task(name):
+    at = "2026-11-20T00:00:00Z"
+    return {"taskId": name, "status": "working", "createdAt": at, "lastUpdatedAt": at, "ttl": 60000}
+
+
 def progress(message):
     token = message["params"]["_meta"]["progressToken"]
     for step in range(message["params"]["arguments"]["steps"]):
@@ -92,7 +98,10 @@ def call(message):
     calls += 1
     params = message["params"]
     name, arguments = params["name"], params.get("arguments", {})
-    if name == "pid":
+    if "task" in params:
+        begun.append(f"task-{len(begun) + 1}")
+        send({"id": message["id"], "result": {"task": task(begun[-1])}})
+    elif name == "pid":
         text(message, os.getpid())
     elif name == "count":
         text(message, calls)
@@ -303,6 +312,10 @@ def main():
             send({"id": message["id"], "result": {}})
         elif method == "tools/call":
             call(message)
+        elif method == "tasks/get" and message["params"]["taskId"] in begun:
+            send({"id": message["id"], "result": task(message["params"]["taskId"])})
+        elif method == "tasks/get":
+            send({"id": message["id"], "error": {"code": -32602, "message": "the process knows no such task"}})
         elif method == "logging/setLevel" and "discreet" in flags and message["params"]["level"] == "debug":
             send({"id": message["id"], "error": {"code": -32602, "message": "not that much"}})
         elif method == "logging/setLevel" and "sulky" in flags and "debug" in (level, message["params"]["level"]):
