@@ -16,6 +16,7 @@ use super::session::{Heard, Listening};
 use super::source::{Source, is_answer};
 use super::way::{Way, repeat};
 use super::{Failure, empty};
+use crate::upstream::forgotten::is_not_now;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::{Answer, Failure as Any};
 
@@ -38,15 +39,23 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     }
     let listening = way.session.begin_listening();
     let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
-    // A server that does not answer is no stream that is silent.
-    hearing.open(&way).await?;
+    match hearing.open(&way).await {
+        Ok(()) => {}
+        // It has one, and is asked again: many clients give up their sessions at whatever is no stream and no 405.
+        Err(Any::Lowered(Failure::Status(status))) if StatusCode::from_u16(status).is_ok_and(is_not_now) => {
+            tracing::debug!(status, "the server does not give its stream now");
+            hearing.lost = true;
+        }
+        // A server that does not answer is no stream that is silent.
+        Err(failure) => return Err(failure),
+    }
     Ok(Made::new(|out| hearing.go_on(way, listening, out).map_ok(|()| None)).events())
 }
 
 /// What a session hears.
 struct Hearing {
     current: Option<Source>,
-    /// The last stream has broken, and something may have been missed since.
+    /// The last stream has broken, or none was to be had yet, and something may have been missed since.
     lost: bool,
     /// When to ask the server.
     due: Option<Instant>,

@@ -13,8 +13,8 @@ use crate::harness::config::{idle, keys, rule};
 use crate::harness::http::connect;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
-    Client, Event, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted,
-    within,
+    Client, Event, Events, Files, Gate, GoServer, Request, Scripted, Sessionless, Sidecar, config,
+    eventually, scripted, within,
 };
 
 /// A server whose stream says what it is told; nothing ends it.
@@ -195,6 +195,38 @@ fn a_server_that_cannot_give_its_stream_now_is_asked_again() {
         let client = Client::open(&sidecar, None);
         let mut stream = open(&client);
         assert_eq!([(); 2].map(|()| said(&stream.next().unwrap())), ["1", "3"], "{status}");
+    }
+}
+
+/// The same of one without sessions, whose streams are asked for in another way. What it has not told meanwhile may have
+/// been missed.
+#[test]
+fn a_server_without_sessions_that_cannot_give_its_stream_now_is_asked_again() {
+    for status in [409, 429, 500, 503] {
+        let refused = AtomicBool::new(false);
+        let capabilities = json!({"tools": {"listChanged": true}});
+        let server = Sessionless::start(capabilities, json!([]), move |request, stream| {
+            let asked = scripted::message(request);
+            let meta = &asked["params"]["_meta"];
+            let is_own = meta["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
+            if !is_own && !refused.swap(true, Ordering::SeqCst) {
+                return scripted::json_with(stream, status, "", "{}");
+            }
+            scripted::begin_events(stream);
+            let params = json!({
+                "notifications": asked["params"]["notifications"],
+                "_meta": {"io.modelcontextprotocol/subscriptionId": asked["id"]},
+            });
+            let method = "notifications/subscriptions/acknowledged";
+            let taken = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            scripted::chunk(stream, &format!("data: {taken}\n\n"));
+            let _ = std::io::Read::read(stream, &mut [0]);
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let client = Client::open(&sidecar, None);
+        let mut stream = open(&client);
+        let told = stream.next().unwrap().message();
+        assert_eq!(told["method"], "notifications/tools/list_changed", "{status}");
     }
 }
 
