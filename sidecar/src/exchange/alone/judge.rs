@@ -77,8 +77,15 @@ impl Judge {
 
     /// Whether what is answered is for nobody else, whatever the server thinks: it does not know who may call it.
     fn is_private(&self) -> bool {
-        let depends = self.method.list().is_some() || self.method == Method::ResourcesRead;
-        depends && (self.snapshot.access.tells_callers_apart() || self.snapshot.authenticator.wants_keys())
+        let is_kept_from_strangers = self.snapshot.authenticator.wants_keys();
+        match self.method {
+            // What it is depends on no rule.
+            Method::ServerDiscover => is_kept_from_strangers,
+            method if method.is_cacheable() => {
+                is_kept_from_strangers || self.snapshot.access.tells_callers_apart()
+            }
+            _ => false,
+        }
     }
 
     /// Takes events apart and adds those that may pass to `out`. At the answer: its code, if it is an error.

@@ -102,10 +102,14 @@ fn r021_both_eras_are_served_at_one_address() {
 fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
     let tools = r#"{"resultType":"complete","ttlMs":9,"cacheScope":"public","tools":[{"name":"a", "x":1.0},{"name":"b"}]}"#;
     let read = r#"{"resultType":"complete","ttlMs":9,"cacheScope":"public","contents":[ ]}"#;
+    let own = r#"{"resultType":"complete","ttlMs":9,"cacheScope":"public","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#;
     for events in [false, true] {
         let server = Scripted::of_both(json!({}), move |request, stream| {
-            let is_list = scripted::message(request)["method"] == "tools/list";
-            let text = answered(request, if is_list { tools } else { read });
+            let text = match &*scripted::method_of(request) {
+                "tools/list" => answered(request, tools),
+                "server/discover" => answered(request, own),
+                _ => answered(request, read),
+            };
             if events {
                 scripted::events(stream, &[&format!("data: {text}\n\n")]);
             } else {
@@ -128,19 +132,21 @@ fn r034_lists_are_filtered_by_the_decision_that_guards_calls() {
                 request.send(sidecar.mcp).message()["result"].clone()
             };
             let read = result("resources/read", json!({"uri": "a://b"}));
-            (result("tools/list", json!({})), read["cacheScope"].clone())
+            let own = result("server/discover", json!({}));
+            (result("tools/list", json!({})), [read, own].map(|kept| kept["cacheScope"].clone()))
         };
-        let (all, read) = list(None, None);
+        let (all, kept) = list(None, None);
         assert_eq!(
             all,
             json!({"resultType": "complete", "ttlMs": 9, "cacheScope": "public", "tools": [{"name": "a", "x": 1.0}]})
         );
-        assert_eq!(read, "public");
-        // The server knows neither of rules nor of keys.
-        for (principal, key) in [(Some("anonymous"), None), (None, Some("key-s"))] {
-            let (mine, read) = list(principal, key);
+        assert_eq!(kept, ["public", "public"]);
+        // The server knows neither of rules nor of keys. What it is depends on no rule.
+        for (principal, key, own) in [(Some("anonymous"), None, "public"), (None, Some("key-s"), "private")] {
+            let (mine, kept) = list(principal, key);
             assert_eq!(mine["tools"], all["tools"]);
-            assert_eq!((&mine["cacheScope"], &read), (&json!("private"), &json!("private")), "{key:?}");
+            assert_eq!(mine["cacheScope"], "private", "{key:?}");
+            assert_eq!(kept, ["private", own], "{key:?}");
         }
         let (none, _) = list(Some("somebody"), None);
         assert_eq!(none["tools"], json!([]));
