@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Untranslatable, Way};
 use crate::headers::argument::{self, Marked};
+use crate::kept;
 use crate::listing;
 use crate::method::List;
 use crate::object::{self, Object, edit_elements, elements, string};
@@ -178,8 +179,7 @@ fn can_be_moved(schema: &str) -> bool {
             _ => false,
         }
     }
-    serde_json::from_str(schema)
-        .is_ok_and(|schema: Value| schema.get("$id").is_none() && !leads_elsewhere(&schema))
+    kept::value(schema).is_some_and(|schema| schema.get("$id").is_none() && !leads_elsewhere(&schema))
 }
 
 #[cfg(test)]
@@ -208,6 +208,12 @@ mod tests {
             (
                 r##"{"$defs":{"a":{"type":"string"}},"oneOf":[{"$ref":"#/$defs/a"}]}"##,
                 wrapped(r#""$defs":{"a":{"type":"string"}},"#, r##"{"oneOf":[{"$ref":"#/$defs/a"}]}"##),
+                true,
+            ),
+            // Half a character, as programs write it that cut texts of UTF-16.
+            (
+                r#"{"type":"array","description":"\ud83d"}"#,
+                wrapped("", r#"{"type":"array","description":"\ud83d"}"#),
                 true,
             ),
             // These references would lead somewhere else.

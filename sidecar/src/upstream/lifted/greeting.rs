@@ -1,11 +1,10 @@
 //! What a server says of itself in the handshake of a session.
 
-use longshore_mcp::Text;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
-use longshore_mcp::error;
 use longshore_mcp::listen::Offers;
-use longshore_mcp::object::{self, Object, string};
+use longshore_mcp::object::{self, Object};
 use longshore_mcp::revision::{Era, Revision};
+use longshore_mcp::{error, kept};
 
 use super::failure::Failure as Unusable;
 use super::source::{Ending, Events, collect};
@@ -81,9 +80,8 @@ async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<Strin
                 // What keeps its client out is in the server's own words.
                 Outcome::Error(error) => {
                     let code = error::code_of(error.get()).ok_or(Unusable::Nonsense)?;
-                    let words = object::at(error.get(), &["message"]).and_then(string);
-                    Err(Unusable::Refused { code, words: words.map_or_else(String::new, Text::into_owned) }
-                        .into())
+                    let words = object::at(error.get(), &["message"]).and_then(kept::text);
+                    Err(Unusable::Refused { code, words: words.unwrap_or_default() }.into())
                 }
             }
         }

@@ -471,10 +471,11 @@ fn serve(
                         json_with(&mut stream, 200, &headers, &reply_to(&request, &json!({})));
                     }
                     Some(Greeting::Refusal | Greeting::RefusalAt(_)) => {
-                        let error = json!({"code": -32000, "message": "no seat is free"});
-                        let refusal =
-                            json!({"jsonrpc": "2.0", "id": message(&request)["id"], "error": error});
-                        json_with(&mut stream, 200, "", &refusal.to_string());
+                        let id = &message(&request)["id"];
+                        // Cut off within a character, as programs do whose texts are of UTF-16.
+                        let error = r#"{"code":-32000,"message":"no seat is free \ud83d"}"#;
+                        let refusal = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#);
+                        json_with(&mut stream, 200, "", &refusal);
                     }
                     Some(Greeting::After(before)) => {
                         begin_events_with(&mut stream, &headers);

@@ -190,7 +190,7 @@ fn a_server_that_refuses_the_handshake_is_quoted() {
     for method in ["tools/call", "server/discover"] {
         let params = if method == "tools/call" { json!({"name": "x"}) } else { json!({}) };
         let words = is_error(&request(1, method, params, &json!({})).send(sidecar.mcp), 200, -32603);
-        assert!(words.contains("-32000: no seat is free"), "{words}");
+        assert!(words.contains("-32000: no seat is free \u{fffd}"), "{words}");
     }
     let line = sidecar.audit(|line| line["method"] == "tools/call");
     assert_eq!(line["reason"], "server refused the handshake");
