@@ -249,17 +249,20 @@ impl<'a> Id<'a> {
         if text.len() > MAX_ID {
             return Err(not_message(format!("the \"id\" is longer than {MAX_ID} bytes")));
         }
-        // Whoever answers has to write the same id again: one that another reader could take for another value, or
-        // could not read, would be answered under a name that nobody waits for.
-        let readable = if text.starts_with('"') {
-            object::string(text).is_some()
-        } else {
-            text != "-0" && text.parse().is_ok_and(|id: i64| id.unsigned_abs() <= MAX_INTEGER)
-        };
-        if readable {
+        if Self::is_readable(text) {
             Ok(Self(text))
         } else {
             Err(not_message("the \"id\" has to be a string or an integer from -(2^53-1) to 2^53-1"))
+        }
+    }
+
+    /// Whoever answers has to write the same id again: one that another reader could take for another value, or could
+    /// not read, would be answered under a name that nobody waits for.
+    fn is_readable(json: &str) -> bool {
+        if json.starts_with('"') {
+            object::string(json).is_some()
+        } else {
+            json != "-0" && json.parse().is_ok_and(|id: i64| id.unsigned_abs() <= MAX_INTEGER)
         }
     }
 
@@ -315,6 +318,12 @@ impl<'a> Id<'a> {
         // Only a string that has escapes can be written in another way.
         let text = if self.0.contains('\\') { object::string(self.0) } else { None };
         text.map_or(Cow::Borrowed(self.0), |text| Cow::Owned(object::quote(&text)))
+    }
+
+    /// An id that somebody else has kept, and gives back as JSON. `None`: it is none, or not that alone.
+    pub fn parse(json: &'a str) -> Option<Self> {
+        let is_alone = json.len() <= MAX_ID && json.trim_ascii() == json && is_json(json);
+        (is_alone && Self::is_readable(json)).then_some(Self(json))
     }
 
     /// An id that was kept as JSON. It is only ever compared, so it need not be checked again.

@@ -20,7 +20,7 @@ use longshore_mcp::params::Invalid;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::session::OutOfOrder;
 use longshore_mcp::translate::Untranslatable;
-use longshore_mcp::{error, headers};
+use longshore_mcp::{error, headers, sse};
 use longshore_sessions::routing::Failure as Undecided;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -28,7 +28,7 @@ use thiserror::Error;
 use crate::access::Denial;
 use crate::audit;
 use crate::authenticate::Unknown;
-use crate::stack::respond::Body;
+use crate::stack::respond::{self, Body};
 use crate::upstream::stdio::Gone;
 
 /// The most that is said to a client, who may not read it: names, URIs and the like are repeated as far as this goes.
@@ -154,6 +154,12 @@ pub(crate) enum Refusal {
          the call again, or open another stream with a GET without \"Last-Event-ID\""
     )]
     EventsGone,
+    /// Also known by the id of its request, as JSON: to whoever comes back for it.
+    #[error(
+        "the call was made, but its answer is lost: it is not kept any more, or the replica that served the call broke \
+         off; to make it again may do it twice"
+    )]
+    AnswerGone { request: Box<str> },
     #[error("the MCP server offers no stream for GET")]
     NoServerStream,
     #[error("no process of this server came free in time: try again later")]
@@ -333,6 +339,7 @@ impl Refusal {
             | Self::ServerNonsense
             | Self::AnswerTooLarge { .. }
             | Self::AnswerNotHeld
+            | Self::AnswerGone { .. }
             | Self::ServerRevision { .. }
             | Self::Process(_)
             | Self::ProcessKeepsDying { .. }
@@ -393,6 +400,10 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         // Who asks here expects an error of OAuth's.
         Refusal::NoOAuth => {
             json!({"error": "invalid_request", "error_description": refusal.to_string()}).to_string()
+        }
+        // Who comes back for an answer reads events.
+        Refusal::AnswerGone { .. } => {
+            return respond::events(Body::whole(sse::message(rescued.json.as_bytes())), None);
         }
         _ => rescued.json,
     };

@@ -1,8 +1,8 @@
 //! The streams of events that clients read, and what is kept of them for clients that come back.
 //!
 //! Every event has an id of the sidecar's own making, whatever the server's are. A client whose connection broke asks
-//! for the rest of a stream with the last id that it has seen, and gets what came after it, once and in order, or an
-//! error that says that it cannot have it.
+//! for the rest of a stream with the last id that it has seen, and gets what came after it, once and in order, or is told
+//! that it cannot have it: by an error, or, of what belongs to no call, anew.
 //!
 //! A stream is a log of events. Whoever talks to the server writes at its end ([`Writer`]), and the connection of the
 //! client reads at its own pace ([`Reader`]); another connection may take its place at any time. What was read stays
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::sessions::Use;
-use event_id::EventId;
+use event_id::{EventId, Of};
 pub(crate) use reader::Reader;
 pub(crate) use store::{Store, look_after};
 use stream::Stream;
@@ -77,6 +77,8 @@ pub(crate) enum Rest {
     Quiet(Turn),
     /// Nothing: it has seen everything.
     Nothing,
+    /// Nobody knows any more, and the call of the request with this id, as JSON, may never have been answered.
+    Unanswered(Box<str>),
     /// Nobody knows any more.
     Gone,
 }
@@ -87,25 +89,32 @@ pub(crate) struct Turn {
     stream: Option<Arc<Stream>>,
     /// What its client has seen of it.
     after: Option<u64>,
+    /// What came after that nobody knows any more.
+    missed: bool,
 }
 
 impl Streams {
     /// The streams of a session that another replica had, whose client has heard that event of it last.
     pub(crate) fn after(heard: Option<&str>) -> Self {
-        let heard = heard.and_then(EventId::read).map(Box::new);
+        let heard = heard.and_then(EventId::read).map(|(id, _)| Box::new(id));
         Self { list: Mutex::new(List { heard, ..List::default() }), ..Self::default() }
     }
 
-    /// Begins the stream of a call: the end for whoever has its answer, and the end for its client. Calls for which there is
-    /// no room are refused before they begin; those under way get what they need.
-    pub(crate) fn begin(session: &Use, terms: Terms) -> Result<(Writer, Reader), Refused> {
-        session.streams.add(session, Kind::Call, terms)
+    /// Begins the stream of a call, whose request has this id as JSON: the end for whoever has its answer, and the end for
+    /// its client. Calls for which there is no room are refused before they begin; those under way get what they need.
+    pub(crate) fn begin(
+        session: &Use,
+        terms: Terms,
+        request: Option<&str>,
+    ) -> Result<(Writer, Reader), Refused> {
+        session.streams.add(session, Kind::Call, terms, request)
     }
 
     /// The id of an event that is all there is of its stream. Such a stream need not be kept: whoever knows this id
     /// has everything.
-    pub(crate) fn only(&self) -> Result<EventId, Refused> {
-        Ok(EventId { epoch: self.epoch()?, stream: self.next(), number: EventId::ONLY })
+    pub(crate) fn only(&self) -> Result<String, Refused> {
+        let id = EventId { epoch: self.epoch()?, stream: self.next(), number: EventId::ONLY };
+        Ok(id.text(Of::Unsaid))
     }
 
     /// From now on they are read into one, which is the client's.
@@ -130,6 +139,11 @@ impl Streams {
 
     /// A turn at the stream that belongs to no call, for a client that has not seen anything of it.
     pub(crate) fn listen(session: &Use, limit: u32) -> Result<Turn, Refused> {
+        Self::listen_anew(session, limit, false)
+    }
+
+    /// The same for one that may have `missed` something of it, and takes the place of whoever reads.
+    fn listen_anew(session: &Use, limit: u32, missed: bool) -> Result<Turn, Refused> {
         let mut list = session.streams.lock();
         let stream = list.streams.iter().find(|stream| stream.kind == Kind::Own).cloned();
         let is_read = stream.as_ref().is_some_and(|stream| stream.is_read());
@@ -137,24 +151,37 @@ impl Streams {
         if list.opening {
             return Err(Refused::Opening);
         }
-        if is_read && stream.as_ref().is_some_and(|stream| stream.is_read_newly()) {
+        if is_read && !missed && stream.as_ref().is_some_and(|stream| stream.is_read_newly()) {
             return Err(Refused::Taken);
         }
         if !is_read && list.is_full(limit) {
             return Err(Refused::TooMany { limit });
         }
-        list.turn(session, stream, None)
+        let mut turn = list.turn(session, stream, None)?;
+        turn.missed = missed;
+        Ok(turn)
     }
 
     /// What there is after an event.
     pub(crate) fn resume(session: &Use, last: &str, limit: u32) -> Result<Rest, Refused> {
-        let streams = &session.streams;
-        let Some(id) = EventId::read(last) else { return Ok(Rest::Gone) };
-        if streams.epoch.get() != Some(&id.epoch) {
-            return streams.resume_former(session, id, limit);
-        }
+        let Some((id, of)) = EventId::read(last) else { return Ok(Rest::Gone) };
+        // Whoever has told it.
         if id.number == EventId::ONLY {
             return Ok(Rest::Nothing);
+        }
+        match (Self::resume_known(session, id, limit)?, of) {
+            // It goes on, and what may have been told in it can be told again.
+            (Rest::Gone, Of::NoCall) => Self::listen_anew(session, limit, true).map(Rest::Quiet),
+            (Rest::Gone, Of::Call(request)) => Ok(Rest::Unanswered(request.into())),
+            (rest, _) => Ok(rest),
+        }
+    }
+
+    /// The same where it is known what came after it.
+    fn resume_known(session: &Use, id: EventId, limit: u32) -> Result<Rest, Refused> {
+        let streams = &session.streams;
+        if streams.epoch.get() != Some(&id.epoch) {
+            return streams.resume_former(session, id, limit);
         }
         let mut list = streams.lock();
         let Some(stream) = list.streams.iter().find(|stream| stream.number == id.stream).cloned() else {
@@ -218,17 +245,23 @@ impl Streams {
                 heard = stream.heard();
             }
         }
-        heard.map(EventId::text)
+        heard.map(|id| id.text(Of::NoCall))
     }
 
-    fn add(&self, session: &Use, kind: Kind, terms: Terms) -> Result<(Writer, Reader), Refused> {
+    fn add(
+        &self,
+        session: &Use,
+        kind: Kind,
+        terms: Terms,
+        request: Option<&str>,
+    ) -> Result<(Writer, Reader), Refused> {
         let epoch = self.epoch()?;
         let mut list = self.lock();
         if list.closed {
             return Err(Refused::Closed);
         }
         let forgotten = list.one_too_many();
-        let stream = Stream::new(epoch, self.next(), kind, terms, session.for_stream());
+        let stream = Stream::new(epoch, self.next(), kind, request, terms, session.for_stream());
         list.streams.push(stream.clone());
         if kind == Kind::Own {
             list.heard = None;
@@ -300,7 +333,18 @@ impl List {
             return Err(Refused::Closed);
         }
         self.opening = true;
-        Ok(Turn { session: session.for_stream(), stream, after })
+        Ok(Turn { session: session.for_stream(), stream, after, missed: false })
+    }
+}
+
+impl Rest {
+    /// Whether it is not known any more what there was.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Self::Gone | Self::Unanswered(_) => true,
+            Self::Quiet(turn) => turn.missed,
+            Self::Reader(_) | Self::Nothing => false,
+        }
     }
 }
 
@@ -313,21 +357,20 @@ impl Turn {
     /// The client's end, if somebody writes to the stream already.
     pub(crate) fn join(&self) -> Option<Reader> {
         let stream = self.stream.as_ref().filter(|stream| stream.is_written())?;
-        Some(stream.attach_unread())
+        Some(stream.attach_unread().missing(self.missed))
     }
 
-    /// Both ends. None for the client: what comes after the event that it has seen last is not known any more.
-    pub(crate) fn open(&self, terms: Terms) -> Result<(Writer, Option<Reader>), Refused> {
+    /// Both ends.
+    pub(crate) fn open(&self, terms: Terms) -> Result<(Writer, Reader), Refused> {
         let Some(stream) = &self.stream else {
-            let (writer, reader) = self.session.streams.add(&self.session, Kind::Own, terms)?;
-            return Ok((writer, Some(reader)));
+            let (writer, reader) = self.session.streams.add(&self.session, Kind::Own, terms, None)?;
+            return Ok((writer, reader.missing(self.missed)));
         };
-        let reader = match self.after {
-            None => Some(stream.attach_unread()),
-            Some(after) => match stream.resume(after) {
-                Rest::Reader(reader) => Some(reader),
-                Rest::Quiet(_) | Rest::Nothing | Rest::Gone => None,
-            },
+        let reader = match self.after.map(|after| stream.resume(after)) {
+            None => stream.attach_unread().missing(self.missed),
+            Some(Rest::Reader(reader)) => reader,
+            // It was given up since.
+            Some(_) => stream.attach_unread().missing(true),
         };
         Ok((Writer::new(stream.clone()), reader))
     }

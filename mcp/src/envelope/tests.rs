@@ -40,6 +40,29 @@ fn messages_are_told_apart() {
 }
 
 #[test]
+fn an_id_that_was_kept_elsewhere_is_read_again() {
+    for (json, is_id) in [
+        ("7", true),
+        ("-7", true),
+        ("\"a-\\u0062\"", true),
+        ("9007199254740992", false),
+        ("+7", false),
+        ("007", false),
+        ("-0", false),
+        ("7.0", false),
+        (" 7", false),
+        ("\"a", false),
+        ("\"a\"x", false),
+        ("\"a\",\"b\"", false),
+        ("\"a\nb\"", false),
+        ("null", false),
+        ("", false),
+    ] {
+        assert_eq!(Id::parse(json).map(|id| id.as_json()), is_id.then_some(json), "{json}");
+    }
+}
+
+#[test]
 fn an_answer_may_write_its_number_in_another_way() {
     for (id, asked, answers) in [
         ("5", "5", true),

@@ -141,7 +141,7 @@ impl Client {
     fn begin_events(&mut self, call: &Call) -> Result<(), Refused> {
         let (State::Waiting(_), Some(session)) = (&self.state, &call.session) else { return Ok(()) };
         let terms = listen::terms(&call.worker, &call.snapshot, session);
-        let (writer, reader) = Streams::begin(session, terms)?;
+        let (writer, reader) = Streams::begin(session, terms, call.id.as_deref())?;
         if self.respond(respond::events(Body::Events(Box::new(reader)), None)) {
             self.state = State::Events(writer);
         } else {
@@ -203,7 +203,7 @@ impl Client {
         match (&self.state, &call.session) {
             (State::Waiting(_), Some(session)) => {
                 // The only event: head and all in one piece, and nothing that would have to be kept.
-                let id = session.streams.only()?.text();
+                let id = session.streams.only()?;
                 if let Some(data) = shared.and_then(|data| call.hold(data)) {
                     let (before, after) = sse::around(&id);
                     let body = Body::parts([before.into(), data, after.into()]);
@@ -223,9 +223,9 @@ impl Client {
 
     /// Gives the answer where the response has begun as events.
     pub(super) fn last_event(&mut self, data: &[u8]) {
-        if let State::Events(writer) = &self.state {
-            writer.write(None, data);
-            self.state = State::Done;
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Events(writer) => writer.answer(data),
+            other => self.state = other,
         }
     }
 
@@ -277,7 +277,7 @@ impl Client {
                 status
             }
             State::Events(writer) => {
-                writer.write(None, rescued.json.as_bytes());
+                writer.answer(rescued.json.as_bytes());
                 StatusCode::OK
             }
             State::Json(pieces, _) => {

@@ -1,6 +1,8 @@
 //! What the server says that belongs to no call. A client hears it by a GET; for that the sidecar asks the server for
 //! the same, in the session of the client, and passes on what comes.
 
+mod missed;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -73,10 +75,11 @@ pub(crate) async fn listen(
         None => once_opened(|| Streams::listen(&session, limit)).await?,
         Some(last) => {
             let rest = once_opened(|| Streams::resume(&session, last, limit)).await?;
-            worker.shared.metrics.resumption(!matches!(rest, Rest::Gone));
+            worker.shared.metrics.resumption(!rest.is_gone());
             match rest {
                 Rest::Reader(reader) => return Ok(events(read_by(worker, &caller, reader))),
                 Rest::Nothing => return Ok(respond::nothing()),
+                Rest::Unanswered(request) => return Err(Refusal::AnswerGone { request }),
                 Rest::Gone => return Err(Refusal::EventsGone),
                 // That is asked for anew, which takes a session as a call does.
                 Rest::Quiet(_) if session.is_too_old(&caller.snapshot) => {
@@ -87,6 +90,7 @@ pub(crate) async fn listen(
         }
     };
     if let Some(reader) = turn.join() {
+        missed::tell(worker, &session, &reader);
         return Ok(events(read_by(worker, &caller, reader)));
     }
     let snapshot = caller.snapshot.clone();
@@ -96,7 +100,7 @@ pub(crate) async fn listen(
     // calls.
     terms.waits = matches!(snapshot.config.upstream, Upstream::StreamableHttp { .. });
     let (writer, reader) = turn.open(terms)?;
-    let reader = reader.ok_or(Refusal::EventsGone)?;
+    missed::tell(worker, &session, &reader);
     // Of the stream, not of this request: a session that is only listened to may move.
     let (worker, session) = (worker.clone(), session.for_stream());
     let caller = caller.caller_alone();

@@ -47,6 +47,7 @@ impl Refusal {
             Self::TooManyStreams { .. } => "too many streams",
             Self::SecondStream => "second GET stream",
             Self::EventsGone => "events not kept",
+            Self::AnswerGone { .. } => "answer not kept",
             Self::NoServerStream => "server offers no GET stream",
             Self::TooManyProcesses { .. } => "too many processes",
             Self::TooManyOwnProcesses { .. } => "too many processes of one principal",

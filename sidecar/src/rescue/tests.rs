@@ -50,6 +50,7 @@ fn the_page_says_what_is_answered_where_a_session_is_refused() {
         Refusal::ReplicaLost,
         Refusal::EndNotNoted,
         Refusal::EventsGone,
+        Refusal::AnswerGone { request: "7".into() },
         Refusal::SecondStream,
     ] {
         let row = row(refusal.reason());

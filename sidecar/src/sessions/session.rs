@@ -270,7 +270,7 @@ impl Session {
     }
 
     /// What its client has set.
-    pub(super) fn copy(&self) -> Copy {
+    pub(crate) fn copy(&self) -> Copy {
         self.set().as_ref().map(|set| set.copy.clone()).unwrap_or_default()
     }
 

@@ -25,5 +25,10 @@ pub(crate) async fn open(
     };
     conversation::agrees(&caller, &session, trail)?;
     trail.entry.permit(None);
-    exchange::listen(worker, caller, session).await
+    exchange::listen(worker, caller, session).await.inspect_err(|refusal| {
+        // It is the call that has this answer.
+        if let Refusal::AnswerGone { request } = refusal {
+            (trail.id, trail.kind) = (Some(request.to_string()), Kind::Request);
+        }
+    })
 }

@@ -25,6 +25,8 @@ pub(crate) struct Reader {
     /// What ends the connection, if anything does that does not end the stream.
     until: Option<Pin<Box<dyn Future<Output = ()>>>>,
     is_over: bool,
+    /// It has missed something that nobody knows any more.
+    missed: bool,
     /// What waits for room for the next event.
     room: Option<Room>,
 }
@@ -35,7 +37,16 @@ type Room = Pin<Box<dyn Future<Output = Option<Share>>>>;
 impl Reader {
     pub(super) fn new(stream: Arc<Stream>, number: u64) -> Self {
         let silence = Box::pin(sleep(SILENCE));
-        Self { stream, number, said: Instant::now(), silence, until: None, is_over: false, room: None }
+        Self {
+            stream,
+            number,
+            said: Instant::now(),
+            silence,
+            until: None,
+            is_over: false,
+            missed: false,
+            room: None,
+        }
     }
 
     /// Whether it reads what belongs to no call.
@@ -46,6 +57,22 @@ impl Reader {
     /// Nothing that this reads is kept for others: its client hears of no ids to come back with.
     pub(crate) fn read_once(&self) {
         self.stream.read_once();
+    }
+
+    /// The same for a client that may have missed something which nobody knows any more.
+    pub(super) fn missing(mut self, missed: bool) -> Self {
+        self.missed = missed;
+        self
+    }
+
+    /// Whether it may have.
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed
+    }
+
+    /// Tells it something, before whatever comes from now on.
+    pub(crate) fn tell(&self, message: &[u8]) {
+        self.stream.write(None, message);
     }
 
     /// The same until something has happened.

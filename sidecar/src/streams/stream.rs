@@ -50,6 +50,8 @@ pub(super) struct Stream {
     epoch: u32,
     pub(super) number: u64,
     pub(super) kind: Kind,
+    /// The id of the call's request, as JSON, if it can be said in the ids of events.
+    request: Option<Box<str>>,
     terms: Terms,
     /// Its place in the store.
     serial: u64,
@@ -115,8 +117,16 @@ struct Client {
 }
 
 impl Stream {
-    pub(super) fn new(epoch: u32, number: u64, kind: Kind, terms: Terms, hold: Use) -> Arc<Self> {
+    pub(super) fn new(
+        epoch: u32,
+        number: u64,
+        kind: Kind,
+        request: Option<&str>,
+        terms: Terms,
+        hold: Use,
+    ) -> Arc<Self> {
         let principal = hold.principal().clone();
+        let request = request.filter(|id| Of::call(id).is_some()).map(Box::from);
         let state = State {
             events: VecDeque::new(),
             first: 1,
@@ -136,8 +146,16 @@ impl Stream {
         let store = terms.store.clone();
         store.add(&principal.clone(), |serial, account| {
             let state = Mutex::new(state);
-            Self { epoch, number, kind, terms, serial, principal, account, state }
+            Self { epoch, number, kind, request, terms, serial, principal, account, state }
         })
+    }
+
+    fn of(&self) -> Of<'_> {
+        match (self.kind, &self.request) {
+            (Kind::Own, _) => Of::NoCall,
+            (Kind::Call, Some(id)) => Of::Call(id),
+            (Kind::Call, None) => Of::Unsaid,
+        }
     }
 
     pub(super) fn terms(&self) -> &Terms {

@@ -41,6 +41,11 @@ impl Writer {
         self.turn.set(self.turn.get() + data.len());
     }
 
+    /// Adds the last event, which ends it: whoever has read that need not come back.
+    pub(crate) fn answer(self, data: &[u8]) {
+        self.stream.answer(data);
+    }
+
     /// Ends a stream that its client has not heard of.
     pub(crate) fn discard(self) {
         self.stream.forget();

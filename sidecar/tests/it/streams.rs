@@ -2,6 +2,7 @@
 
 mod cuts;
 mod drain;
+mod gone;
 mod limits;
 mod listen;
 mod numbers;
@@ -11,7 +12,7 @@ mod slow;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Event, Request, scripted};
+use crate::harness::{Client, Event, Events, Request, scripted};
 
 /// A notification with a number.
 fn note(number: usize) -> String {
@@ -33,6 +34,16 @@ fn event(data: &str) -> String {
 /// The answer to a request.
 fn answer(request: &Request) -> String {
     scripted::reply_to(request, &json!({"content": [{"type": "text", "text": "done"}]}))
+}
+
+/// Comes back for what followed an event of a call, and nobody knows that any more: the call ends with an error.
+fn is_told_of_loss(client: &Client<'_>, last: &str) {
+    let mut rest = Events::open(&client.rest(last), client.sidecar.mcp);
+    assert_eq!(rest.status, 200, "{last}");
+    let message = rest.next().expect("an event").message();
+    assert_eq!(message["error"]["code"], -32603, "{message}");
+    assert!(last.contains(&format!("-{}-", message["id"])), "{message} for {last}");
+    assert!(rest.any().is_none());
 }
 
 /// What a tool of the scripted servers is asked for.

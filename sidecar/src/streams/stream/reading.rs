@@ -59,7 +59,7 @@ impl Stream {
             let next = state.cursor.max(state.first);
             if self.terms.polls && next == state.end() {
                 // It has yet to hear of an id.
-                self.push(&mut state, None, b"");
+                self.push(&mut state, None, b"", false);
             }
             next
         };

@@ -9,13 +9,22 @@ use tokio::time::Instant;
 
 use super::kept::cost;
 use super::{Kind, State, Stream, WINDOW, Written, wake};
-use crate::streams::event_id::EventId;
+use crate::streams::event_id::{EventId, Of};
 
 impl Stream {
     /// Adds an event.
     pub(in super::super) fn write(&self, event: Option<&str>, data: &[u8]) {
+        self.add(event, data, false);
+    }
+
+    /// Adds the last one.
+    pub(in super::super) fn answer(&self, data: &[u8]) {
+        self.add(None, data, true);
+    }
+
+    fn add(&self, event: Option<&str>, data: &[u8], is_last: bool) {
         let mut state = self.lock();
-        self.push(&mut state, event, data);
+        self.push(&mut state, event, data, is_last);
         let most = if self.terms.store.is_full() { WINDOW } else { WINDOW.max(self.terms.max_bytes) };
         let reader = if !self.terms.waits && state.unread > most {
             // What it has not read yet can still be asked for, as far as it is kept, and for as long.
@@ -31,9 +40,10 @@ impl Stream {
         wake(reader);
     }
 
-    pub(super) fn push(&self, state: &mut State, event: Option<&str>, data: &[u8]) {
-        let id = EventId { epoch: self.epoch, stream: self.number, number: state.end() };
-        let event = Bytes::from(sse::numbered(&id.text(), event, data));
+    pub(super) fn push(&self, state: &mut State, event: Option<&str>, data: &[u8], is_last: bool) {
+        let (number, of) = if is_last { (EventId::ONLY, Of::Unsaid) } else { (state.end(), self.of()) };
+        let id = EventId { epoch: self.epoch, stream: self.number, number };
+        let event = Bytes::from(sse::numbered(&id.text(of), event, data));
         if state.client.as_ref().is_some_and(|client| !client.over) {
             state.unread += event.len();
         }

@@ -264,6 +264,14 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
+    /// The same with these capabilities, where `answer` answers every GET too.
+    pub(crate) fn nameless_offering(
+        capabilities: Value,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(0, Manners { nameless: true, ..Manners::of(capabilities) }, answer)
+    }
+
     /// A server that gives clients' sessions this name.
     pub(crate) fn naming(
         name: String,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{answer, argument, event, note};
+use super::{answer, argument, event, is_told_of_loss, note};
 use crate::harness::config::keys;
 use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
@@ -122,7 +122,7 @@ fn all_streams_together_hold_only_so_much() {
     assert!(sidecar.metric("longshore_streams_given_up_total") >= 20.0);
     // The oldest were given up, and the newest are whole.
     let (oldest, newest) = (clients.first().unwrap(), clients.last().unwrap());
-    assert_eq!(oldest.rest(&first[0].id).send(sidecar.mcp).status, 400);
+    is_told_of_loss(oldest, &first[0].id);
     assert_eq!(Events::open(&newest.rest(&first[29].id), sidecar.mcp).all().len(), 2);
 }
 

@@ -46,7 +46,7 @@ fn shape(text: &str, message: &str, epoch: &mut String) -> String {
 fn r057_responses_are_numbered_as_their_revision_wants() {
     const NEW: &str = "2025-11-25";
     const OLD: &str = "2025-06-18";
-    let prime = "id: E-1-1\ndata: \n\n";
+    let prime = "id: E-1-1-1\ndata: \n\n";
     for (revision, how, expected) in [
         (NEW, How::Json(When::AtOnce), "A".to_owned()),
         (NEW, How::Error(When::AtOnce), "A".to_owned()),
@@ -57,12 +57,12 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
         (
             NEW,
             How::Events(&[NOTE, "\n\n", "data: ANSWER\n\n"]),
-            format!("{prime}id: E-1-2\ndata: N\n\nid: E-1-3\ndata: A\n\n"),
+            format!("{prime}id: E-1-1-2\ndata: N\n\nid: E-1-0\ndata: A\n\n"),
         ),
         (
             OLD,
             How::Events(&[NOTE, "\n\n", "data: ANSWER\n\n"]),
-            "id: E-1-1\ndata: N\n\nid: E-1-2\ndata: A\n\n".to_owned(),
+            "id: E-1-1-1\ndata: N\n\nid: E-1-0\ndata: A\n\n".to_owned(),
         ),
         // What the server says of its own stream is not for the client.
         (
@@ -74,12 +74,12 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
                 "\r\n\r\nevent: other\ndata: {}\n\nid: 77-3\ndata: ANSWER\n\ndata: more\n\n",
             ]),
             format!(
-                "{prime}id: E-1-2\ndata: N\n\nid: E-1-3\nevent: other\ndata: {{}}\n\nid: E-1-4\ndata: A\n\n"
+                "{prime}id: E-1-1-2\ndata: N\n\nid: E-1-1-3\nevent: other\ndata: {{}}\n\nid: E-1-0\ndata: A\n\n"
             ),
         ),
         // An answer that takes its time.
-        (NEW, How::Json(When::Begun), format!("{prime}id: E-1-2\ndata: A\n\n")),
-        (NEW, How::Error(When::Begun), format!("{prime}id: E-1-2\ndata: A\n\n")),
+        (NEW, How::Json(When::Begun), format!("{prime}id: E-1-0\ndata: A\n\n")),
+        (NEW, How::Error(When::Begun), format!("{prime}id: E-1-0\ndata: A\n\n")),
         (OLD, How::Json(When::Late), "A".to_owned()),
     ] {
         let gate = Gate::default();
@@ -123,11 +123,14 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
         let stream = client.stream("t", json!({}));
         gate.open();
         assert_eq!(shape(&stream.text(), &message, &mut epoch), expected, "{revision} {how:?}");
-        // The next stream of the session has the next number.
+        // The next stream of the session has the next number, and so has its request.
         if let How::Events(_) = how {
             let text = client.stream("t", json!({})).text();
             let message = message.replace("\"id\":1", "\"id\":2");
-            assert_eq!(shape(&text, &message, &mut epoch), expected.replace("E-1-", "E-2-"));
+            assert_eq!(
+                shape(&text, &message, &mut epoch),
+                expected.replace("E-1-1-", "E-2-2-").replace("E-1-0", "E-2-0")
+            );
         }
     }
 }
@@ -144,7 +147,7 @@ fn filtered_lists_are_events_too() {
     let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
     let events = Events::open(&client.request(client.message("tools/list", &json!({}))), sidecar.mcp).all();
-    assert!(events[0].id.ends_with("-1-2") && events[1].id.ends_with("-1-3"), "{events:?}");
+    assert!(events[0].id.ends_with("-1-2") && events[1].id.ends_with("-1-0"), "{events:?}");
     assert_eq!(events[1].message()["result"]["tools"].as_array().unwrap().len(), 1);
 }
 
@@ -193,7 +196,7 @@ fn processes_answer_in_the_same_way() {
         assert_eq!(!json, events, "{revision}");
         if events {
             let events = reply.all();
-            assert!(events[0].id.ends_with("-1-2"), "{events:?}");
+            assert!(events[0].id.ends_with("-1-0"), "{events:?}");
             assert_eq!(events.len(), 1);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{answer, argument, event, note, said};
+use super::{answer, argument, event, is_told_of_loss, note, said};
 use crate::harness::config::{idle, keys};
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
@@ -115,12 +115,17 @@ fn what_is_not_there_is_an_error_and_never_a_gap() {
     let last = alice.stream("t", json!({})).all()[0].id.clone();
     let (epoch, number) = last.split_once('-').unwrap();
     let foreign = if epoch == "00000000" { "00000001" } else { "00000000" };
+    for id in [
+        // Of another owner of the session, of another session, and of an event that never was.
+        format!("{foreign}-{number}"),
+        other.stream("t", json!({})).all()[0].id.clone(),
+        format!("{}-18446744073709551615", last.rsplit_once('-').unwrap().0),
+    ] {
+        is_told_of_loss(&alice, &id);
+    }
     for (id, what) in [
-        (format!("{foreign}-{number}"), "of another owner of the session"),
         (format!("{epoch}-99-1"), "of a stream that never was"),
         (format!("{epoch}-2-5"), "of an event that never was"),
-        (format!("{epoch}-2-18446744073709551615"), "beyond all numbers"),
-        (other.stream("t", json!({})).all()[0].id.clone(), "of another session"),
         ("x".to_owned(), "of somebody else"),
         (String::new(), "nothing"),
     ] {
@@ -134,7 +139,7 @@ fn what_is_not_there_is_an_error_and_never_a_gap() {
     // Ids open nothing for anybody else.
     let theft = bob.rest(&last).with("mcp-session-id", &alice.session);
     assert_eq!(theft.send(sidecar.mcp).status, 404);
-    assert_eq!(bob.rest(&last).send(sidecar.mcp).status, 400);
+    is_told_of_loss(&bob, &last);
     assert_eq!(alice.rest(&last).without("authorization").send(sidecar.mcp).status, 401);
     // And the session goes on.
     assert_eq!(Events::open(&alice.rest(&last), sidecar.mcp).all().len(), 2);
@@ -233,7 +238,7 @@ fn what_is_kept_is_bounded_in_size_and_number() {
 
     // Of many events the last ones.
     let all = client.stream("t", json!({"notes": 100})).all();
-    assert_eq!(client.rest(&all[50].id).send(sidecar.mcp).status, 400);
+    is_told_of_loss(&client, &all[50].id);
     assert_eq!(Events::open(&client.rest(&all[96].id), sidecar.mcp).all(), all[97..]);
 
     // Of many streams the last ones.
@@ -241,8 +246,8 @@ fn what_is_kept_is_bounded_in_size_and_number() {
     for _ in 0..64 {
         client.stream("t", json!({"notes": 1})).all();
     }
-    assert_eq!(client.rest(&all[96].id).send(sidecar.mcp).status, 400);
-    assert_eq!(client.rest(&first[0].id).send(sidecar.mcp).status, 400);
+    is_told_of_loss(&client, &all[96].id);
+    is_told_of_loss(&client, &first[0].id);
     let last = client.stream("t", json!({"notes": 1})).all();
     assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 200);
 }
@@ -258,7 +263,7 @@ fn what_is_kept_is_forgotten_after_a_while() {
     assert_eq!(sidecar.metric("longshore_streams"), 1.0);
     eventually("they are forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
     assert_eq!(sidecar.metric("longshore_stream_bytes"), 0.0);
-    assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 400);
+    is_told_of_loss(&client, &last[0].id);
 }
 
 #[test]
@@ -276,7 +281,7 @@ fn where_nothing_is_kept_nothing_is_promised() {
         let first = stream.any().unwrap();
         assert_eq!(said(&first), "1", "no event that is there only to come back with");
         assert_eq!(stream.all().len(), 1);
-        assert_eq!(client.rest(&first.id).send(sidecar.mcp).status, 400);
+        is_told_of_loss(&client, &first.id);
     }
 }
 

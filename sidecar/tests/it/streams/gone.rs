@@ -1,0 +1,206 @@
+//! Clients that come back for what nobody knows any more. It is no gap, and no end of their sessions: many clients give
+//! them up where they are answered otherwise than with a stream.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{answer, event, note, said};
+use crate::harness::replicas::Network;
+use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
+
+const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
+const CHANGED: &str = "notifications/tools/list_changed";
+
+/// Starts the sidecar of the same pod again.
+fn restart(sidecar: Sidecar) -> Sidecar {
+    sidecar.signal(Signal::KILL);
+    let files = sidecar.files.clone();
+    drop(sidecar);
+    Sidecar::with(files, &FLAGS).loaded().ready()
+}
+
+/// What a server tells: when its tools change, and resources that are subscribed to.
+fn offers() -> Value {
+    json!({"tools": {"listChanged": true}, "prompts": {}, "resources": {"subscribe": true}})
+}
+
+/// It takes everything. In each stream of no call it says the number of that, but in the first.
+fn says_their_number() -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
+    let streams = AtomicUsize::new(0);
+    move |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(
+                stream,
+                &scripted::reply_to(request, &json!({"tools": [], "prompts": []})),
+            );
+        }
+        scripted::begin_events(stream);
+        let number = streams.fetch_add(1, Ordering::SeqCst);
+        if number > 0 {
+            scripted::chunk(stream, &event(&note(number)));
+        }
+        let _ = stream.read(&mut [0]);
+    }
+}
+
+#[test]
+fn a_stream_of_no_call_goes_on_after_a_crash_with_what_may_have_been_missed() {
+    let server = Scripted::offering(offers(), says_their_number());
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    assert!(stream.any().is_some_and(|event| event.data.is_empty()));
+    let (last, session) = (stream.last.clone(), client.session.clone());
+
+    let sidecar = restart(sidecar);
+    let client = Client::in_session(&sidecar, &session);
+    let mut stream = Events::open(&client.rest(&last), sidecar.mcp);
+    assert_eq!(stream.status, 200);
+    assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+    assert_eq!(said(&stream.next().unwrap()), "1", "what the server does not tell of is not told");
+    assert_eq!(sidecar.metric("longshore_resumptions_total{result=\"gone\"}"), 1.0);
+    let line = sidecar.audit(|line| line["method"] == "GET");
+    assert_eq!((&line["decision"], &line["status"]), (&json!("permit"), &json!(200)));
+    // From here on it is a stream like any other.
+    let mut again = Events::open(&client.rest(&stream.last), sidecar.mcp);
+    assert!(stream.next().is_none());
+    drop(stream);
+    assert_eq!(again.status, 200);
+    // What an earlier release has written says of nothing what it is.
+    let (rest, number) = last.rsplit_once('-').unwrap();
+    let earlier = format!("{}-{number}", rest.strip_suffix("-get").expect("it says so"));
+    assert_eq!(client.rest(&earlier).send(sidecar.mcp).status, 400);
+    again.patience(Duration::from_millis(300));
+    assert!(again.try_any().is_err(), "and nothing more is told anew");
+}
+
+/// The same of a stream that was forgotten, and of what was not kept of one to which the server writes.
+#[test]
+fn what_is_not_kept_of_a_stream_of_no_call_may_have_been_missed() {
+    let mut config = config(0);
+    config.sessions.resume.max_bytes = 1_000;
+    config.sessions.resume.ttl_ms = 500;
+    let gate = Gate::default();
+    let says = gate.clone();
+    let offers = json!({"tools": {"listChanged": true}});
+    let server = Scripted::offering(offers, move |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &event(&note(0)));
+        says.pass();
+        for number in 1..50 {
+            scripted::chunk(stream, &event(&note(number)));
+        }
+        let _ = stream.read(&mut [0]);
+    });
+    config.upstream = crate::harness::config(server.port).upstream;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(said(&stream.next().unwrap()), "0");
+    let last = stream.last.clone();
+    drop(stream);
+    eventually("it is forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    let mut stream = Events::open(&client.rest(&last), sidecar.mcp);
+    assert_eq!(stream.status, 200);
+    assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+    assert_eq!(said(&stream.next().unwrap()), "0");
+    let last = stream.last.clone();
+    gate.open();
+    while said(&stream.next().unwrap()) != "49" {}
+    // The old connection is still there: nobody knows yet that it is dead.
+    let mut again = Events::open(&client.rest(&last), sidecar.mcp);
+    assert_eq!(again.status, 200);
+    assert_eq!(again.next().unwrap().message()["method"], CHANGED);
+    assert!(stream.next().is_none());
+}
+
+/// Also by way of another pod, which knows what the client has subscribed to.
+#[test]
+fn what_a_client_has_subscribed_to_may_have_been_missed_in_a_pod_that_died() {
+    let servers = [(); 2].map(|()| Scripted::nameless_offering(offers(), says_their_number()));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], Some("key-a"));
+    for uri in ["memo://a", "memo://b"] {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    client.ask("resources/unsubscribe", json!({"uri": "memo://b"}));
+    let mut stream = Events::open(&client.get(), replicas[0].mcp);
+    assert!(stream.any().is_some());
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2]);
+    let mut stream = Events::open(&client.through(&replicas[1]).rest(&stream.last), replicas[1].mcp);
+    assert_eq!(stream.status, 200);
+    assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+    let updated = stream.next().unwrap().message();
+    assert_eq!(updated["method"], "notifications/resources/updated");
+    assert_eq!(updated["params"]["uri"], "memo://a");
+    drop(stream);
+    // Who has heard nothing of it has missed nothing.
+    let mut stream = Events::open(&client.through(&replicas[1]).get(), replicas[1].mcp);
+    stream.patience(Duration::from_millis(300));
+    while let Ok(Some(event)) = stream.try_any() {
+        assert!(!event.data.contains("list_changed"), "{event:?}");
+    }
+}
+
+/// A response that has begun has an id to come back with: what it leads to is the error that ends the call.
+#[test]
+fn a_call_whose_sidecar_died_is_answered_by_an_error() {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        if scripted::message(request)["params"]["name"] == "told" {
+            return scripted::events(stream, &[&event(&note(1)), &event(&answer(request))]);
+        }
+        waits.pass();
+        scripted::json(stream, &answer(request));
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let client = Client::open(&sidecar, None);
+    let session = client.session.clone();
+    let begun = |id: &Value| {
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "t"}});
+        let mut stream = Events::open(&client.request(call.to_string()), sidecar.mcp);
+        assert!(stream.any().is_some_and(|event| event.data.is_empty()));
+        stream.last
+    };
+    let known = [json!(7), json!(-7), json!("a-7"), json!("7c9e6679-7425-40de-944b-e07fc1f90ae7")];
+    let known = known.map(|id| (begun(&id), id));
+    let unsaid = [json!("x".repeat(60)), json!("two words"), json!("\u{e9}")].map(|id| begun(&id));
+    let told = client.stream("told", json!({})).all().pop().unwrap().id;
+
+    let sidecar = restart(sidecar);
+    let client = Client::in_session(&sidecar, &session);
+    for (last, id) in known {
+        let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
+        assert_eq!(rest.status, 200, "{last}");
+        let message = rest.next().unwrap().message();
+        assert_eq!((&message["id"], &message["error"]["code"]), (&id, &json!(-32603)), "{message}");
+        assert!(message["error"]["message"].as_str().unwrap().contains("its answer is lost"), "{message}");
+        assert!(rest.any().is_none());
+    }
+    let line = sidecar.audit(|line| line["reason"] == "answer not kept");
+    let said = ["decision", "status", "code"].map(|name| line[name].clone());
+    assert_eq!(said, [json!("permit"), json!(200), json!(-32603)], "{line}");
+    for last in unsaid {
+        assert_eq!(client.rest(&last).send(sidecar.mcp).status, 400, "{last}");
+    }
+    assert_eq!(sidecar.metric("longshore_resumptions_total{result=\"gone\"}"), 7.0);
+    // Who has the answer is told no other one, whoever gave it.
+    assert_eq!(client.rest(&told).send(sidecar.mcp).status, 204);
+    assert_eq!(client.send("ping", json!({})).status, 200, "the session goes on");
+    gate.open();
+}
