@@ -50,8 +50,12 @@ fn the_chart_gives_its_pods_time_to_answer() {
         include_str!("../../../charts/longshore/templates/deployment.yaml"),
         include_str!("../../../charts/longshore/templates/catalog/deployment.yaml"),
     ] {
-        let probe = between(template, "livenessProbe:", "readinessProbe:");
-        assert!(probe.contains("\n            timeoutSeconds: 10\n"), "{probe}");
+        for (probe, end, seconds) in
+            [("livenessProbe:", "readinessProbe:", 10), ("readinessProbe:", "securityContext:", 3)]
+        {
+            let probe = between(template, probe, end);
+            assert!(probe.contains(&format!("\n            timeoutSeconds: {seconds}\n")), "{probe}");
+        }
     }
 }
 
