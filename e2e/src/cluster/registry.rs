@@ -21,6 +21,14 @@ pub enum RegistryError {
         "{0:?} is no name for a cluster: lower-case letters, digits and dashes, at most 40, beginning with a letter"
     )]
     Name(String),
+    /// What an earlier one of that name has left is in the way.
+    #[error("cannot remove what an earlier cluster has left in {folder}: end what still uses it")]
+    Left {
+        /// The folder of that cluster.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The folder could not be read or written.
     #[error("cannot keep clusters in {folder}")]
     Folder {
@@ -57,17 +65,27 @@ pub(crate) fn claim(plan: Plan) -> Result<Claim, RegistryError> {
         Some(name) => name,
         None => random_name().map_err(failed)?,
     };
-    if living.iter().any(|other| other.name == name) {
-        return Err(RegistryError::Taken(name));
-    }
+    let place = vacate(&folder, &name)?;
     let address = match plan.shape {
         Shape::Node => Ipv4Addr::LOCALHOST,
         Shape::Api | Shape::ControlPlane => free_address(&living).map_err(failed)?,
     };
-    let folder = folder.join(&name);
-    let spec = Spec { name, shape: plan.shape, address, programs: plan.programs, folder, pause: plan.pause };
+    let spec =
+        Spec { name, shape: plan.shape, address, programs: plan.programs, folder: place, pause: plan.pause };
     let lock = establish(&spec).map_err(failed)?;
     Ok(Claim { spec, _lock: lock })
+}
+
+/// A place for a cluster of this name, with nothing in it: what could not be swept up would be taken for the new one's.
+fn vacate(folder: &Path, name: &str) -> Result<PathBuf, RegistryError> {
+    let place = folder.join(name);
+    if is_alive(&place) {
+        return Err(RegistryError::Taken(name.to_owned()));
+    }
+    match remove(&place) {
+        Ok(()) => Ok(place),
+        Err(source) => Err(RegistryError::Left { folder: place, source }),
+    }
 }
 
 /// Holds a cluster's place from another process of it.
@@ -230,5 +248,27 @@ mod tests {
         for (name, good) in table {
             assert_eq!(check_name(name).is_ok(), good, "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_cluster_is_built_on_nothing_that_one_before_it_has_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let dead = folder.path().join("dead");
+        let locked = folder.path().join("alive");
+        for cluster in [&dead, &locked] {
+            fs::create_dir_all(cluster.join("state/etcd")).unwrap();
+            File::create(Spec::lock_file(cluster)).unwrap();
+        }
+        let lock = File::open(Spec::lock_file(&locked)).unwrap();
+        lock.lock_shared().unwrap();
+        // What is no folder is not removed as one.
+        fs::write(folder.path().join("stuck"), "").unwrap();
+        let vacate = |name: &str| vacate(folder.path(), name);
+        assert!(matches!(vacate("alive"), Err(RegistryError::Taken(_))));
+        assert!(locked.join("state/etcd").exists());
+        assert!(vacate("new").is_ok_and(|place| !place.exists()));
+        assert!(vacate("dead").is_ok_and(|place| place == dead && !place.exists()));
+        let error = vacate("stuck").unwrap_err().to_string();
+        assert!(error.contains(folder.path().join("stuck").to_str().unwrap()), "{error}");
     }
 }

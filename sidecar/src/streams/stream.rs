@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
 
+use super::event_id::Of;
 use super::store::{Account, Store};
 use crate::sessions::Use;
 pub(super) use reading::Next;
