@@ -49,9 +49,6 @@ struct List {
     closed: bool,
     /// Their messages go to the client in one stream of HTTP+SSE: it has none of these, and comes back for none.
     in_one: bool,
-    /// The last event of the stream that belongs to no call, at the replica that had the session before: its client has
-    /// read them all. Until there is such a stream here.
-    heard: Option<Box<EventId>>,
 }
 
 /// Why there is no stream.
@@ -94,12 +91,6 @@ pub(crate) struct Turn {
 }
 
 impl Streams {
-    /// The streams of a session that another replica had, whose client has heard that event of it last.
-    pub(crate) fn after(heard: Option<&str>) -> Self {
-        let heard = heard.and_then(EventId::read).map(|(id, _)| Box::new(id));
-        Self { list: Mutex::new(List { heard, ..List::default() }), ..Self::default() }
-    }
-
     /// Begins the stream of a call, whose request has this id as JSON: the end for whoever has its answer, and the end for
     /// its client. Calls for which there is no room are refused before they begin; those under way get what they need.
     pub(crate) fn begin(
@@ -181,7 +172,7 @@ impl Streams {
     fn resume_known(session: &Use, id: EventId, limit: u32) -> Result<Rest, Refused> {
         let streams = &session.streams;
         if streams.epoch.get() != Some(&id.epoch) {
-            return streams.resume_former(session, id, limit);
+            return Ok(Rest::Gone);
         }
         let mut list = streams.lock();
         let Some(stream) = list.streams.iter().find(|stream| stream.number == id.stream).cloned() else {
@@ -206,46 +197,20 @@ impl Streams {
         Ok(stream.resume(id.number))
     }
 
-    /// The same after an event of the replica that had the session before.
-    fn resume_former(&self, session: &Use, id: EventId, limit: u32) -> Result<Rest, Refused> {
-        let mut list = self.lock();
-        if list.heard.as_deref() != Some(&id) {
-            return Ok(Rest::Gone);
-        }
-        if list.opening {
-            return Err(Refused::Opening);
-        }
-        if list.is_full(limit) {
-            return Err(Refused::TooMany { limit });
-        }
-        list.turn(session, None, None).map(Rest::Quiet)
-    }
-
-    /// Ends what is open, and forgets the rest: the session has ended. Calls that are under way end by themselves.
+    /// Ends what is open, and forgets the rest: the session has ended, or goes on elsewhere. Calls that are under way end by
+    /// themselves.
     pub(crate) fn close(&self) {
-        self.leave();
+        let streams = {
+            let mut list = self.lock();
+            list.closed = true;
+            std::mem::take(&mut list.streams)
+        };
+        streams.iter().for_each(|stream| stream.forget());
     }
 
     /// Whether the session has ended, or gone elsewhere.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
-    }
-
-    /// The same for a session that goes on elsewhere. Gives the last event of the stream that belongs to no call, if its
-    /// client has read them all.
-    pub(crate) fn leave(&self) -> Option<String> {
-        let (streams, mut heard) = {
-            let mut list = self.lock();
-            list.closed = true;
-            (std::mem::take(&mut list.streams), list.heard.take().map(|id| *id))
-        };
-        for stream in streams {
-            stream.forget();
-            if stream.kind == Kind::Own {
-                heard = stream.heard();
-            }
-        }
-        heard.map(|id| id.text(Of::NoCall))
     }
 
     fn add(
@@ -263,9 +228,6 @@ impl Streams {
         let forgotten = list.one_too_many();
         let stream = Stream::new(epoch, self.next(), kind, request, terms, session.for_stream());
         list.streams.push(stream.clone());
-        if kind == Kind::Own {
-            list.heard = None;
-        }
         drop(list);
         if let Some(stream) = forgotten {
             stream.forget();

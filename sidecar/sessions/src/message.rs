@@ -16,7 +16,7 @@ use serde::de::{self, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::{
-    MAX_DEPARTURES, MAX_EVENT_ID, MAX_ID, MAX_MEMBERS, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
+    MAX_DEPARTURES, MAX_ID, MAX_MEMBERS, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
     MAX_TOMBSTONES_A_PAGE,
 };
 use crate::identity::{Peer, PodId, SessionKey};
@@ -129,7 +129,7 @@ pub enum Holding {
     Ended(Tombstone),
 }
 
-/// What a client set in its session, which whoever adopts it has to set again, and how far it has read.
+/// What a client set in its session, which whoever adopts it has to set again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copy {
     /// Counts the changes: the highest is the newest.
@@ -139,10 +139,6 @@ pub struct Copy {
     /// The resources that it wants to hear of.
     #[serde(deserialize_with = "subscriptions")]
     pub subscriptions: BTreeSet<Box<str>>,
-    /// The id of the last event of the stream that belongs to no call, if its client has read them all: a client that
-    /// comes back with it has missed nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "an_event_id")]
-    pub heard: Option<Box<str>>,
 }
 
 /// A session that moves.
@@ -214,12 +210,6 @@ fn an_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<str>, D::Erro
     Ok(id)
 }
 
-fn an_event_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
-    let id = Option::<Box<str>>::deserialize(deserializer)?;
-    within(id.as_ref().map_or(0, |id| id.len()), MAX_EVENT_ID, "bytes in the id of an event")?;
-    Ok(id)
-}
-
 fn a_principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
     let principal = Arc::<str>::deserialize(deserializer)?;
     within(principal.len(), MAX_PRINCIPAL, "bytes in the name of a principal")?;
@@ -263,8 +253,7 @@ mod tests {
 
     fn copy() -> Copy {
         let subscriptions = ["file:///a", "a \"quoted\" one"].map(Box::from).into();
-        let heard = Some("0000005f-1-2".into());
-        Copy { version: 3, log_level: Some(Level::Warning), subscriptions, heard }
+        Copy { version: 3, log_level: Some(Level::Warning), subscriptions }
     }
 
     /// One of each kind.
@@ -377,10 +366,6 @@ mod tests {
             Question::Ended(vec![tombstone; MAX_TOMBSTONES_A_PAGE + 1]),
             Question::Keep(tombstone.key, copy(many)),
             Question::Keep(tombstone.key, copy(long)),
-            Question::Keep(
-                tombstone.key,
-                Copy { heard: Some("x".repeat(MAX_EVENT_ID + 1).into()), ..Copy::default() },
-            ),
             Question::HandOver(HandOver {
                 id: "x".repeat(MAX_ID + 1).into(),
                 principal: "a".into(),

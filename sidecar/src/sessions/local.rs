@@ -126,12 +126,8 @@ impl Local for Sessions {
             else {
                 continue;
             };
-            let mut copy = session.copy();
-            if let Some(heard) = session.streams.leave() {
-                copy.heard = Some(heard.into());
-                // Newer than what the successor may have of it.
-                copy.version += 1;
-            }
+            let copy = session.copy();
+            session.streams.close();
             replica.give_up(&key, successor.clone(), copy.clone());
             self.metrics.session_ended(SessionEnd::Moved);
             let principal = session.place.principal().clone();

@@ -139,15 +139,14 @@ impl Session {
         Self { _said: said, ..self }
     }
 
-    /// The same with what its client has set, and after what it has read.
+    /// The same with what its client has set.
     pub(super) fn with(self, mut copy: Copy, shares: &Arc<Shares>) -> Self {
-        let streams = Streams::after(copy.heard.take().as_deref());
         let matters = copy.log_level.is_some() || !copy.subscriptions.is_empty();
         let mut share = shares.nothing(self.place.principal());
         copy.subscriptions.retain(|uri| share.add(subscription(uri)));
         let set = (copy != Copy::default())
             .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None }));
-        Self { set: Mutex::new(set), streams, ..self }
+        Self { set: Mutex::new(set), ..self }
     }
 
     fn uses(&self, what: What) -> &AtomicUsize {

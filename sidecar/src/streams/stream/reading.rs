@@ -91,14 +91,6 @@ impl Stream {
         state.knows(after) && after.saturating_add(1) < state.end()
     }
 
-    /// The last event, if a client has read all of them.
-    pub(in super::super) fn heard(&self) -> Option<EventId> {
-        let state = self.lock();
-        let number =
-            state.end().checked_sub(1).filter(|number| *number > 0 && state.cursor == state.end())?;
-        Some(EventId { epoch: self.epoch, stream: self.number, number })
-    }
-
     /// What a connection gets next, once there is `room` for an event of its size: whoever sends it to the client holds it
     /// until the client has read it, which may be never. None: there is none in time.
     pub(in super::super) fn read(

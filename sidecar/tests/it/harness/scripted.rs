@@ -68,10 +68,10 @@ struct Manners {
     greets_again: Option<(&'static str, Greeting)>,
     /// Such a handshake in this revision begins a client's session again, which has a name of its own.
     begins_again: Option<&'static str>,
-}
-
     /// How many sessions it has given to clients, each of which has a name of its own.
     counts: Option<Arc<AtomicUsize>>,
+}
+
 /// How a handshake is answered.
 #[derive(Clone)]
 pub(crate) enum Greeting {
@@ -111,10 +111,10 @@ impl Manners {
             pings: Arc::default(),
             greets_again: None,
             begins_again: None,
+            counts: None,
         }
     }
 }
-            counts: None,
 
 /// The session id that the server gives out.
 pub(crate) const UPSTREAM_SESSION: &str = "upstream-session-7";
@@ -291,12 +291,13 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let ends = Some(gate.clone());
-    /// A server that gives clients' sessions the names `session-1` and so on, also those that are begun again for clients
-    /// that can do something.
-    pub(crate) fn counting(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
-        let manners = Manners { counts: Some(Arc::default()), ..Manners::of(json!({"tasks": {"list": {}}})) };
-        Self::with(0, manners, without_streams(answer))
-    }
+        /// A server that gives clients' sessions the names `session-1` and so on, also those that are begun again for clients
+        /// that can do something.
+        pub(crate) fn counting(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+            let manners =
+                Manners { counts: Some(Arc::default()), ..Manners::of(json!({"tasks": {"list": {}}})) };
+            Self::with(0, manners, without_streams(answer))
+        }
 
         Self::with(0, Manners { ends, ..Manners::of(json!({})) }, without_streams(answer))
     }
