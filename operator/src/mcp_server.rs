@@ -16,6 +16,7 @@ pub mod probe;
 pub mod references;
 pub mod rotate;
 pub mod session_keys;
+pub mod slots;
 pub mod status;
 pub mod upgrades;
 pub mod validate;
@@ -109,10 +110,11 @@ impl Pursuit {
     }
 }
 
-/// Brings one server to what its manifest says, and writes down how it is.
+/// Brings one server to what its manifest says, and writes down how it is: now, or when it is called.
 pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
-    let started = Instant::now();
     let key = ServerKey::of(object.as_ref());
+    let Some(_slot) = context.slots.take(&key) else { return Ok(Action::await_change()) };
+    let started = Instant::now();
     let uid = object.uid().unwrap_or_default();
     let memory = context.memory.of(&key, &uid);
     if object.meta().deletion_timestamp.is_some() && !serves_on(object.finalizers(), &context, &key, &uid) {

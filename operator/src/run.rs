@@ -161,6 +161,7 @@ fn context(
         inventories,
         memory: Default::default(),
         upgrades,
+        slots: Default::default(),
         metrics,
     })
 }
@@ -178,7 +179,7 @@ async fn work(
     let hearing = Hearing::new(context.clone());
     let watching = watches::watch(&context, &hearing, &scopes, &triggers);
     let controllers = watches::control(&context, &hearing, &scopes, queues, &triggers, stop.clone());
-    let relay = watches::relay(changes, turns, &triggers);
+    let relay = watches::relay(changes, turns, &context.slots, &triggers);
     let keys = cluster::renew_inventory_access(&context, &triggers);
     let finish = async {
         stop.cancelled().await;

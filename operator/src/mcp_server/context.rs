@@ -17,6 +17,7 @@ use crate::hearing::Audience;
 use crate::inventory::{Inventories, PodUid};
 use crate::mcp_server::dereference::cache::ReferenceCache;
 use crate::mcp_server::memory::Memory;
+use crate::mcp_server::slots::Slots;
 use crate::mcp_server::upgrades::Upgrades;
 use crate::metrics::Metrics;
 use crate::mirror::{Mirror, ServerKey};
@@ -41,6 +42,8 @@ pub struct Context {
     pub memory: Memory,
     /// Who gets new pods for Longshore's sake.
     pub upgrades: Upgrades,
+    /// Who is looked after now.
+    pub slots: Slots,
     /// Counts.
     pub metrics: Metrics,
     /// Writes events.
@@ -77,6 +80,7 @@ impl Context {
     pub fn forget(&self, server: &ServerKey) {
         self.memory.forget(server);
         self.upgrades.done(server);
+        self.slots.forget(server);
         self.references.uses(&server.namespace, &server.name, BTreeMap::new());
         self.inventories.track(object_ref(server), BTreeMap::<PodUid, IpAddr>::new());
         self.count_servers();

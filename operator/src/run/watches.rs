@@ -21,14 +21,12 @@ use crate::inventory::Changes;
 use crate::mcp_server::apply::HasLive;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
+use crate::mcp_server::slots::Slots;
 use crate::mcp_server::{error_policy, reconcile, upgrades};
 use crate::mirror::{Change, Mirror, ServerKey};
 use crate::reading::Guarded;
 use crate::scope::{self, Scope};
 use crate::view::{Live, View};
-
-/// How many servers are reconciled at once. A reconciliation mostly waits for the API server.
-const CONCURRENCY: u16 = 16;
 
 /// Makes servers due for reconciliation.
 ///
@@ -181,7 +179,9 @@ async fn one_controller(
         });
     let (there, remembered) = (reader.clone(), context.clone());
     Controller::for_stream(servers, reader)
-        .with_config(controller::Config::default().concurrency(CONCURRENCY))
+        // Whatever is due is asked for at once, and `Slots` say who is looked after: of those that wait in a controller it
+        // takes any, and some never.
+        .with_config(controller::Config::default().concurrency(0))
         .reconcile_on(queue)
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(reconcile, error_policy, context)
@@ -210,10 +210,11 @@ fn forget_gone<T, E, Q>(
     }
 }
 
-/// Tells the reconciliations what the sidecars said, and whose turn it is to be upgraded.
+/// Tells the reconciliations what the sidecars said, whose turn it is to be upgraded, and who is called.
 pub(super) async fn relay(
     mut changes: Changes,
     mut turns: tokio::sync::mpsc::UnboundedReceiver<ServerKey>,
+    slots: &Slots,
     triggers: &Triggers,
 ) {
     loop {
@@ -227,6 +228,7 @@ pub(super) async fn relay(
                 let Some(server) = due else { return };
                 triggers.reconcile(&server);
             }
+            called = slots.called() => triggers.reconcile(&called),
         }
     }
 }

@@ -137,6 +137,11 @@ impl Operator {
         Self::spawn(&kubeconfig_of(cluster, "longshore"), namespace)
     }
 
+    /// Starts one that looks after every namespace, of a cluster that is nobody else's.
+    pub(super) fn everywhere(cluster: &Cluster) -> Self {
+        Self::start_in(cluster, "")
+    }
+
     /// Starts one that has this kubeconfig.
     pub(super) fn by_way_of(kubeconfig: &str, namespace: &Namespace<'_>) -> Self {
         Self::spawn(kubeconfig, namespace.name())
@@ -180,13 +185,18 @@ impl Operator {
         std::fs::write(folder.path().join("token"), "a token for sidecars").unwrap();
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
+        let (scope, lease) = match namespace {
+            "" => (vec![], "longshore"),
+            namespace => (vec!["--watch-namespace", namespace], namespace),
+        };
         let process = Command::new(program())
             .arg("operator")
             .args(more)
             .args(["--inventory-subject", "system:serviceaccount:longshore-system:longshore", "--catalog"])
             .arg("--inventory-token-file")
             .arg(folder.path().join("token"))
-            .args(["--watch-namespace", namespace, "--lease-name", namespace])
+            .args(scope)
+            .args(["--lease-name", lease])
             .args(["--health-addr", "127.0.0.1:0", "--log-level", "debug"])
             .env("KUBECONFIG", folder.path().join("kubeconfig"))
             .env("POD_NAMESPACE", NAMESPACE)

@@ -3,14 +3,20 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
-use longshore_e2e::testing::Namespace;
+use longshore_e2e::cluster::Shape;
+use longshore_e2e::testing::{Kind, Namespace, Room, Stage, eventually};
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::stand::{Operator, is, wait_for};
-use super::{LEAST, STAGE, merge};
+use super::stand::{ADA, Operator, has_key, install, is, kubectl, wait_for};
+use super::{LEAST, STAGE, merge, server};
+
+/// For an operator that looks after every namespace.
+static ALONE: Stage = Stage::to_break(Shape::ControlPlane, install);
 
 /// Has a webhook be asked about every Deployment, and not answer: it is called so, and this is what is particular of it.
 async fn webhook_is_down(namespace: &Namespace<'_>, particulars: Value) -> String {
@@ -39,24 +45,39 @@ async fn webhook_is_down(namespace: &Namespace<'_>, particulars: Value) -> Strin
     name
 }
 
+/// Whoever connects to it waits.
+struct Silent {
+    listener: TcpListener,
+    _queue: Vec<TcpStream>,
+}
+
+impl Silent {
+    async fn start() -> Self {
+        // Nobody takes connections out of its queue. While that has room, the API server would wait for no more than a
+        // handshake, which it gives up after ten seconds of its own.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let connect = || TcpStream::connect(listener.local_addr().unwrap());
+        let mut queue = Vec::new();
+        while let Ok(connection) = tokio::time::timeout(Duration::from_secs(1), connect()).await {
+            queue.push(connection.unwrap());
+        }
+        Self { listener, _queue: queue }
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}/", self.listener.local_addr().unwrap())
+    }
+}
+
 /// As when a policy engine hangs. The API server waits for it ten seconds where nobody says how long, and thirty at most.
 #[test]
 fn a_webhook_that_hangs_is_said_to_keep_the_pods_from_being_made() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
-        // Nobody takes connections out of its queue. While that has room, the API server would wait for no more than a
-        // handshake, which it gives up after ten seconds of its own.
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let silent = socket.listen(1).unwrap();
-        let address = silent.local_addr().unwrap();
-        let mut queue = Vec::new();
-        let second = Duration::from_secs(1);
-        while let Ok(connection) = tokio::time::timeout(second, tokio::net::TcpStream::connect(address)).await
-        {
-            queue.push(connection.unwrap());
-        }
-        let client = json!({"url": format!("https://{address}/")});
+        let silent = Silent::start().await;
+        let client = json!({"url": silent.url()});
         let (deployments, servers): (Api<Deployment>, Api<McpServer>) = (namespace.api(), namespace.api());
         for (particulars, words) in [
             (json!({"clientConfig": client}), "failed calling webhook \"down.example.com\""),
@@ -76,6 +97,59 @@ fn a_webhook_that_hangs_is_said_to_keep_the_pods_from_being_made() {
             servers.delete("demo", &DeleteParams::default()).await.unwrap();
             namespace.wait_gone(&deployments, "demo").await;
         }
+    });
+}
+
+/// As in a namespace of a team whose policy engine hangs.
+#[test]
+fn a_webhook_that_hangs_for_many_servers_lets_no_key_of_another_namespace_live_on() {
+    const MANY: usize = 40;
+    ALONE.with_namespace_and_room(&Room::take(Kind::Cluster), async |namespace| {
+        let cluster = namespace.cluster();
+        let _operator = Operator::everywhere(cluster);
+        let many = async |image: &str| {
+            let server = |number| {
+                let more = json!({"replicas": 0, "source": {"image": format!("registry.invalid/{image}")}});
+                let mut manifest: Value = serde_json::from_str(&server(&more.to_string())).unwrap();
+                manifest["metadata"]["name"] = json!(format!("many-{number}"));
+                manifest
+            };
+            let items: Vec<_> = (0..MANY).map(server).collect();
+            namespace.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).await;
+        };
+        many("demo:1").await;
+        let apply = |manifest: &str| {
+            kubectl(cluster, &["apply", "--namespace", "default", "-f"], Some(manifest)).unwrap();
+        };
+        let keys = |keys: &str| {
+            format!("{{apiVersion: v1, kind: Secret, metadata: {{name: keys}}, stringData: {keys}}}")
+        };
+        apply(&keys(ADA));
+        apply(&server("{replicas: 0, auth: {none: null, apiKeys: {secretRef: {name: keys}}}}"));
+        let secrets: Api<Secret> = Api::namespaced(namespace.client(), "default");
+        let is_known = async |principal| {
+            secrets.get("demo-longshore-keys").await.is_ok_and(|it| has_key(&it, principal))
+        };
+        eventually("Ada's key is known", async || is_known("ada").await.then_some(()).ok_or("it is not"))
+            .await;
+        let servers: Api<McpServer> = namespace.api();
+        eventually("all have been looked after", async || {
+            let servers = servers.list(&Default::default()).await.unwrap().items;
+            let lacking = servers.iter().find(|server| !is(server, "Accepted", "True", "Accepted"));
+            lacking.map_or(Ok(()), |server| Err(server.name_any()))
+        })
+        .await;
+
+        let silent = Silent::start().await;
+        webhook_is_down(namespace, json!({"clientConfig": {"url": silent.url()}})).await;
+        many("demo:2").await;
+        // All that can be are waited for.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let began = Instant::now();
+        apply(&keys("{bob: another-key-that-is-long}"));
+        eventually("Bob's key is known", async || is_known("bob").await.then_some(()).ok_or("it is not"))
+            .await;
+        assert!(began.elapsed() < Duration::from_secs(5), "after {:?}", began.elapsed());
     });
 }
 

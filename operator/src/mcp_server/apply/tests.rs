@@ -55,6 +55,7 @@ pub(crate) fn context(client: kube::Client) -> Context {
         inventories: inventories(TokenFile::new("/nowhere".into())).0,
         memory: Default::default(),
         upgrades: Upgrades::new(1).0,
+        slots: Default::default(),
         metrics: Metrics::new().unwrap(),
     }
 }
