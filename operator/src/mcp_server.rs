@@ -65,6 +65,16 @@ pub enum Error {
     Status(#[source] ApiError),
 }
 
+/// A reconciliation that has to be tried again.
+#[derive(Debug, Error)]
+#[error("{error}")]
+pub struct Failed {
+    #[source]
+    error: Error,
+    /// When there is something else to do, which does not wait for what failed.
+    again: Option<Duration>,
+}
+
 /// What came of the steps before the status.
 #[derive(Default)]
 struct Pursuit {
@@ -111,7 +121,7 @@ impl Pursuit {
 }
 
 /// Brings one server to what its manifest says, and writes down how it is: now, or when it is called.
-pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
+pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Failed> {
     let key = ServerKey::of(object.as_ref());
     let Some(_slot) = context.slots.take(&key) else { return Ok(Action::await_change()) };
     let started = Instant::now();
@@ -177,7 +187,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
         }
         Some(error) => {
             context.metrics.reconciled(Outcome::Retry, took);
-            Err(error)
+            Err(Failed { error, again })
         }
         None => {
             lock(&memory).failures.end();
@@ -210,8 +220,8 @@ fn serves_on(finalizers: &[String], context: &Context, key: &ServerKey, uid: &st
     !finalizers.is_empty() && !let_go && has_pods
 }
 
-/// What to do after a failure: try again, later each time.
-pub fn error_policy(object: Arc<Guarded>, error: &Error, context: Arc<Context>) -> Action {
+/// What to do after a failure: try again, later each time, or when there is something else to do.
+pub fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<Context>) -> Action {
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
     if !context.memory.knows(&key, &uid) {
@@ -219,6 +229,8 @@ pub fn error_policy(object: Arc<Guarded>, error: &Error, context: Arc<Context>) 
         return Action::await_change();
     }
     let delay = lock(&context.memory.of(&key, &uid)).failures.delay(FIRST_DELAY);
+    let Failed { error, again } = failed;
+    let delay = again.map_or(delay, |again| again.min(delay));
     tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
     Action::requeue(delay)
 }
