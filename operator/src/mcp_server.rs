@@ -320,7 +320,7 @@ async fn pursue(
         pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
         pursuit.waits = true;
         // It was its turn before, in vain. Whether that is still so is seen when it comes again.
-        if let Some(problem) = lock(memory).refused.clone() {
+        if let Some(problem) = lock(memory).refused_turn.clone() {
             pursuit.problems.insert(0, problem);
             pursuit.held_back = true;
         }
@@ -331,15 +331,13 @@ async fn pursue(
     let applied = async { applier.prune(&applier.apply(prepared, desired.replicas).await?, &desired).await };
     match applied.await {
         Ok(()) => {
-            if !pursuit.waits {
-                lock(memory).refused = None;
-            }
+            lock(memory).is_taken(pursuit.waits);
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
         }
         Err(apply::Error::Problem(problem)) => {
-            lock(memory).refused = Some(problem.clone());
+            lock(memory).is_refused(problem.clone());
             pursuit.problems.insert(0, problem.clone());
             pursuit.held_back = true;
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -359,7 +357,7 @@ async fn pursue(
             };
             if let Some((what, words)) = lasting {
                 let message = format!("the API server does not take {what}, and is asked again: {words}");
-                lock(memory).refused = Some(Problem::new(Reason::Rejected, message));
+                lock(memory).is_refused(Problem::new(Reason::Rejected, message));
             }
             // What has lasted is so until it is taken, also where it fails in another way now.
             if let Some(problem) = lock(memory).refused.clone() {

@@ -99,6 +99,7 @@ impl Applier<'_> {
             state: _,
         } = prepared;
         let mirrors = &self.context.mirrors;
+        lock(self.memory).deployment_failed = false;
         // Each is tried whatever comes of the others: a key that was revoked must not stay valid because somebody
         // has taken the Service's name.
         let (configuration, account, service_outcome, peers_outcome, policy_outcome, budget) = join!(
@@ -145,6 +146,7 @@ impl Applier<'_> {
             && outcome.is_ok()
         {
             outcome = self.apply_one(deployment, &mirrors.deployments).await;
+            lock(self.memory).deployment_failed = outcome.is_err();
         }
         // What keeps pods from being as the manifest says keeps nobody from stopping those that are there.
         if deployment.is_none()

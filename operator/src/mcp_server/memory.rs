@@ -57,6 +57,10 @@ pub struct ServerMemory {
     pub changes_to: Option<String>,
     /// Why the API server did not take its objects when they were last applied.
     pub refused: Option<Problem>,
+    /// Why it did not take the Deployment when that was last applied, which it is not while the server waits for its turn.
+    pub refused_turn: Option<Problem>,
+    /// Whether it was the Deployment that failed last.
+    pub deployment_failed: bool,
     /// Whether the Service of its name is its own, once that is known. Clients would show their keys to somebody else's.
     pub address_is_ours: Option<bool>,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
@@ -116,6 +120,22 @@ impl ServerMemory {
             }
         }
         made.into_iter().filter_map(|(name, (_, text))| Some((name.clone(), text?.clone()))).collect()
+    }
+
+    /// The API server does not take an object.
+    pub fn is_refused(&mut self, problem: Problem) {
+        if self.deployment_failed {
+            self.refused_turn = Some(problem.clone());
+        }
+        self.refused = Some(problem);
+    }
+
+    /// The API server has taken every object, but for the Deployment of a server that waits for its turn.
+    pub fn is_taken(&mut self, waits: bool) {
+        self.refused = None;
+        if !waits {
+            self.refused_turn = None;
+        }
     }
 
     /// An object is about to be applied.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
@@ -15,8 +15,8 @@ use longshore_e2e::testing::{Kind, Namespace, PATIENCE, Room, eventually};
 use serde_json::Value;
 
 use super::stand::{
-    NEXT_SIDECAR, Operator, Request, apply_keys, audit_lines, condition, give_back, install, is, permit_only,
-    requests, until, wait_for, wait_until_refused,
+    ADA, NEXT_SIDECAR, Operator, Request, apply_keys, audit_lines, condition, give_back, has_key, install,
+    is, permit_only, requests, until, wait_for, wait_until_refused,
 };
 use super::{LEAST, STAGE, server};
 
@@ -288,6 +288,47 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
 fn is_upgraded(deployment: &Deployment) -> bool {
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     pod.is_some_and(|pod| pod.containers.iter().any(|it| it.image.as_deref() == Some(NEXT_SIDECAR)))
+}
+
+/// As where somebody was faster than the operator, or a webhook was down for a while.
+#[test]
+fn what_failed_and_has_passed_is_not_said_of_a_server_that_waits_for_its_upgrade() {
+    STAGE.with_namespace(async |namespace| {
+        let (servers, deployments): (Api<McpServer>, Api<Deployment>) = (namespace.api(), namespace.api());
+        let mut before = Operator::start(namespace);
+        apply_keys(namespace, ADA).await;
+        let is_accepted = |server: &McpServer| is(server, "Accepted", "True", "Accepted");
+        for name in ["one", "two"] {
+            let manifest = server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}");
+            namespace.apply(&manifest.replace("demo", name)).await;
+            namespace.wait(&deployments, name, "to be made", |_| true).await;
+            namespace.wait(&servers, name, "to be accepted", is_accepted).await;
+        }
+        assert!(before.stop());
+        let _after = Operator::of_the_next_release(namespace, "1");
+        let first = eventually("one is upgraded", async || {
+            let list = deployments.list(&Default::default()).await.unwrap().items;
+            list.into_iter().find(is_upgraded).map(|it| it.name_any()).ok_or("none is")
+        })
+        .await;
+        // Nothing serves here, so its turn does not come while this goes on.
+        let waiting = if first == "one" { "two" } else { "one" };
+        let keys = format!("{waiting}-longshore-keys");
+        let [kinds, policy] =
+            permit_only(namespace, "secrets", &format!("object.metadata.name != '{keys}'")).await;
+        wait_until_refused(namespace, &["annotate", "secret", &keys, "example.com/x=y", "--dry-run=server"])
+            .await;
+        apply_keys(namespace, "{bob: another-key-that-is-long}").await;
+        let is_refused = |server: &McpServer| is(server, "Accepted", "False", "Rejected");
+        namespace.wait(&servers, waiting, "to be refused its keys", is_refused).await;
+        namespace.kubectl(&["delete", &kinds, &policy]).await.unwrap();
+        let secrets: Api<Secret> = namespace.api();
+        namespace.wait(&secrets, &keys, "to have Bob's key", |secret| has_key(secret, "bob")).await;
+        let waits = async || !is_upgraded(&deployments.get(waiting).await.unwrap());
+        assert!(waits().await);
+        namespace.wait(&servers, waiting, "to be accepted again", is_accepted).await;
+        assert!(waits().await);
+    });
 }
 
 /// As where a policy of the cluster knows nothing of the new sidecar's image.
