@@ -77,7 +77,7 @@ enum Begun {
     /// All of it. A server that is `strange` has not looked at the request, as one of another era would not.
     Whole { message: Bytes, code: Option<i64>, events: bool, strange: bool },
     /// A message that is too large to be held, in which little is edited.
-    Long { start: Bytes, passing: Passing, body: upstream::Body, lease: Lease },
+    Long { start: Bytes, passing: Box<Passing>, body: upstream::Body, lease: Lease },
     /// Events, of which these have come.
     Events { source: Box<Source>, start: Bytes },
 }
@@ -110,7 +110,7 @@ pub(crate) async fn call_alone(
             response
         }
         Begun::Long { start, passing, body, lease } => {
-            let live = live::message(held, deadline, start, passing, body, lease, trail.entry.hand_over());
+            let live = live::message(held, deadline, start, *passing, body, lease, trail.entry.hand_over());
             respond::json(Body::Live(live), None)
         }
         Begun::Events { source, start } => {
@@ -222,7 +222,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
         Collected::Start(start, body) => {
             let mut passing = judge.passing();
             let start = passing.pass(start)?;
-            Ok(Begun::Long { start: share.keep(start), passing, body, lease })
+            Ok(Begun::Long { start: share.keep(start), passing: Box::new(passing), body, lease })
         }
     }
 }

@@ -77,9 +77,12 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
 
         // Its owner asks for another. The sidecars have not loaded the newest configuration: nothing moves.
         let ask = |wish: &str| format!("longshore.dev/rotate-session-keys={wish}");
+        let looks = operator.looks("demo");
         namespace.kubectl(&["annotate", "lmcp", "demo", &ask("one")]).await.unwrap();
+        operator.looks_again("demo", looks).await;
+        let looks = operator.looks("demo");
         nodes[0].load_configuration(namespace).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        operator.looks_again("demo", looks).await;
         assert_eq!(wait_for_keys(namespace, 1, &[]).await, first, "one of two pods runs the configuration");
         let known = configuration(namespace).await;
         nodes[1].load_configuration(namespace).await;
@@ -88,8 +91,9 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         assert_eq!(seals_with(namespace).await, first[0].0, "no pod knows the new key yet");
         // The ConfigMap follows the Secret.
         changed(namespace, &known).await;
+        let looks = operator.looks("demo");
         nodes[0].load_configuration(namespace).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        operator.looks_again("demo", looks).await;
         assert_eq!(seals_with(namespace).await, first[0].0, "one of two pods knows the new key");
         nodes[1].load_configuration(namespace).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -109,8 +113,9 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
                 secret.metadata.annotations.as_ref().and_then(|all| all.get("longshore.dev/session-keys"));
             story.is_some_and(|story| story.contains("retired"))
         };
+        let looks = operator.looks("demo");
         nodes[0].load_configuration(namespace).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        operator.looks_again("demo", looks).await;
         assert!(!has_retired(&secrets.get(SECRET).await.unwrap()), "one of two pods seals with the old key");
         nodes[1].load_configuration(namespace).await;
         namespace.wait(&secrets, SECRET, "to say since when the old key seals nothing", has_retired).await;

@@ -258,8 +258,10 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         // And another operator knows whose turn it is.
         assert!(after.stop(), "{}", after.log());
         let after = Operator::of_the_next_release(namespace, "1");
-        until("the next operator leads", || after.leads()).await;
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        until("the next operator has looked at all of them", || {
+            names.iter().chain(&[asleep, late]).all(|name| after.looks(name) > 0)
+        })
+        .await;
         assert_eq!(upgraded().await, std::slice::from_ref(&first));
         // Whoever scales a server that waits gets more of its pods.
         let scaled = *names.iter().rfind(|name| **name != first).unwrap();

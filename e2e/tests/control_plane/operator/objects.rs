@@ -181,7 +181,7 @@ fn all_that_a_manifest_says_of_its_pod_is_in_the_deployment() {
 #[test]
 fn what_no_pod_needs_any_more_is_removed() {
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
+        let operator = Operator::start(namespace);
         let node = Node::start().await;
         namespace.apply(&LEAST).await;
         let old = node.run_pod(namespace, "").await;
@@ -206,9 +206,10 @@ fn what_no_pod_needs_any_more_is_removed() {
         // A pod of the version before that dies meanwhile is made anew, and needs its account and its configuration.
         let new = node.find_pod(namespace, &old).await;
         let accounts: Api<ServiceAccount> = namespace.api();
+        let looks = operator.looks("demo");
         node.say(namespace, &old, json!({"phase": "Failed"})).await;
         node.find_pods(namespace, 3).await;
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        operator.looks_again("demo", looks).await;
         accounts.get("demo-longshore").await.unwrap();
         let still = config_maps.get(&before.name_any()).await.unwrap();
         assert_eq!(still.uid(), before.uid(), "it went, and came again");
@@ -273,7 +274,7 @@ fn the_words_of_the_api_server_reach_those_who_wrote_the_manifest() {
 #[test]
 fn a_new_version_that_fails_leaves_the_old_one_ready() {
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
+        let operator = Operator::start(namespace);
         let node = Node::start().await;
         namespace.apply(&LEAST).await;
         let old = node.run_pod(namespace, "").await;
@@ -308,8 +309,9 @@ fn a_new_version_that_fails_leaves_the_old_one_ready() {
 
         // Restarts change nothing that people see.
         node.say(namespace, &new, failing(json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}))).await;
+        let looks = operator.looks("demo");
         node.say(namespace, &new, failing(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "longer"}}))).await;
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        operator.looks_again("demo", looks).await;
         assert_eq!(servers.get("demo").await.unwrap().status, seen.status);
     });
 }

@@ -68,7 +68,7 @@ fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
         assert!(before.stop());
 
         // It has nothing of its own either.
-        let _operator = Operator::without(namespace, "get", "secrets");
+        let operator = Operator::without(namespace, "get", "secrets");
         let message = wait_for(namespace, "Accepted", "False", "Unreadable").await;
         let start = format!(
             "Secret {}/demo-longshore-keys, which holds the server's session keys, ",
@@ -88,8 +88,9 @@ fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
         assert!(message.starts_with(&start), "{message}");
 
         apply_keys(namespace, BOB).await;
+        let looks = operator.looks("demo");
         namespace.kubectl(&["patch", "secret", "keys", "--type=json", "-p", REVOKE]).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        operator.looks_again("demo", looks).await;
         assert_eq!(secrets.get("demo-longshore-keys").await.unwrap().data, made, "they are what was known");
         give_back(namespace);
         let has_bob = |secret: &Secret| has_key(secret, "bob");

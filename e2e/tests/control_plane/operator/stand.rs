@@ -219,6 +219,17 @@ impl Operator {
         self.log().contains("knows the cluster and reconciles")
     }
 
+    /// How often it has looked at a server from beginning to end.
+    pub(super) fn looks(&self, server: &str) -> usize {
+        let of = format!("\"server\":\"{server}\"");
+        self.log().lines().filter(|line| line.contains("\"reconciled\"") && line.contains(&of)).count()
+    }
+
+    /// Waits until it has looked at a server more often than that.
+    pub(super) async fn looks_again(&self, server: &str, before: usize) {
+        until("the operator looks again", || self.looks(server) > before).await;
+    }
+
     /// What it has counted, in the words of Prometheus.
     pub(super) async fn metrics(&self) -> String {
         let log = self.log();

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::{Client, Kind, State, Stream, WINDOW, Written, wake};
 use crate::held::Share;
 use crate::streams::Rest;
-use crate::streams::event_id::EventId;
 use crate::streams::reader::Reader;
 use crate::streams::store::{FETCH, RETRY};
 

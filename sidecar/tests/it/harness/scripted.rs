@@ -280,6 +280,13 @@ impl Scripted {
         Self::with(0, Manners { name: Some(name), ..Manners::of(json!({})) }, without_streams(answer))
     }
 
+    /// A server that gives clients' sessions the names `session-1` and so on, also those that are begun again for clients
+    /// that can do something.
+    pub(crate) fn counting(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let manners = Manners { counts: Some(Arc::default()), ..Manners::of(json!({"tasks": {"list": {}}})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
     /// A server that ends sessions when the gate is open.
     pub(crate) fn ending(gate: &Gate) -> Self {
         Self::ending_too(gate, |_, stream| no_stream(stream))
@@ -291,14 +298,6 @@ impl Scripted {
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let ends = Some(gate.clone());
-        /// A server that gives clients' sessions the names `session-1` and so on, also those that are begun again for clients
-        /// that can do something.
-        pub(crate) fn counting(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
-            let manners =
-                Manners { counts: Some(Arc::default()), ..Manners::of(json!({"tasks": {"list": {}}})) };
-            Self::with(0, manners, without_streams(answer))
-        }
-
         Self::with(0, Manners { ends, ..Manners::of(json!({})) }, without_streams(answer))
     }
 

@@ -213,7 +213,7 @@ fn a_session_that_is_found_late_at_another_replica_is_only_its_own_principals() 
         let mut stream = connect(replicas[1].mcp);
         client.request(client.message("ping", &json!({}))).write(&mut stream);
         let unreachable = "longshore_forwarded_requests_total{result=\"unreachable\"}";
-        eventually("it is looked for", || (replicas[1].metric(unreachable) == 1.0).then_some(()));
+        eventually("it is looked for", || (replicas[1].metric(unreachable) >= 1.0).then_some(()));
         let key = if then == "carol" { "key-c" } else { "key-a" };
         // Another rule is another configuration, whoever has the key.
         config.limits.request_timeout_ms += 1;
