@@ -146,7 +146,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     attend(&server, &shared, &mut config, &mut link, question, &mut pings, partly);
                 let left = Box::pin(attending).await;
                 known = Some(shared.view.borrow().lists.clone());
-                was_lost = matches!(left, Left::SessionGone | Left::Lost(_));
+                was_lost = matches!(left, Left::SessionGone | Left::Anew | Left::Lost(_));
                 match left {
                     // It may simply have been restarted, or has to be spoken to in another way: the next handshake tells.
                     left @ (Left::SessionGone | Left::Anew) => {

@@ -14,6 +14,7 @@ use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::carry::{self, Aside};
+use super::doubt;
 use super::events::{Source, is_aside};
 use super::{is_absence, request};
 use crate::configuration::Snapshot;
@@ -281,7 +282,15 @@ async fn pass(
             break;
         }
         source.held_up(waits.elapsed());
-        let Ok(Some(data)) = source.next().await else { break };
+        let data = match source.next().await {
+            Ok(Some(data)) => data,
+            Ok(None) => break,
+            // Nothing else may tell that the server is another one by now.
+            Err(refusal) => {
+                doubt(&worker.shared, &refusal);
+                break;
+            }
+        };
         let read = source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
             let Some(message) = event.message() else { return };

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use longshore_mcp::probe::Verdict;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::inventory::ConnectionReason;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
-use super::client::{Discovery, Server};
+use super::client::{Discovery, News, Server};
 use super::era::{self, Question};
 use super::lists::{Listed, Partly, list_all};
 use super::pings::{Heard, PATIENCE, Pings};
 use super::state::{Link, Problem};
 use super::{RELIST_EVERY, RELIST_PAUSE, is_replaced, now, show};
+use crate::sessions;
 use crate::shared::Shared;
 use crate::upstream::Spoken;
 
@@ -48,17 +50,17 @@ pub(super) enum Left {
 /// One that has shaken hands is asked what else it speaks, unless that is known.
 pub(super) async fn attend(
     server: &Server,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     config: &mut watch::Receiver<u64>,
     link: &mut Link,
     mut question: Option<Question>,
     pings: &mut Pings,
     mut partly: Partly,
 ) -> Left {
-    let changed = Rc::new(Notify::new());
-    // Dropped, and so aborted, when the server is left.
-    let gone = Rc::new(Notify::new());
-    let _listening = server.listen(changed.clone(), gone.clone());
+    let news = Rc::new(News::default());
+    // Dropped, and so aborted, when the server is left, and what is set again for clients.
+    let _listening = server.listen(news.clone());
+    let mut settings = JoinSet::new();
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + partly.list_in();
     let mut rests_until = Instant::now();
@@ -101,7 +103,12 @@ pub(super) async fn attend(
             }
             () = shared.doubt.raised() => next_ping = Instant::now(),
             // Or it says so of every GET: a ping tells.
-            () = gone.notified() => next_ping = Instant::now(),
+            () = news.doubtful.notified() => next_ping = Instant::now(),
+            // One that was restarted in no time answers pings like the one before.
+            () = news.again.notified() => {
+                settings.shutdown().await;
+                settings.spawn_local(sessions::set_all_again(shared.clone(), server.pool().clone()));
+            }
             () = sleep_until(next_ping) => {
                 next_ping = Instant::now() + PING_EVERY;
                 let ping = timeout(PING_TIMEOUT, server.ping()).await.ok();
@@ -123,7 +130,7 @@ pub(super) async fn attend(
                     }
                 }
             }
-            () = changed.notified() => next_list = next_list.min(at_next(rests_until)),
+            () = news.changed.notified() => next_list = next_list.min(at_next(rests_until)),
             () = shared.relist.wanted() => next_list = next_list.min(at_next(rests_until)),
             () = sleep_until(next_list) => {
                 let began = Instant::now();

@@ -27,6 +27,7 @@ use describe::describe;
 pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;
 use error::quote;
+pub(super) use listen::News;
 
 /// The most that is read of one answer.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
@@ -104,6 +105,11 @@ impl Server {
     /// Notes that it has answered for the first time within so long of its start, if that began with a process.
     pub(super) fn started_within(&self, took: Duration) {
         self.pool.started_within(&self.upstream, took);
+    }
+
+    /// The way to it.
+    pub(super) fn pool(&self) -> &Rc<Pool> {
+        &self.pool
     }
 
     /// Which server it is.

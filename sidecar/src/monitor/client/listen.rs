@@ -34,12 +34,24 @@ struct Course {
     retry: Duration,
     /// Something may have changed while nobody listened.
     has_missed: bool,
+    /// The last one has broken, or nobody was there to give one: the server may be another one by now.
+    is_broken: bool,
+}
+
+/// What a listener tells.
+#[derive(Default)]
+pub(in crate::monitor) struct News {
+    /// A list has changed, or may have while nobody listened.
+    pub(in crate::monitor) changed: Notify,
+    /// The server does not know the session any more, or is not there: that should be looked for.
+    pub(in crate::monitor) doubtful: Notify,
+    /// It gives its stream again after one has broken, and may have been restarted meanwhile.
+    pub(in crate::monitor) again: Notify,
 }
 
 impl Server {
-    /// Listens to what the server says, if it offers that. `changed` is told when a list has changed, or may have while nobody
-    /// listened; `gone`, when the server does not know the session any more.
-    pub(in crate::monitor) fn listen(&self, changed: Rc<Notify>, gone: Rc<Notify>) -> Listening {
+    /// Listens to what the server says, if it offers that.
+    pub(in crate::monitor) fn listen(&self, told: Rc<News>) -> Listening {
         let server = Self {
             upstream: self.upstream.clone(),
             pool: self.pool.clone(),
@@ -52,12 +64,15 @@ impl Server {
         };
         Listening(tokio::task::spawn_local(async move {
             let pace = Pace::new(REOPEN_AT_MOST);
-            let mut course = Course { pace, retry: REOPEN, has_missed: false };
+            let mut course = Course { pace, retry: REOPEN, has_missed: false, is_broken: false };
             loop {
-                if let Err(error) = server.notifications(&changed, &mut course).await {
+                if let Err(error) = server.notifications(&told, &mut course).await {
                     tracing::debug!(%error, "the server's notifications cannot be heard");
-                    if matches!(error, CallError::SessionGone) {
-                        gone.notify_one();
+                    // It is most likely to be missed now, which nothing else may tell by its next turn.
+                    let is_broken = matches!(error, CallError::Lost | CallError::Refused { .. });
+                    course.is_broken |= is_broken;
+                    if is_broken || matches!(error, CallError::SessionGone) {
+                        told.doubtful.notify_one();
                     }
                     // 405: it does not offer it. Anything else shows in the pings too.
                     if !error.may_give_its_stream() {
@@ -72,14 +87,17 @@ impl Server {
     }
 
     /// What it says in one stream.
-    async fn notifications(&self, changed: &Notify, course: &mut Course) -> Result<(), CallError> {
+    async fn notifications(&self, told: &News, course: &mut Course) -> Result<(), CallError> {
         let Answer { response, lease: _lease } = self.send(request::stream(self.within(), None)).await?;
         if response.status() != StatusCode::OK {
             return Err(self.status(&response.into_parts().0));
         }
         // Not before: what changes while it is being opened would be missed again.
         if std::mem::take(&mut course.has_missed) {
-            changed.notify_one();
+            told.changed.notify_one();
+        }
+        if std::mem::take(&mut course.is_broken) {
+            told.again.notify_one();
         }
         let mut body = response.into_body();
         let mut decoder = Decoder::new(MAX_ANSWER);
@@ -92,7 +110,7 @@ impl Server {
                     Ok(Message::Notification(notification))
                         if notification.method.ends_with("/list_changed") =>
                     {
-                        changed.notify_one();
+                        told.changed.notify_one();
                     }
                     Ok(Message::Request(request)) => self.reply(&request).await,
                     _ => {}

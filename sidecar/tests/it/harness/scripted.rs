@@ -54,6 +54,8 @@ struct Manners {
     says: Option<&'static str>,
     /// It gives sessions no names.
     nameless: bool,
+    /// Nor the sidecar's own.
+    knows_nobody: bool,
     /// It gives clients' sessions this name.
     name: Option<String>,
     /// What it does with answers is for the test to say.
@@ -104,6 +106,7 @@ impl Manners {
             strict: false,
             says: None,
             nameless: false,
+            knows_nobody: false,
             name: None,
             answered: false,
             told: false,
@@ -247,7 +250,15 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
-    /// The same that answers pings of the sidecar's own with these statuses and errors, as they are added.
+    /// The same that does not know the sidecar either, and answers every GET by `answer` too.
+    pub(crate) fn nameless_listening(
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(0, Manners { nameless: true, knows_nobody: true, ..Manners::of(json!({})) }, answer)
+    }
+
+    /// That of [`Scripted::nameless`] that answers pings of the sidecar's own with these statuses and errors, as they are
+    /// added.
     pub(crate) fn nameless_pinging(
         pings: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
@@ -461,7 +472,7 @@ fn serve(
                     _ if own => OWN_SESSION,
                     name => name.unwrap_or(UPSTREAM_SESSION),
                 };
-                let headers = if manners.nameless && !own {
+                let headers = if manners.nameless && (!own || manners.knows_nobody) {
                     String::new()
                 } else {
                     format!("mcp-session-id: {session}\r\n")

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::restarts::{again, forgetful, set};
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
-use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within};
 
 /// Where `transport.protocol` says another revision by then, the server is spoken to in that one, and a client that was
 /// promised what is in the other begins anew.
@@ -259,4 +259,43 @@ fn what_a_client_has_set_is_set_again_also_where_the_server_gives_no_session_ids
     pings.lock().unwrap().push_back((404, "{}"));
     let again = ["logging/setLevel", "resources/subscribe"];
     eventually("it is told again", || (heard()[before.len()..] == again).then_some(()));
+}
+
+/// Where such a server was restarted between two questions whether it is there, only a stream that breaks tells.
+#[test]
+fn what_a_client_has_set_is_set_again_where_a_stream_of_such_a_server_breaks() {
+    let (end, has_ended) = (Gate::default(), AtomicBool::new(false));
+    let ends = end.clone();
+    let server = Scripted::nameless_listening(move |request, stream| {
+        if request.method != "GET" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        scripted::begin_events(stream);
+        if has_ended.swap(true, Ordering::SeqCst) {
+            let _ = std::io::Read::read(stream, &mut [0]);
+        } else {
+            ends.pass();
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    set(&client);
+    let heard = |method: &str| {
+        let heard = server.seen_all().into_iter().map(|request| scripted::method_of(&request));
+        heard.filter(|heard| heard.starts_with(method)).collect::<Vec<_>>()
+    };
+    let before = [heard("logging/"), heard("resources/")];
+    let pings = heard("ping").len();
+    eventually("it was asked whether it is there", || (heard("ping").len() > pings).then_some(()));
+    let pings = heard("ping").len();
+    end.open();
+    // Sooner than its turn would come.
+    let asked = || (heard("ping").len() > pings).then_some(());
+    within(Duration::from_secs(3), "it is asked whether it is there", asked);
+    eventually("it is told again", || {
+        let told = [heard("logging/"), heard("resources/")];
+        let again = |which: usize| &told[which][before[which].len()..];
+        (again(0) == ["logging/setLevel"] && again(1) == ["resources/subscribe"]).then_some(())
+    });
 }
