@@ -154,7 +154,7 @@ pub(crate) enum Refusal {
          the call again, or open another stream with a GET without \"Last-Event-ID\""
     )]
     EventsGone,
-    /// Also known by the id of its request, as JSON: to whoever comes back for it.
+    /// For whoever comes back to the call of the request with this id, as JSON.
     #[error(
         "the call was made, but its answer is lost: it is not kept any more, or the replica that served the call broke \
          off; to make it again may do it twice"

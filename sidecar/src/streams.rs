@@ -197,15 +197,28 @@ impl Streams {
         Ok(stream.resume(id.number))
     }
 
-    /// Ends what is open, and forgets the rest: the session has ended, or goes on elsewhere. Calls that are under way end by
-    /// themselves.
+    /// Ends what is open, and forgets the rest: the session has ended. Calls that are under way end by themselves.
     pub(crate) fn close(&self) {
+        self.forget_all(false);
+    }
+
+    /// The same for a session that goes on elsewhere.
+    pub(crate) fn leave(&self) {
+        self.forget_all(true);
+    }
+
+    fn forget_all(&self, goes_on: bool) {
         let streams = {
             let mut list = self.lock();
             list.closed = true;
             std::mem::take(&mut list.streams)
         };
-        streams.iter().for_each(|stream| stream.forget());
+        for stream in streams {
+            if goes_on && stream.kind == Kind::Own {
+                stream.part();
+            }
+            stream.forget();
+        }
     }
 
     /// Whether the session has ended, or gone elsewhere.

@@ -233,10 +233,10 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                 let was_known = is_known(&caller);
                 match caller.once_more(&worker) {
                     Ok(again) if *again.principal() == principal => caller = again,
-                    Ok(_) | Err(_) => return,
+                    Ok(_) | Err(_) => return writer.dismiss(),
                 }
                 if was_known && !is_known(&caller) {
-                    return;
+                    return writer.dismiss();
                 }
             }
             going_on = pass(&worker, &caller, &session, &mut source, &mut late, &writer) => {

@@ -127,7 +127,7 @@ impl Local for Sessions {
                 continue;
             };
             let copy = session.copy();
-            session.streams.close();
+            session.streams.leave();
             replica.give_up(&key, successor.clone(), copy.clone());
             self.metrics.session_ended(SessionEnd::Moved);
             let principal = session.place.principal().clone();

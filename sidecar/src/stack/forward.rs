@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::method::Method as McpMethod;
+use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use longshore_sessions::Peer;
 use longshore_sessions::routing::NotForwarded;
@@ -26,7 +27,7 @@ use super::{Authenticated, Through, Trail, body, conversation, parked, standing,
 use crate::audit::Entry;
 use crate::calls::CallGuard;
 use crate::gathered::Gathered;
-use crate::headers::{METHOD, SESSION_ID};
+use crate::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use crate::metrics::Forward;
 use crate::peers::{self, Failure, Lease, Notice, Sent};
 use crate::piece::BrokenOff;
@@ -41,8 +42,16 @@ const LATER: Duration = Duration::from_secs(5);
 /// dies in the middle of it can still be answered for.
 const HOLD: u64 = 64 * 1024;
 
-/// Returns when a stream is over that has no end of its own.
-type Ends = Pin<Box<dyn Future<Output = ()>>>;
+/// Returns when a stream is over that has no end of its own, and how.
+type Ends = Pin<Box<dyn Future<Output = Over>>>;
+
+/// How such a stream is over here.
+enum Over {
+    /// Its client listens elsewhere.
+    Elsewhere,
+    /// It may not listen any more.
+    Revoked,
+}
 
 /// What became of a request that was taken to another replica.
 pub(crate) enum Forwarded {
@@ -67,7 +76,8 @@ pub(crate) async fn forward(
     // In sessions the header means nothing, and anybody could have said so of a call.
     let listens = !conversation::names_session(&caller.fields())
         && caller.header(METHOD).is_ok_and(|it| it == Some(McpMethod::SubscriptionsListen.as_str()));
-    let is_call = caller.request.method() != Method::GET && !listens;
+    let is_get = caller.request.method() == Method::GET;
+    let is_call = !is_get && !listens;
     // Whoever forwards holds a connection for each call, as it does for those that it serves.
     let place = place(worker, caller, is_call, body)?;
     let under_way = is_call.then(|| worker.shared.forwards.begin());
@@ -124,6 +134,8 @@ pub(crate) async fn forward(
             last: b'\n',
             request: body.clone(),
             line,
+            is_get,
+            breaks: is_get && !knows_ends(caller),
             ends: (!is_call).then(|| Box::pin(heard_out(worker.clone(), caller.caller_alone())) as Ends),
             _under_way: under_way,
             _place: place,
@@ -134,11 +146,18 @@ pub(crate) async fn forward(
 
 /// Returns when a client has to listen elsewhere, since this replica ends, or may not listen any more: which of its keys it
 /// came with only this replica knows.
-async fn heard_out(worker: Rc<Worker>, caller: Authenticated) {
+async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over {
     tokio::select! {
-        () = worker.stopped() => {}
-        () = standing::revoked(worker.clone(), caller) => {}
+        () = worker.stopped() => Over::Elsewhere,
+        () = standing::revoked(worker.clone(), caller) => Over::Revoked,
     }
+}
+
+/// Whether a client comes back to a stream that has ended. All do to one that has broken off, but newer ones take that for
+/// an error, and tell of it.
+fn knows_ends(caller: &Authenticated) -> bool {
+    let said = caller.header(PROTOCOL_VERSION).ok().flatten().and_then(Revision::parse);
+    said.is_some_and(|revision| revision >= Revision::V2025_11_25)
 }
 
 /// Room for a request on its way to another replica.
@@ -236,6 +255,10 @@ pub(crate) struct Relay {
     request: Bytes,
     /// The audit line, for the same case.
     line: Elsewhere,
+    /// It is only listened to, by a GET.
+    is_get: bool,
+    /// Its client comes back only where it breaks off.
+    breaks: bool,
     /// When it ends, if nothing else ends it before.
     ends: Option<Ends>,
     /// A drain waits for it.
@@ -249,11 +272,13 @@ impl Relay {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        if self.lease.is_some() && self.ends.as_mut().is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
-            self.lease = None;
-        }
         if self.lease.is_none() {
             return Poll::Ready(None);
+        }
+        if let Some(Poll::Ready(over)) = self.ends.as_mut().map(|ends| ends.as_mut().poll(cx)) {
+            self.lease = None;
+            let goes_elsewhere = matches!(over, Over::Elsewhere) && self.breaks;
+            return Poll::Ready(goes_elsewhere.then_some(Err(BrokenOff)));
         }
         Poll::Ready(match ready!(Pin::new(&mut self.from).poll_frame(cx)) {
             Some(Ok(frame)) => {
@@ -285,6 +310,10 @@ impl Relay {
 
     /// What the client hears when the other replica is gone in the middle.
     fn broken(&mut self) -> Result<Frame<Bytes>, BrokenOff> {
+        // So it is too where that one sends its listeners away. They come back, and hear then what is the matter.
+        if self.is_get {
+            return Err(BrokenOff);
+        }
         self.worker.shared.metrics.forwarded(Forward::Lost);
         let refusal = Refusal::ReplicaLost;
         let message = envelope::read(&self.request).ok();
@@ -297,7 +326,7 @@ impl Relay {
             &refusal,
             id.as_deref().map(Id::from_json),
             Kind::Request,
-            longshore_mcp::revision::Revision::NEWEST_WITH_INITIALIZE,
+            Revision::NEWEST_WITH_INITIALIZE,
         );
         if let Some(mut entry) = self.line.of_one_lost() {
             if let Some(request) = request {

@@ -98,7 +98,7 @@ impl Reader {
             Next::End => return Poll::Ready(None),
             // It comes back, if it can, and there may be room by then.
             Next::NotHeld if stream.terms().polls => return Poll::Ready(None),
-            Next::NotHeld | Next::Lost => return Poll::Ready(Some(Err(BrokenOff))),
+            Next::NotHeld | Next::Lost | Next::Away => return Poll::Ready(Some(Err(BrokenOff))),
             Next::Wait => {}
         }
         while self.silence.as_mut().poll(cx).is_ready() {

@@ -46,6 +46,11 @@ impl Writer {
         self.stream.answer(data);
     }
 
+    /// Ends it for its client, who may not read it any more.
+    pub(crate) fn dismiss(self) {
+        self.stream.dismiss();
+    }
+
     /// Ends a stream that its client has not heard of.
     pub(crate) fn discard(self) {
         self.stream.forget();

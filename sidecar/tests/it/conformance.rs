@@ -7,7 +7,7 @@ mod rows;
 mod rules;
 mod rust;
 mod server;
-mod suite;
+pub(crate) mod suite;
 mod tasks;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ mod drains;
 mod endings;
 mod forwarding;
 mod late;
+mod listening;
 mod losses;
 mod meeting;
 mod questions;

@@ -87,6 +87,18 @@ impl State {
         self.unread = 0;
         self.client.take().and_then(|client| client.waker)
     }
+
+    /// The same of one that is to come back. Clients of revisions that know of that come back to a stream that has ended;
+    /// of those before, some do so only where it breaks.
+    pub(super) fn send_client_away(&mut self, of: &Stream) -> Option<Waker> {
+        if of.terms.polls {
+            return self.give_up_client();
+        }
+        self.unread = 0;
+        let client = self.client.as_mut()?;
+        client.over = true;
+        client.waker.take()
+    }
 }
 
 /// What an event takes of the bounds.

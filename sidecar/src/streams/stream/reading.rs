@@ -20,6 +20,8 @@ pub(in super::super) enum Next {
     Wait,
     /// Nothing any more.
     End,
+    /// Nothing here: its client is to come back, and a connection that breaks is all that tells it so.
+    Away,
     /// There is no room to hold it until it is read, and it was waited for long enough. It is kept, as far as it can be.
     NotHeld,
     /// What it should get is not there any more.
@@ -108,7 +110,7 @@ impl Stream {
             return Next::Event(farewell);
         }
         if client.over {
-            return Next::End;
+            return if self.terms.polls { Next::End } else { Next::Away };
         }
         let Some(index) = client.next.checked_sub(*first) else { return Next::Lost };
         let event = usize::try_from(index).ok().and_then(|index| events.get(index)).cloned();

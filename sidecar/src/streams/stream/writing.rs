@@ -31,7 +31,7 @@ impl Stream {
             if self.kind == Kind::Own {
                 state.since.get_or_insert_with(Instant::now);
             }
-            state.give_up_client()
+            state.send_client_away(self)
         } else {
             state.client.as_mut().and_then(|client| client.waker.take())
         };
@@ -105,10 +105,16 @@ impl Stream {
                 state.written = Written::Paused;
                 state.since.get_or_insert_with(Instant::now);
                 // It asks again, and hears then what is the matter.
-                state.give_up_client()
+                state.send_client_away(self)
             }
         };
         drop(state);
+        wake(waker);
+    }
+
+    /// Its client may not read it any more.
+    pub(in super::super) fn dismiss(&self) {
+        let waker = self.lock().give_up_client();
         wake(waker);
     }
 

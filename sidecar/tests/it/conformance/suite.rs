@@ -31,7 +31,7 @@ struct Check {
 }
 
 /// The folder of the suite and of the servers that it is run against: `e2e/conformance/install.sh` installs them.
-pub(super) fn folder() -> &'static Path {
+pub(crate) fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/conformance/install.sh");

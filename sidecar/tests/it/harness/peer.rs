@@ -4,6 +4,7 @@ mod installed;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -183,8 +184,13 @@ pub(crate) fn free_port() -> u16 {
 
 /// Runs a script of the TypeScript SDKs' folder and gives what it printed.
 pub(crate) fn node(script: &str, arguments: &[&str]) -> String {
+    node_in(&folder().join("typescript"), script, arguments)
+}
+
+/// The same of another folder.
+pub(crate) fn node_in(project: &Path, script: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(folder().join("bin/node"));
-    command.args(["--input-type=module", "-"]).args(arguments).current_dir(folder().join("typescript"));
+    command.args(["--input-type=module", "-"]).args(arguments).current_dir(project);
     run(command, script)
 }
 

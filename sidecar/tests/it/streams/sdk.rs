@@ -1,11 +1,15 @@
 //! The SDKs' own clients, whose connections break.
 
+use std::net::TcpListener;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::cuts::Cutter;
-use crate::harness::peer::{node, python};
+use crate::conformance::suite;
+use crate::harness::peer::{free_port, node, node_in, python};
 use crate::harness::recorder::Recorder;
-use crate::harness::{GoServer, Sidecar, config};
+use crate::harness::{Files, GoServer, Sidecar, config};
 
 /// It comes back by itself, with the last id that it has seen.
 const TYPESCRIPT: &str = r#"
@@ -50,6 +54,53 @@ const before = resumed.length;
 await new Promise((done) => setTimeout(done, 2500));
 await client.close();
 console.log(JSON.stringify({ texts: results.map((result) => result.content[0].text), progress, resumed, changed, errors, quiet: resumed.length === before }));
+"#;
+
+/// It listens, its sidecar ends in one way or another, and it is to hear what is said after that. It may have a call under
+/// way that it can come back to.
+const LISTENING: &str = r#"
+const [sdk, url, end, calls] = process.argv.slice(2);
+const { Client } = await import(`${sdk}/client/index.js`);
+const { StreamableHTTPClientTransport } = await import(`${sdk}/client/streamableHttp.js`);
+const { ToolListChangedNotificationSchema } = await import(`${sdk}/types.js`);
+let streams = 0;
+const watched = async (input, init) => {
+  const response = await fetch(input, init);
+  if (init?.method === "GET" && response.status === 200) streams += 1;
+  return response;
+};
+const client = new Client({ name: "ts", version: "1" });
+// As often as it takes: to start a sidecar again takes its time on a busy machine.
+const reconnectionOptions = { initialReconnectionDelay: 300, maxReconnectionDelay: 1000, reconnectionDelayGrowFactor: 1, maxRetries: 200 };
+const transport = new StreamableHTTPClientTransport(new URL(url), { fetch: watched, reconnectionOptions });
+let changed = 0;
+client.setNotificationHandler(ToolListChangedNotificationSchema, () => { changed += 1; });
+await client.connect(transport);
+const deadline = Date.now() + 90000;
+const until = async (it) => {
+  while (!it() && Date.now() < deadline) await new Promise((done) => setTimeout(done, 50));
+};
+await until(() => streams > 0);
+let known = false;
+const onresumptiontoken = () => { known = true; };
+const call = calls && client.callTool({ name: "slow", arguments: { milliseconds: 50000 } }, undefined, { onresumptiontoken });
+const error = call && call.then(() => "none", (error) => error.code);
+if (calls) await until(() => known);
+const before = streams;
+fetch(end, { method: "POST" }).catch(() => {});
+const code = await error;
+await until(() => streams > before + (calls ? 1 : 0));
+const again = streams > before;
+// Until it is heard of: a sidecar that ends may let go of its clients just then.
+const told = calls ? 2 : 1;
+for (let name = 0; changed < told && Date.now() < deadline; name += 1) {
+  await client.callTool({ name: "grow", arguments: { name: `new-${name}` } }).catch(() => {});
+  await new Promise((done) => setTimeout(done, 500));
+}
+await transport.terminateSession().catch(() => {});
+await client.close();
+console.log(JSON.stringify({ code, again, changed: Math.min(changed, told) }));
+process.exit(0);
 "#;
 
 const PYTHON: &str = r#"
@@ -103,4 +154,44 @@ fn clients_of_the_sdks_come_back_by_themselves() {
 
     let seen = json(&python(PYTHON, &[&url, &cut]));
     assert_eq!(seen["texts"], json!(["took 6000 ms", "hi"]));
+}
+
+/// Many give up their session, or what they listen to, at an answer that they do not expect, and those of earlier revisions
+/// at a stream that ends in good order.
+#[test]
+fn clients_of_the_sdks_hear_what_is_said_after_their_sidecar_ended() {
+    let folder = suite::folder().join("typescript");
+    for (sdk, signal, calls) in [
+        ("sdk-2025-11-25", Signal::KILL, true),
+        ("sdk-2025-06-18", Signal::KILL, false),
+        ("sdk-2025-06-18", Signal::TERM, false),
+    ] {
+        let server = GoServer::start(&[]);
+        let files = Files::new();
+        files.write(&config(server.port));
+        let mcp = format!("127.0.0.1:{}", free_port());
+        let address = mcp.clone();
+        let start = move |files: std::sync::Arc<Files>| {
+            let flags = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1", "--drain-minimum-ms", "300"];
+            Sidecar::with(files, &[&flags[..], &["--mcp-addr", &address]].concat()).loaded().ready()
+        };
+        let sidecar = start(files.into());
+        let switch = TcpListener::bind("127.0.0.1:0").unwrap();
+        let end = format!("http://{}/", switch.local_addr().unwrap());
+        let restarted = std::thread::spawn(move || {
+            switch.accept().unwrap();
+            sidecar.signal(signal);
+            sidecar.wait(std::time::Duration::from_secs(30));
+            let files = sidecar.files.clone();
+            drop(sidecar);
+            start(files)
+        });
+        let url = format!("http://{mcp}/mcp");
+        let arguments = [sdk, &url, &end, if calls { "calls" } else { "" }];
+        let seen = json(&node_in(&folder, LISTENING, &arguments));
+        let told = if calls { 2 } else { 1 };
+        let code = if calls { json!(-32603) } else { json!("") };
+        assert_eq!(seen, json!({"code": code, "again": true, "changed": told}), "{sdk} {signal:?}");
+        drop(restarted.join().unwrap());
+    }
 }

@@ -137,7 +137,7 @@ fn r047_sessions_that_count_alike_have_tasks_of_their_own() {
     let ids: Vec<_> = sessions.iter().zip(tools).map(|(session, tool)| begin(session, tool)).collect();
     for ((session, id), name) in sessions.iter().zip(&ids).zip(tools) {
         assert_eq!(tool(session, id), name);
-        assert_eq!(listed(session), [id.clone()]);
+        assert_eq!(listed(session), std::slice::from_ref(id));
     }
     // None of them is in a session of somebody else's, whatever that calls its own.
     let of_bob = &ids[2];
@@ -169,6 +169,6 @@ fn r047_an_id_of_before_a_restart_shows_nothing_of_after_it() {
     assert!(asked_since <= 1, "but for the one that the server did not take");
     for client in [&bob, &open(&sidecar, "key-b")] {
         assert_eq!(tool(client, &of_bob), "other");
-        assert_eq!(listed(client), [of_bob.clone()]);
+        assert_eq!(listed(client), std::slice::from_ref(&of_bob));
     }
 }

@@ -1,0 +1,97 @@
+//! Clients of revisions that do not know of streams which end early, where pods end: some of them come back only to a
+//! stream that has broken off.
+
+use std::io::{ErrorKind, Read as _};
+
+use longshore_sidecar_config::Config;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::config::keys;
+use crate::harness::replicas::{Network, with_peers};
+use crate::harness::{Client, Events, Gate, Scripted, Sidecar, config, eventually, scripted};
+
+const ALICE: Option<&str> = Some("key-a");
+const OLD: &str = "2025-06-18";
+const LOST: &str = "longshore_forwarded_requests_total{result=\"lost\"}";
+
+/// A server without sessions that has a stream, in which it says nothing, and answers when the gate is open.
+fn server(gate: &Gate) -> Scripted {
+    let gate = gate.clone();
+    Scripted::nameless_offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
+        match scripted::method_of(request).as_str() {
+            "tools/call" => gate.pass(),
+            "tools/list" => {
+                return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            }
+            _ => {
+                scripted::begin_events(stream);
+                let _ = stream.read(&mut [0]);
+                return;
+            }
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    })
+}
+
+fn listen(client: &Client<'_>, by: &Sidecar) -> Events {
+    let events = Events::open(&client.get(), by.mcp);
+    assert_eq!(events.status, 200);
+    events
+}
+
+fn breaks_off(mut events: Events) {
+    assert_eq!(events.try_any().expect_err("it breaks off").kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn who_listens_is_broken_off_where_a_session_moves_and_not_where_it_ends_for_its_client() {
+    let gate = Gate::default();
+    let servers = [(); 2].map(|()| server(&gate));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::of(&replicas[0], ALICE, OLD);
+    std::thread::scope(|scope| {
+        let message = client.message("tools/call", &json!({"name": "t"}));
+        let (call, owner) = (client.request(message), replicas[0].mcp);
+        let call = scope.spawn(move || call.send(owner).status);
+        eventually("it is under way", || servers[0].seen("tools/call").pop());
+        let far = listen(&client, &replicas[1]);
+        let hook = replicas[0].hook();
+        replicas[0].signal(Signal::TERM);
+        breaks_off(far);
+        // Until the call has ended the session is where it was.
+        let near = listen(&client, &replicas[0]);
+        gate.open();
+        assert_eq!(call.join().unwrap(), 200);
+        breaks_off(near);
+        eventually("it has moved", || (replicas[1].metric("longshore_sessions") == 1.0).then_some(()));
+        drop(hook);
+    });
+    assert_eq!(replicas[1].metric(LOST), 0.0, "nothing of it is lost");
+    assert!(!replicas[1].is_audited(|line| line["reason"] == "replica broke off"));
+    let mut last = listen(&client, &replicas[1]);
+    let without: Config = with_peers(&config(servers[1].port));
+    let digest = replicas[1].files.write_with_keys(&without, &keys(&[("bob", "key-b")]));
+    replicas[1].runs(&digest);
+    assert!(last.any().is_none(), "whoever may not listen any more need not come back");
+}
+
+#[test]
+fn who_listens_by_way_of_a_pod_that_ends_comes_back_by_another() {
+    for (revision, breaks) in [(OLD, true), ("2025-11-25", false)] {
+        let servers = [(); 2].map(|()| server(&Gate::default()));
+        let network = Network::new();
+        let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+        let client = Client::of(&replicas[1], ALICE, revision);
+        let mut far = listen(&client, &replicas[0]);
+        let hook = replicas[0].hook();
+        replicas[0].signal(Signal::TERM);
+        if breaks {
+            breaks_off(far);
+        } else {
+            while far.any().is_some() {}
+        }
+        drop(hook);
+    }
+}
