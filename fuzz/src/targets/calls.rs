@@ -25,8 +25,8 @@ pub(super) fn numbers(bytes: &[u8]) {
     for _ in 0..EVENTS {
         let Some(line) = input.text_line() else { break };
         let Some((event, text)) = line.split_at_checked(1) else { continue };
-        // Ids are JSON: whoever read the message has seen to that.
-        if value(text).is_none() {
+        // Ids are JSON with nothing around it: whoever read the message has seen to that.
+        if value(text).is_none() || text.trim() != text {
             continue;
         }
         let owner = text.bytes().next().unwrap_or_default() % 4;
