@@ -172,20 +172,20 @@ impl App {
             is_alone,
             options.program_dir.as_deref(),
             metrics.clone(),
-            subscriptions.clone(),
+            subscriptions,
         ));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,
-            sessions,
             streams: Store::new(options.bounds.stream_bytes, held.clone(), metrics.clone()),
             stdio: Arc::new(Stdio::new(
                 options.sockets_dir.join(paths::STDIO_SOCKET),
                 options.bounds.hang,
                 metrics.clone(),
-                subscriptions,
+                sessions.clone(),
                 held.clone(),
             )),
+            sessions,
             sse: Arc::new(Sse::new(metrics.clone())),
             held,
             told: Shares::new(held::TOLD),

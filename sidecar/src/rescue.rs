@@ -36,6 +36,10 @@ const MAX_MESSAGE: usize = 1024;
 /// The longest URI that is repeated as a whole.
 const MAX_URI: usize = 2048;
 
+/// After how many seconds it is worth another try where all processes are in use: nobody knows for how long, and each try
+/// has a place in the queue.
+const IN_USE: u64 = 30;
+
 /// The HTTP methods that the MCP endpoint serves.
 pub(crate) const ALLOWED_METHODS: &str = "GET, POST, DELETE, OPTIONS";
 
@@ -133,15 +137,17 @@ pub(crate) enum Refusal {
     )]
     AnswerNotHeld,
     #[error(
-        "as many processes of this server run as may ({limit}): end a session that is not needed, wait for a call, or try \
-         again later"
+        "as many processes of this server run as may ({limit}): {}, or have the server's owner lower \
+         spec.sessions.idleTimeout or raise spec.transport.stdio.maxProcesses",
+        until_free(*.again)
     )]
-    TooManyProcesses { limit: u32 },
+    TooManyProcesses { limit: u32, again: Option<u64> },
     #[error(
-        "as many processes of this server run for you as may ({limit}): end a session that is not needed, wait for a call, \
-         or try again later"
+        "as many processes of this server run for you as may ({limit}): {}, or have the server's owner lower \
+         spec.sessions.idleTimeout or raise spec.transport.stdio.maxProcesses or maxProcessesPerPrincipal",
+        until_free(*.again)
     )]
-    TooManyOwnProcesses { limit: u32 },
+    TooManyOwnProcesses { limit: u32, again: Option<u64> },
     #[error(
         "this session has as many streams open as it may ({limit}): wait for one of its calls, close a stream, or \
          begin another session"
@@ -252,6 +258,18 @@ pub(crate) enum Refusal {
     ReplicaLost,
     #[error("an internal error")]
     Internal,
+}
+
+/// What a client can do that gets no process, of which one may come free in so many seconds.
+fn until_free(again: Option<u64>) -> String {
+    match again {
+        Some(seconds) => format!(
+            "end a session that is not needed, or try again in {seconds} seconds, when one may end that nobody uses"
+        ),
+        None => {
+            "end a session that is not needed, or try again later, since all of them are in use".to_owned()
+        }
+    }
 }
 
 /// What a client is told whose session may live, but not where it can be served just now.
@@ -436,10 +454,12 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         | Refusal::TooManyListeners
         | Refusal::TooManyOwnListeners { .. }
         | Refusal::TooManyQuestions
-        | Refusal::TooManyProcesses { .. }
-        | Refusal::TooManyOwnProcesses { .. }
         | Refusal::NothingFree => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        // Whoever asks sooner waits in vain once more, in the way of others.
+        Refusal::TooManyProcesses { again, .. } | Refusal::TooManyOwnProcesses { again, .. } => {
+            headers.insert(RETRY_AFTER, HeaderValue::from(again.unwrap_or(IN_USE)));
         }
         _ => {}
     }

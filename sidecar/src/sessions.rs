@@ -8,7 +8,7 @@
 //! * [`session`]: one session, and its use by a request;
 //! * [`places`]: how many there may be;
 //! * [`journal`]: the endings, kept over a restart of this container;
-//! * [`expiry`]: the end of those that nobody uses any more;
+//! * [`expiry`]: the end of those that nobody uses any more; [`abandoned`]: which of them ends sooner, for another one;
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
 //! * [`mod@find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
@@ -16,6 +16,7 @@
 //! * [`questions`]: what the server has asked in one;
 //! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.
 
+mod abandoned;
 mod aliases;
 mod begin;
 mod cancelled;
@@ -50,6 +51,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::configuration::Snapshot;
 use crate::held::Shares;
 use crate::metrics::{Metrics, SessionEnd};
+pub(crate) use abandoned::{Lacking, Room};
 pub(crate) use aliases::{Alias, integer, refuses_unread};
 pub(crate) use begin::{begin_again, end_former};
 pub(crate) use cancelled::Cancellation;

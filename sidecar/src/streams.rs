@@ -17,6 +17,8 @@ mod writer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use tokio::time::{Duration, Instant};
+
 use crate::sessions::Use;
 use event_id::{EventId, Of};
 pub(crate) use reader::Reader;
@@ -49,6 +51,8 @@ struct List {
     closed: bool,
     /// Their messages go to the client in one stream of HTTP+SSE: it has none of these, and comes back for none.
     in_one: bool,
+    /// There was a stream that belongs to no call.
+    listened: bool,
 }
 
 /// Why there is no stream.
@@ -126,6 +130,22 @@ impl Streams {
     /// Whether the client has been sent away and comes back for an answer.
     pub(crate) fn is_awaited(&self) -> bool {
         self.lock().streams.iter().any(|stream| stream.is_awaited())
+    }
+
+    /// Whether there was one that belongs to no call.
+    pub(crate) fn were_listened_to(&self) -> bool {
+        self.lock().listened
+    }
+
+    /// For how long they are kept still for a client that has left all of them. None: one is open.
+    pub(crate) fn kept_for(&self) -> Option<Duration> {
+        let list = self.lock();
+        if list.opening || list.in_one {
+            return None;
+        }
+        let now = Instant::now();
+        let mut kept = list.streams.iter().map(|stream| stream.kept_for(now));
+        kept.try_fold(Duration::ZERO, |longest, time| Some(longest.max(time?)))
     }
 
     /// A turn at the stream that belongs to no call, for a client that has not seen anything of it.
@@ -241,6 +261,9 @@ impl Streams {
         let forgotten = list.one_too_many();
         let stream = Stream::new(epoch, self.next(), kind, request, terms, session.for_stream());
         list.streams.push(stream.clone());
+        if kind == Kind::Own {
+            list.listened = true;
+        }
         drop(list);
         if let Some(stream) = forgotten {
             stream.forget();

@@ -19,7 +19,8 @@ pub(super) fn documents() -> Result<Documents, Error> {
                 "command": [super::OWN_PROGRAM],
                 "args": ["example-server", "--transport", "stdio"],
             },
-            "transport": {"stdio": {}},
+            // There is one principal. Most programs that people try it with go without ending their session.
+            "transport": {"stdio": {"maxProcessesPerPrincipal": 32}},
             "auth": {"apiKeys": {"secretRef": {"name": "example-keys"}}},
             "access": {"rules": [{"name": "everything", "tools": ["*"], "prompts": ["*"], "resources": ["*"]}]},
             "catalog": {

@@ -111,6 +111,8 @@ labels! {
         Deleted => "deleted",
         /// Nobody used it.
         Idle => "idle",
+        /// Its client had gone, and another session needed its process.
+        Abandoned => "abandoned",
         /// It was too old.
         Aged => "aged",
         /// Its server had forgotten it, or never let it begin.

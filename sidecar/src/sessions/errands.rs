@@ -1,10 +1,13 @@
-//! What is to be done for sessions because a peer said something, by a thread that has a way to the server.
+//! What is to be done for sessions because a peer said something or one has ended, by a thread that has a way to the server
+//! and to the peers.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use longshore_sessions::Question;
 use longshore_sessions::message::HandOver;
 use longshore_sessions::routing::Entry;
+use longshore_sessions::tombstones::Tombstone;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
@@ -24,6 +27,8 @@ pub(super) enum Errand {
     TakeOver(HandOver),
     /// A session is over: the server is to be told.
     Close(Farewell),
+    /// The same: the other replicas are.
+    Tell(Tombstone),
 }
 
 /// The errands. Every worker takes from it what it can do.
@@ -58,6 +63,9 @@ async fn run(worker: Rc<Worker>, errand: Errand) {
     match errand {
         Errand::Close(Farewell { id, revision }) => {
             exchange::end_named(&worker.pool, &snapshot, id, revision).await;
+        }
+        Errand::Tell(tombstone) => {
+            worker.shared.peers.tell_all(&Question::Ended(vec![tombstone])).await;
         }
         Errand::TakeOver(HandOver { id, principal, copy }) => {
             let sessions = &worker.shared.sessions;

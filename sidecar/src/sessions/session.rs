@@ -15,6 +15,7 @@ use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
 use longshore_sessions::{Capsule, Moment, PodId};
 
+use super::abandoned::Standing;
 use super::aliases::{Alias, Aliases};
 use super::cancelled::{Cancellable, Cancellation};
 use super::questions::{Answering, Questions};
@@ -23,6 +24,9 @@ use crate::configuration::Snapshot;
 use crate::held::{Share, Shares, subscription};
 use crate::kept;
 use crate::streams::Streams;
+
+/// For how long a session that a stream holds open is so at least: nothing is said of the moment in which it is forgotten.
+const SOON: Duration = Duration::from_secs(1);
 
 /// One session that this replica holds.
 pub(crate) struct Session {
@@ -48,6 +52,10 @@ pub(crate) struct Session {
     keyless: AtomicBool,
     /// When it was last used, in milliseconds since the process began.
     used: AtomicU64,
+    /// The same of its client's last request alone: whatever is kept of a stream is kept for a client that may have gone.
+    spoke: AtomicU64,
+    /// Its client has said that it knows of it.
+    known: AtomicBool,
     /// Requests under way: while there are any it is not idle, and stays here.
     busy: AtomicUsize,
     /// Streams that are open, or kept for a client that comes back: while there are any it is not idle.
@@ -124,6 +132,8 @@ impl Session {
             beginning: Arc::default(),
             keyless: AtomicBool::new(false),
             used: AtomicU64::new(now),
+            spoke: AtomicU64::new(now),
+            known: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),
             streams: Streams::default(),
@@ -146,7 +156,8 @@ impl Session {
         copy.subscriptions.retain(|uri| share.add(subscription(uri)));
         let set = (copy != Copy::default())
             .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None }));
-        Self { set: Mutex::new(set), ..self }
+        // It goes on: its client has used it.
+        Self { set: Mutex::new(set), known: AtomicBool::new(true), ..self }
     }
 
     fn uses(&self, what: What) -> &AtomicUsize {
@@ -266,6 +277,24 @@ impl Session {
     pub(super) fn is_idle(&self, now: Moment, time: Duration) -> bool {
         let free = !self.is_busy() && self.kept.load(Ordering::Relaxed) == 0;
         free && now.since(Moment(self.used.load(Ordering::Relaxed))) >= time
+    }
+
+    /// Notes that its client knows of it.
+    pub(crate) fn greeted(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+
+    /// How its client stands to it.
+    pub(super) fn standing(&self, now: Moment) -> Standing {
+        let kept = self.kept.load(Ordering::Relaxed) > 0;
+        let free_in = match (self.is_busy(), kept) {
+            (true, _) => None,
+            (false, true) => self.streams.kept_for().map(|time| time.max(SOON)),
+            (false, false) => Some(Duration::ZERO),
+        };
+        let silent = now.since(Moment(self.spoke.load(Ordering::Relaxed)));
+        let left = self.streams.were_listened_to() || !self.known.load(Ordering::Relaxed);
+        Standing { free_in, silent, left }
     }
 
     /// What its client has set.
@@ -390,7 +419,11 @@ impl std::ops::Deref for Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
+        let now = self.sessions.now().0;
+        self.session.used.store(now, Ordering::Relaxed);
+        if let What::Request = self.what {
+            self.session.spoke.store(now, Ordering::Relaxed);
+        }
         if self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sessions.freed();
         }

@@ -146,6 +146,10 @@ pub(crate) fn decide(
                 {
                     Err("no sessions at the server")
                 }
+                Some(NotificationMethod::Initialized) => {
+                    session.greeted();
+                    Ok(None)
+                }
                 Some(_) => Ok(None),
             };
             told(goes_on, session, trail)

@@ -183,6 +183,12 @@ impl Stream {
         !state.forgotten && state.since.is_some_and(|since| since + self.terms.ttl <= now)
     }
 
+    /// For how long it is kept still. None: somebody needs it.
+    pub(super) fn kept_for(&self, now: Instant) -> Option<Duration> {
+        let since = self.lock().since?;
+        Some((since + self.terms.ttl).saturating_duration_since(now))
+    }
+
     /// What all streams of its principal hold.
     pub(super) fn account(&self) -> &Account {
         &self.account

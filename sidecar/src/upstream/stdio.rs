@@ -6,6 +6,7 @@
 
 mod alone;
 mod conversation;
+mod crowded;
 mod former;
 mod gone;
 mod handshake;
@@ -34,6 +35,7 @@ use super::starts::Starts;
 use super::{Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
 use crate::held::Shares;
 use crate::metrics::Metrics;
+use crate::sessions::Sessions;
 use call::{Events, Failure, Patience};
 use channel::{Channel, Control, Name, empty, events, name_of, named, opened, with_type};
 pub(super) use conversation::Joining;
@@ -60,6 +62,8 @@ pub(crate) struct Stdio {
     places: Arc<Places>,
     /// What sessions are subscribed to that share a process.
     subscriptions: Arc<Shares>,
+    /// The sessions of clients, some of which end for others.
+    sessions: Arc<Sessions>,
     /// Where what processes write is counted.
     held: Arc<Shares>,
     warm: Warm,
@@ -90,7 +94,7 @@ impl Stdio {
         socket: PathBuf,
         hang: Duration,
         metrics: Arc<Metrics>,
-        subscriptions: Arc<Shares>,
+        sessions: Arc<Sessions>,
         held: Arc<Shares>,
     ) -> Self {
         Self {
@@ -98,7 +102,8 @@ impl Stdio {
             metrics,
             hang,
             places: Arc::default(),
-            subscriptions,
+            subscriptions: sessions.subscriptions().clone(),
+            sessions,
             held,
             warm: Warm::default(),
             starts: Starts::default(),

@@ -1,5 +1,6 @@
 //! Servers over stdio: the real shim, and behind it servers that others wrote, or one that does what no server should.
 
+mod abandoned;
 mod alone;
 mod calls;
 mod ends;

@@ -10,12 +10,12 @@ use crate::upstream::stdio::Gone;
 /// Why a call got no answer.
 #[derive(Clone, Debug, Error)]
 pub(crate) enum Failure {
-    /// As many processes run as may.
+    /// As many processes run as may; in so many seconds one may not, if that is known.
     #[error("{limit} processes run")]
-    Full { limit: u32 },
-    /// As many run for this principal as may for one.
+    Full { limit: u32, again: Option<u64> },
+    /// As many run for this principal as may for one; the same of these.
     #[error("{limit} processes run for one principal")]
-    FullForPrincipal { limit: u32 },
+    FullForPrincipal { limit: u32, again: Option<u64> },
     /// A place came free, and somebody else was faster.
     #[error("nothing came free in time")]
     Queue,

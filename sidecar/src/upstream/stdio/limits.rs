@@ -104,7 +104,7 @@ impl Places {
     pub(super) fn told(&self, failure: Failure) -> Failure {
         let total = self.lock().limits.map_or(0, |limits| limits.total);
         match failure {
-            Failure::FullForPrincipal { limit } if limit >= total => Failure::Full { limit },
+            Failure::FullForPrincipal { limit, again } if limit >= total => Failure::Full { limit, again },
             failure => failure,
         }
     }
@@ -150,6 +150,11 @@ impl Places {
     /// How many wait.
     pub(super) fn queued(&self) -> usize {
         self.lock().waiting.len()
+    }
+
+    /// How many each principal has.
+    pub(super) fn taken(&self) -> HashMap<Arc<str>, u32> {
+        self.lock().by_principal.clone()
     }
 
     /// Waits until one is given back.
@@ -231,9 +236,9 @@ impl State {
         // What the caller can do something about comes first.
         let own = principal.map_or(0, |principal| self.by_principal.get(principal).copied().unwrap_or(0));
         if principal.is_some() && own >= per_principal {
-            return Some(Failure::FullForPrincipal { limit: per_principal });
+            return Some(Failure::FullForPrincipal { limit: per_principal, again: None });
         }
-        (self.total >= total).then_some(Failure::Full { limit: total })
+        (self.total >= total).then_some(Failure::Full { limit: total, again: None })
     }
 
     /// The same, for who has not waited.
@@ -241,7 +246,7 @@ impl State {
         self.refusal(principal).or_else(|| {
             // What is free is on its way to somebody who came earlier. Those who may not have it hold nobody up.
             let limit = self.limits.map_or(0, |limits| limits.total);
-            (!self.is_anybodys()).then_some(Failure::Full { limit })
+            (!self.is_anybodys()).then_some(Failure::Full { limit, again: None })
         })
     }
 
@@ -329,18 +334,18 @@ mod tests {
         places.limit(processes(3, 2));
         let a = take(&places, "a").unwrap();
         let _a = take(&places, "a").unwrap();
-        assert!(matches!(take(&places, "a"), Err(Failure::FullForPrincipal { limit: 2 })));
+        assert!(matches!(take(&places, "a"), Err(Failure::FullForPrincipal { limit: 2, .. })));
         let _b = take(&places, "b").unwrap();
-        assert!(matches!(take(&places, "c"), Err(Failure::Full { limit: 3 })));
+        assert!(matches!(take(&places, "c"), Err(Failure::Full { limit: 3, .. })));
         assert!(places.take_ahead().is_none());
         // The configuration that is in force counts, and not the one from before.
         places.limit(processes(4, 2));
         let mut ahead = places.take_ahead().unwrap();
-        assert!(matches!(take(&places, ""), Err(Failure::Full { limit: 4 })));
+        assert!(matches!(take(&places, ""), Err(Failure::Full { limit: 4, .. })));
         assert!(ahead.assign(name("c").as_ref()));
         drop(a);
         let _c = take(&places, "c").unwrap();
-        assert!(matches!(take(&places, "c"), Err(Failure::FullForPrincipal { limit: 2 })));
+        assert!(matches!(take(&places, "c"), Err(Failure::FullForPrincipal { limit: 2, .. })));
     }
 
     #[test]
@@ -350,8 +355,8 @@ mod tests {
             places.limit(processes(total, 1));
             let _a = take(&places, "a").unwrap();
             let told = places.told(take(&places, "a").err().unwrap());
-            assert_eq!(matches!(told, Failure::FullForPrincipal { limit: 1 }), part, "{told}");
-            assert_eq!(matches!(told, Failure::Full { limit: 1 }), !part, "{told}");
+            assert_eq!(matches!(told, Failure::FullForPrincipal { limit: 1, .. }), part, "{told}");
+            assert_eq!(matches!(told, Failure::Full { limit: 1, .. }), !part, "{told}");
         }
     }
 
@@ -387,7 +392,7 @@ mod tests {
         let d = d.await.unwrap().unwrap();
         drop(c);
         let again = again.await.unwrap().unwrap();
-        assert!(matches!(a.await.unwrap(), Err(Failure::FullForPrincipal { limit: 1 })), "in vain");
+        assert!(matches!(a.await.unwrap(), Err(Failure::FullForPrincipal { limit: 1, .. })), "in vain");
         drop((again, d, taken));
         assert_eq!(places.state.lock().unwrap().total, 0);
     }
@@ -404,7 +409,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         places.lock().limits = processes(2, 1);
-        assert!(matches!(take(&places, "c"), Err(Failure::Full { limit: 2 })));
+        assert!(matches!(take(&places, "c"), Err(Failure::Full { limit: 2, .. })));
         places.grant();
         assert!(b.await.unwrap().is_ok());
     }

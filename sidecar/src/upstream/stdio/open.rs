@@ -182,11 +182,11 @@ impl Stdio {
             }
             match self.places.take(principal, Duration::ZERO).await {
                 Ok(place) => return Acquired::anew(place),
-                Err(Failure::Full { .. }) => {
+                Err(failure @ Failure::Full { .. }) => {
                     let wanting = wanting.get_or_insert_with(|| self.warm.want());
                     if !gives_way {
                         let ends = wanting.have_one_end();
-                        gives_way = !ends && self.lock().ask_empty(None);
+                        gives_way = !ends && self.make_room(&failure, principal);
                         // Another session may take the place of the one that ends, and leave this one the next.
                         if ends {
                             until = until.max(Instant::now() + given_way);
@@ -197,7 +197,7 @@ impl Stdio {
                     tokio::select! {
                         biased;
                         place = self.places.take(principal, Duration::MAX) => {
-                            return Acquired::anew(place.map_err(|failure| self.places.told(failure))?);
+                            return Acquired::anew(place.map_err(|failure| self.refused(failure, principal))?);
                         }
                         moved = timeout_at(moves, self.warm.moved()) => if moved != Ok(true) {
                             break;
@@ -205,30 +205,29 @@ impl Stdio {
                     }
                 }
                 Err(failure) => {
-                    // No warm process that ends would make this principal's part smaller, but one that rests may.
+                    // No warm process that ends would make this principal's part smaller, but one that nobody uses may.
                     drop(wanting.take());
                     if matches!(failure, Failure::FullForPrincipal { .. }) {
-                        self.lock().ask_empty(principal);
+                        self.make_room(&failure, principal);
                     }
                     break;
                 }
             }
         }
-        // By then a process may be ending for this session, which it or another one has asked.
+        // By then a process may be ending for this session, which it or another one has asked; or somebody has gone meanwhile.
         let longer = || {
-            let whose = principal.filter(|_| !self.places.allow(principal));
-            let last = if self.lock().claim(whose) { since + queue + GIVEN_WAY } else { since };
-            last.saturating_duration_since(Instant::now())
+            let left = (since + queue + GIVEN_WAY).saturating_duration_since(Instant::now());
+            if !left.is_zero() && self.claims_one(principal) { left } else { Duration::ZERO }
         };
         // The time that has passed here is a part of it.
         let left = until.saturating_duration_since(Instant::now());
         let patience = if left.is_zero() { longer() } else { left };
         let place = self.places.take_longer(principal, patience, longer).await;
-        Acquired::anew(place.map_err(|failure| self.places.told(failure))?)
+        Acquired::anew(place.map_err(|failure| self.refused(failure, principal))?)
     }
 
     /// Why a session of this client would wait for a place, or does if it has `begun`: nothing is free, and nothing that
-    /// rests makes room for it by itself.
+    /// rests, and nobody who has gone, makes room for it by itself.
     pub(crate) fn lacks_place(&self, opener: &Opener, begun: bool) -> Option<Failure> {
         let Opener::Client { principal, limits: Some(limits) } = opener else { return None };
         if limits.isolation != Isolation::Session {
@@ -244,7 +243,7 @@ impl Stdio {
             Failure::FullForPrincipal { .. } => self.lock().has_empty(Some(principal)),
             _ => self.warm.has_any() || self.lock().has_empty(None),
         };
-        (!makes_room).then_some(failure)
+        (!makes_room && !self.has_abandoned(&failure, Some(principal))).then_some(failure)
     }
 
     /// Takes a session up again whose sidecar has died. Only one with a process of its own can go on: which of several

@@ -1,6 +1,6 @@
 //! The conversations that there are, the sessions that each of them serves, and which of them another may join.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_sidecar_config::Processes;
@@ -171,6 +171,23 @@ impl Open {
     pub(super) fn claim(&mut self, of: Option<&Arc<str>>) -> bool {
         let suits = |it: &&mut GivesWay| !it.claimed && (of.is_none() || it.principal.as_ref() == of);
         self.giving_way.values_mut().find(suits).map(|it| it.claimed = true).is_some()
+    }
+
+    /// The sessions that have a process alone, and so a place. The sidecar's own are no clients'.
+    pub(super) fn places(&self) -> HashSet<Name> {
+        let alone = |host: &u64| self.hosts.get(host).is_some_and(|host| host.group.is_none());
+        self.sessions.iter().filter(|(_, host)| alone(host)).map(|(name, _)| *name).collect()
+    }
+
+    /// Ends such a session of this principal's for another one.
+    pub(super) fn end_for_another(&mut self, name: Name, principal: Arc<str>) {
+        let Some((number, host)) = self.sessions.get(&name).and_then(|it| Some((*it, self.hosts.get(it)?)))
+        else {
+            return;
+        };
+        if host.channel.control.send(Control::End(name, None)).is_ok() {
+            self.giving_way.insert(number, GivesWay { principal: Some(principal), claimed: false });
+        }
     }
 
     /// Such a conversation that was not asked yet: one that gives way makes room for one.

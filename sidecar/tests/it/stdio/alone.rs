@@ -262,7 +262,12 @@ fn calls_that_wait_in_vain_are_told_so_together() {
             let sidecar = &sidecar;
             scope.spawn(move || {
                 let reply = request.send(sidecar.mcp);
-                assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
+                assert_eq!(
+                    (reply.status, reply.header("retry-after")),
+                    (503, Some("30")),
+                    "{}",
+                    reply.text()
+                );
             });
         }
     });

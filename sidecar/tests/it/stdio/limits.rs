@@ -28,7 +28,7 @@ fn nobody_gets_more_than_their_part() {
     let _second = Client::open(&sidecar, Some("key-a"));
     let reply = open(&sidecar, "key-a");
     let message = reply.message();
-    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")), "{message}");
+    assert_eq!(reply.status, 429, "{message}");
     let words = message["error"]["message"].as_str().unwrap();
     assert!(words.contains("for you as may (2)") && words.contains("end a session"), "{words}");
     sidecar.audit(|line| line["reason"] == "too many processes of one principal");

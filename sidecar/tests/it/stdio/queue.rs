@@ -88,7 +88,11 @@ fn who_waits_in_vain_is_told_so() {
         let began = Instant::now();
         let reply = Request::post(client::initialize("2025-11-25")).key("key-b").send(sidecar.mcp);
         assert!(began.elapsed().as_millis() >= 400);
-        assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
+        assert_eq!(reply.status, 503, "{}", reply.text());
+        let again: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+        // A session with a process of its own makes room when its client has been silent for long enough.
+        let known = if isolation == Isolation::Session { 200..=301 } else { 30..=30 };
+        assert!(known.contains(&again), "{again}");
         assert!(reply.text().contains("as may (1)"), "{}", reply.text());
         delete(&sidecar, "key-a", &first.session);
         pid(&Client::open(&sidecar, Some("key-c")));

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use http::Method;
 use http_body_util::BodyExt;
 use longshore_mcp::revision::Revision;
+use longshore_sessions::{Peer, PodId};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -14,6 +15,7 @@ use super::*;
 use crate::headers::SESSION_ID;
 use crate::held::{SUBSCRIPTIONS, Shares};
 use crate::metrics::Metrics;
+use crate::sessions::Sessions;
 
 const SOCKET: &str = "LONGSHORE_TEST_SOCKET";
 /// Held while a program starts: until then it has a copy of every descriptor, also of a sidecar's that dies meanwhile.
@@ -48,13 +50,10 @@ impl Shim {
     pub(in super::super) fn life<T>(&self, life: impl AsyncFnOnce(Arc<Stdio>) -> T) -> T {
         let metrics = Arc::new(Metrics::new().unwrap());
         let (socket, hang) = (self.folder.path().join("socket"), Duration::from_secs(60));
-        let stdio = Arc::new(Stdio::new(
-            socket,
-            hang,
-            metrics,
-            Shares::new(SUBSCRIPTIONS),
-            Shares::new(SUBSCRIPTIONS),
-        ));
+        let me = Peer { pod: PodId::new("pod-1").unwrap(), address: [127, 0, 0, 1].into() };
+        let sessions = Sessions::new(me, true, None, metrics.clone(), Shares::new(SUBSCRIPTIONS));
+        let held = Shares::new(SUBSCRIPTIONS);
+        let stdio = Arc::new(Stdio::new(socket, hang, metrics, Arc::new(sessions), held));
         stdio.places.limit(Some(limits(Isolation::Session)));
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
