@@ -1,6 +1,7 @@
 //! Replicas that die, and what becomes of their sessions.
 
 use std::io::BufReader;
+use std::time::Duration;
 
 use longshore_sidecar_config::{Config, OnOwnerLoss};
 use rustix::process::Signal;
@@ -210,10 +211,22 @@ fn a_session_that_is_found_late_at_another_replica_is_only_its_own_principals() 
         let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let client = Client::open(&replicas[0], ALICE);
         replicas[0].signal(Signal::STOP);
-        let mut stream = connect(replicas[1].mcp);
-        client.request(client.message("ping", &json!({}))).write(&mut stream);
-        let unreachable = "longshore_forwarded_requests_total{result=\"unreachable\"}";
-        eventually("it is looked for", || (replicas[1].metric(unreachable) >= 1.0).then_some(()));
+        // Where there was a connection to the stopped one, idle, a request waits there for its answer: so do the first ones.
+        let mut waiting = Vec::new();
+        let stream = eventually("one is looked for", || {
+            let mut stream = connect(replicas[1].mcp);
+            client.request(client.message("ping", &json!({}))).write(&mut stream);
+            let unreachable = "longshore_forwarded_requests_total{result=\"unreachable\"}";
+            let is_looked_for = (0..100).any(|_| {
+                std::thread::sleep(Duration::from_millis(100));
+                replicas[1].metric(unreachable) >= 1.0
+            });
+            if is_looked_for {
+                return Some(stream);
+            }
+            waiting.push(stream);
+            None
+        });
         let key = if then == "carol" { "key-c" } else { "key-a" };
         // Another rule is another configuration, whoever has the key.
         config.limits.request_timeout_ms += 1;
