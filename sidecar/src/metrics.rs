@@ -45,6 +45,7 @@ pub(crate) struct Metrics {
     pub(crate) warm: IntGauge,
     /// Who waits for a process.
     pub(crate) queued: IntGauge,
+    processes_refused: IntCounter,
     /// How many kilobytes each process has in memory, by its number in the log of the server's container.
     residents: Mutex<HashMap<u32, u64>>,
     resident: IntGauge,
@@ -125,6 +126,10 @@ impl Metrics {
             queued: figures.gauge(
                 "longshore_processes_queued",
                 "New sessions of a stdio server that wait for a place of a process.",
+            )?,
+            processes_refused: figures.counter(
+                "longshore_processes_refused_total",
+                "Times that a place for a process of a stdio server was waited for in vain.",
             )?,
             residents: Mutex::default(),
             resident: figures.gauge(
@@ -215,6 +220,11 @@ impl Metrics {
     /// A process ended.
     pub(crate) fn process_ended(&self, cause: ProcessEnd) {
         self.processes_ended.inc(cause);
+    }
+
+    /// Somebody got no place for a process.
+    pub(crate) fn process_refused(&self) {
+        self.processes_refused.inc();
     }
 
     /// How many kilobytes a process has in memory now; none, once it is gone.

@@ -45,8 +45,11 @@ impl Stdio {
         matches!(self.room(failure, principal), Room::Now(_))
     }
 
-    /// What is said to whom no place was given: in how many seconds one may come free, if that is known.
+    /// What is said to whom no place was given: in how many seconds one may come free, if that is known. It is counted.
     pub(super) fn refused(&self, failure: Failure, principal: Option<&Arc<str>>) -> Failure {
+        if !matches!(failure, Failure::Unlimited) {
+            self.metrics.process_refused();
+        }
         let after = match self.room(&failure, principal) {
             Room::Now(_) => Some(Duration::ZERO),
             Room::In(time) => Some(time),

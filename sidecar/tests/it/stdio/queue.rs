@@ -89,6 +89,9 @@ fn who_waits_in_vain_is_told_so() {
         let reply = Request::post(client::initialize("2025-11-25")).key("key-b").send(sidecar.mcp);
         assert!(began.elapsed().as_millis() >= 400);
         assert_eq!(reply.status, 503, "{}", reply.text());
+        // Nobody waits any more, and it is known that somebody did.
+        let figures = ["longshore_processes_queued", "longshore_processes_refused_total"];
+        assert_eq!(figures.map(|figure| sidecar.metric(figure)), [0.0, 1.0], "{isolation:?}");
         let again: u64 = reply.header("retry-after").unwrap().parse().unwrap();
         // A session with a process of its own makes room when its client has been silent for long enough.
         let known = if isolation == Isolation::Session { 200..=301 } else { 30..=30 };
