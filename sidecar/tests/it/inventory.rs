@@ -209,8 +209,11 @@ fn readiness_is_answered_the_moment_it_is_there() {
     once_within(Duration::from_millis(500), "it is ready", || {
         let port = peer::free_port();
         let sidecar = Sidecar::start(&config(port));
+        // By then it would be looked for less and less often, and has been looked for just now.
+        let looked = || sidecar.metric("longshore_handshakes_total{result=\"error\"}");
+        eventually("it is looked for", || (looked() >= 8.0).then_some(()));
         // A probe is held for most of a second, so one that is asked again and again sees the moment.
-        let _server = GoServer::at(port, &[]);
+        let _server = Sessionless::at(port, json!({"tools": {}}), json!([]), |_, _| {});
         let listening = Instant::now();
         eventually("it is ready", || (sidecar.get("/readyz").status == 200).then_some(()));
         listening.elapsed()
