@@ -60,7 +60,5 @@ pub const MAX_COPIED: usize = 32 * 1024 * 1024;
 pub const MAX_SUBSCRIPTIONS: usize = 64;
 /// The longest URI among them, in bytes.
 pub const MAX_SUBSCRIPTION: usize = 1_024;
-/// The longest id of an event: three numbers.
-pub const MAX_EVENT_ID: usize = 64;
 /// The longest name of a principal in a message.
 pub const MAX_PRINCIPAL: usize = 4_096;

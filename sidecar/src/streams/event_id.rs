@@ -3,7 +3,9 @@
 //! session. Who comes back with one that nobody knows any more is told by it what they have lost.
 
 use longshore_mcp::envelope::Id;
-use longshore_sessions::bounds::MAX_EVENT_ID;
+
+/// The longest id, in bytes. What the stream is of is left out where it would make a longer one.
+const MAX_EVENT_ID: usize = 64;
 
 /// An id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
