@@ -8,6 +8,11 @@
 //! alone could have used it. What bounds an exchange is its deadline. Until the response begins the connection's task
 //! carries it, which saves most calls a task of their own; what is left of it then, or when the client goes away before
 //! that, goes on as one.
+//!
+//! * Of a session: the [`request`] to the server, what it comes back with ([`answer`], as [`events`] or whole), and the
+//!   [`client`]'s end; the [`opening`] of a session; and what belongs to no call ([`mod@listen`]);
+//! * what stands [`alone`];
+//! * on the way: what becomes of a message ([`carry`], [`mod@edit`]), what is [`asked`] back, and the [`deadline`].
 
 mod alone;
 mod answer;

@@ -1,5 +1,9 @@
 //! The watch over the server: the sidecar is a client of its own. It shakes hands, lists, hears of changes, asks now
 //! and then whether the server is still there, and finds out around which sockets the sidecar could be passed by.
+//!
+//! * [`client`]: what the server is asked by; [`era`]: in which revision;
+//! * [`mod@attend`]: what is done while it is connected: [`pings`], [`lists`], and whether these still hold ([`relist`]);
+//! * [`state`]: what is made of that; [`sockets`]: the ways around the sidecar.
 
 mod attend;
 mod client;

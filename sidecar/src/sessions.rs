@@ -14,6 +14,7 @@
 //! * [`mod@find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
 //! * [`copies`]: what clients have set, where it outlives this replica; [`setting`]: said again to the server;
 //! * [`questions`]: what the server has asked in one;
+//! * [`cancelled`]: calls whose clients do not want them any more;
 //! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.
 
 mod abandoned;

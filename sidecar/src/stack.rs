@@ -1,6 +1,12 @@
 //! The request path, as one list. What each step needs from the ones before it is in its type, so the order cannot be
 //! changed by accident: only [`authenticate`] makes an [`Authenticated`] request, only [`access`] an
 //! [`Authorised`](access::Authorised) one, and [`upstream`] takes nothing else.
+//!
+//! * A message of a session: [`origin`], [`route`], [`authenticate`], [`conversation`], [`body`], [`session`] (or
+//!   [`forward`], if another replica serves it), [`access`], [`tasks`], [`translate`], [`ids`], [`upstream`], [`mod@respond`];
+//! * one that stands alone: [`modern`] from where it is known to be one, with [`marks`] and [`parked`];
+//! * several at once: [`batch`]; clients that listen: [`stream`], for as long as they are [`standing`]; those of HTTP+SSE:
+//!   [`mod@sse`], with [`pump`].
 
 pub(crate) mod access;
 pub(crate) mod authenticate;

@@ -4,6 +4,17 @@
 //! The server has two faces, whatever revision it is of. To clients with sessions it is a server with sessions
 //! ([`Pool::open`], [`Pool::send`], [`Pool::recall`]), to those whose requests stand alone it is one of those
 //! ([`Pool::call`]). Where the server is of the same era the face is the server itself ([`transport`]).
+//!
+//! * [`speaks`]: what the server speaks; [`lifted`]: the face of one with sessions for requests that stand alone;
+//!   [`lowered`]: the face of one of 2026-07-28 for clients with sessions;
+//! * [`transport`]: the way to the server as it is, over [`mod@http`], [`sse`] or [`stdio`];
+//! * where many calls share one way: the [`channel`] to it, the two ends of a [`mod@call`], each [`message`] as it is
+//!   written there, the [`routes`] from answers back to calls, and what is [`waiting`] for slow readers;
+//! * what is sent: the [`request`]; what comes: its [`form`] and [`body`], or one that is [`made`] here, the [`mod@rest`]
+//!   of a stream that broke off, and the [`tail`] of an answer that somebody has taken;
+//! * sessions at the server: how long one [`starts`], one that is on [`hold`] until its client has it, those that nobody
+//!   waits for ([`unheard`]), and those that the server has [`forgotten`];
+//! * when it is asked again: after its [`absence`], and for a stream that it has ended, at which [`pace`].
 
 mod absence;
 mod body;

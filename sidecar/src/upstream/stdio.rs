@@ -3,6 +3,11 @@
 //! Behind each session is a [`conversation::Conversation`]: a task that owns a process, and starts another when that has
 //! died. It is the session's alone, or serves several that share the process. It lives on the thread on which it was
 //! begun; others reach it by its [`Channel`].
+//!
+//! * From all of them down to one process at work: [`registry`], [`conversation`] with its [`members`], [`talk`];
+//! * a [`process`]: its [`lines`], what is [`outgoing`], the [`handshake`] with it, and why it is [`gone`];
+//! * where one comes from: [`mod@open`], one that is [`warm`], one of the [`former`] sidecar, one for requests [`alone`];
+//! * how many, and how often: [`limits`], [`crowded`], [`restarts`].
 
 mod alone;
 mod conversation;
