@@ -2,6 +2,7 @@
 
 mod calls;
 mod listening;
+mod lists;
 mod marks;
 mod mistakes;
 mod slow;

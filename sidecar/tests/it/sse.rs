@@ -1,5 +1,6 @@
 //! HTTP+SSE, the transport of 2024-11-05.
 
+mod caller;
 mod callers;
 mod ends;
 mod keys;
@@ -7,7 +8,7 @@ mod letters;
 mod peers;
 mod upstream;
 
-pub(crate) use callers::Caller;
+pub(crate) use caller::Caller;
 use serde_json::{Value, json};
 
 use crate::harness::sse_server::Say;

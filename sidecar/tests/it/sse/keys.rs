@@ -3,7 +3,7 @@
 use longshore_sidecar_config::{Config, Keys};
 use serde_json::json;
 
-use super::callers::Caller;
+use super::caller::Caller;
 use crate::harness::client::initialize;
 use crate::harness::config::{keys, session_key};
 use crate::harness::scripted::Greeting;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::callers::{Caller, call};
+use super::caller::{Caller, call};
 use crate::harness::client::initialize;
 use crate::harness::config::keys;
 use crate::harness::replicas::{Network, with_peers};
