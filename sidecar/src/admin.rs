@@ -15,7 +15,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::authenticate::bearer;
 use crate::inventory::Published;
-use crate::readers::NotReader;
+use crate::inventory::readers::NotReader;
 use crate::shared::Shared;
 pub(crate) use connections::serve;
 

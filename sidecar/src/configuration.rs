@@ -15,8 +15,8 @@ use longshore_sidecar_config::Config;
 
 use crate::access::{Access, Caller};
 use crate::authenticate::Authenticator;
+use crate::inventory::readers::Readers;
 use crate::peers::Replicas;
-use crate::readers::Readers;
 pub(crate) use files::digest;
 use files::load;
 pub(crate) use hosts::Hosts;

@@ -1,6 +1,7 @@
-//! The inventory: what the operator and the catalog can read of a sidecar. Who may is in `readers`.
+//! The inventory: what the operator and the catalog can read of a sidecar. Who may is in [`readers`].
 
 mod digest;
+pub(crate) mod readers;
 
 use std::sync::Arc;
 

@@ -32,7 +32,6 @@ mod monitor;
 mod options;
 mod peers;
 mod piece;
-mod readers;
 mod rescue;
 mod sessions;
 mod shared;

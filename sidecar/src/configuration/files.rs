@@ -13,8 +13,8 @@ use thiserror::Error;
 use super::{Hosts, Snapshot};
 use crate::access::{Access, PatternError};
 use crate::authenticate::{Authenticator, KeyError, bytes_of};
+use crate::inventory::readers::{Readers, ReadersError};
 use crate::peers::{Replicas, TlsError};
-use crate::readers::{Readers, ReadersError};
 
 /// Why the files give no configuration. The texts name no key and no hash.
 #[derive(Debug, Error)]

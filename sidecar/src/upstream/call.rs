@@ -3,6 +3,7 @@
 //!
 //! Between them is one box. Most calls are answered and nothing else, so a call costs one allocation and no channel.
 
+mod events;
 mod failure;
 
 use std::collections::VecDeque;
@@ -10,17 +11,16 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use longshore_mcp::sse;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::Hold;
 use super::channel::Control;
 use super::waiting::MAX_WAITING;
-use crate::held::{Came, Turn};
+use crate::held::Came;
+pub(crate) use events::Events;
 pub(crate) use failure::Failure;
 
 /// How many messages wait for whoever reads a call's events, before the process has to wait too. And so many bytes as wait
@@ -41,8 +41,6 @@ const DEAF: [(Duration, usize); 2] =
     [(Duration::from_secs(1), 256 * 1024), (Duration::from_millis(500), 1024 * 1024)];
 /// How long a response is held back for the case that the answer is the first thing to come.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The largest piece of a body: so that a large message is not copied as a whole by everybody on its way.
-const PIECE: usize = 64 * 1024;
 
 /// How a call ends: with the answer, or, for messages that have none, when it is written.
 type Ending = Result<Option<Bytes>, Failure>;
@@ -337,71 +335,6 @@ impl Drop for Waiting {
             let _ = self.control.send(Control::Gone(self.number));
         }
     }
-}
-
-/// What comes for a call, as server-sent events.
-pub(crate) struct Events {
-    waiting: Waiting,
-    /// What is left of the event that is being read.
-    rest: Bytes,
-    /// What counts it. Whoever reads counts what was read.
-    came: Option<Came>,
-    over: bool,
-    /// Ends the call with this, where whoever goes takes it back.
-    _hold: Option<Hold>,
-}
-
-impl Events {
-    pub(super) fn new(waiting: Waiting, first: Option<Bytes>) -> Self {
-        Self { waiting, rest: first.map_or_else(Bytes::new, event), came: None, over: false, _hold: None }
-    }
-
-    /// The same, of a call that ends with these.
-    pub(super) fn holding(self, hold: Hold) -> Self {
-        Self { _hold: Some(hold), ..self }
-    }
-
-    /// Whether everything has been read.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over && self.rest.is_empty()
-    }
-
-    /// The answer's turn, once there is an answer.
-    pub(super) fn take_turn(&mut self) -> Option<Turn> {
-        self.came.as_mut()?.take_turn()
-    }
-
-    /// The next piece.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        while self.rest.is_empty() {
-            if self.over {
-                return Poll::Ready(None);
-            }
-            match ready!(self.waiting.desk.poll_next(cx)) {
-                Next::Begin => {}
-                Next::Aside(message) => self.rest = event(message),
-                Next::End(ending, came) => {
-                    (self.over, self.came) = (true, came);
-                    match ending {
-                        Ok(Some(answer)) => self.rest = event(answer),
-                        Ok(None) => return Poll::Ready(None),
-                        Err(failure) => return Poll::Ready(Some(Err(failure))),
-                    }
-                }
-            }
-        }
-        let length = self.rest.len().min(PIECE);
-        let piece = self.rest.split_to(length);
-        if let Some(came) = &mut self.came {
-            came.shrink(self.rest.len());
-        }
-        Poll::Ready(Some(Ok(piece)))
-    }
-}
-
-/// A message as an event.
-fn event(message: Bytes) -> Bytes {
-    sse::message(&message).into()
 }
 
 #[cfg(test)]
