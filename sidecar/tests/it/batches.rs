@@ -367,14 +367,7 @@ fn small_answers_need_no_room() {
 fn an_answer_that_there_is_room_for_alone_finds_it_in_a_batch() {
     const LARGE: usize = 400_000;
     let flags = ["--max-held-bytes", "700000"];
-    let http = Scripted::start(|request, stream| {
-        let tool = json!({"name": "t", "description": "x".repeat(LARGE), "inputSchema": {"type": "object"}});
-        let result = match scripted::method_of(request).as_str() {
-            "tools/list" => json!({"tools": [tool]}),
-            _ => json!({"content": []}),
-        };
-        scripted::json(stream, &scripted::reply_to(request, &result));
-    });
+    let http = Scripted::listing(LARGE);
     let files = Files::new();
     files.write(&config(http.port));
     let over_http = Sidecar::with(files, &flags).loaded();

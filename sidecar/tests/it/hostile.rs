@@ -149,14 +149,7 @@ fn cancellations_of_what_was_never_called_leave_nothing_behind() {
 #[test]
 fn answers_that_nobody_reads_are_held_within_a_bound() {
     let flags = ["--max-held-bytes", "1000000"];
-    let http = Scripted::start(|request, stream| {
-        let tool = json!({"name": "t", "description": "x".repeat(LARGE), "inputSchema": {"type": "object"}});
-        let result = match scripted::method_of(request).as_str() {
-            "tools/list" => json!({"tools": [tool]}),
-            _ => json!({"content": []}),
-        };
-        scripted::json(stream, &scripted::reply_to(request, &result));
-    });
+    let http = Scripted::listing(LARGE);
     let files = Files::new();
     files.write(&config(http.port));
     let over_http = Sidecar::with(files, &flags).loaded();

@@ -138,6 +138,19 @@ impl Scripted {
         Self::offering(json!({"tasks": {"list": {}}}), answer)
     }
 
+    /// A server whose only tool has a description of so many bytes, and answers nothing in particular.
+    pub(crate) fn listing(bytes: usize) -> Self {
+        Self::start(move |request, stream| {
+            let tool =
+                json!({"name": "t", "description": "x".repeat(bytes), "inputSchema": {"type": "object"}});
+            let result = match method_of(request).as_str() {
+                "tools/list" => json!({"tools": [tool]}),
+                _ => json!({"content": []}),
+            };
+            self::json(stream, &reply_to(request, &result));
+        })
+    }
+
     /// A server of both eras, otherwise like that of [`Scripted::start`].
     pub(crate) fn of_both(
         capabilities: Value,
