@@ -94,12 +94,13 @@ async fn operate(
     readiness: Readiness,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let subjects = &options.settings.inventory_subjects;
     let prepared = async {
         cluster::wait_for_api(&client, &scope::scopes(&options.watch_namespaces)).await;
-        cluster::inventory_access(&client, &options.settings.inventory_subjects).await
+        cluster::inventory_access(&client, subjects, None).await
     };
-    // Who may not read the keys now is not ready. They are read again by whoever leads, which may be in weeks.
-    let Some(known) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
+    // Who may not read the keys now is not ready.
+    let Some(mut known) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
     readiness.ready();
 
     let candidate = Candidate::new(
@@ -110,7 +111,8 @@ async fn operate(
         Timings::default(),
     );
     tracing::info!(lease = %options.lease_name, "stands for election");
-    let Some(leadership) = stop.run_until_cancelled(candidate.acquire()).await else { return Ok(()) };
+    let elected = cluster::keeping_known(&mut known, &client, subjects, candidate.acquire());
+    let Some(leadership) = stop.run_until_cancelled(elected).await else { return Ok(()) };
     tracing::info!("leads");
     metrics.leads(true);
 
@@ -120,7 +122,7 @@ async fn operate(
         inventory::inventories(TokenFile::new(options.inventory_token_file.clone()));
     let (upgrades, turns) = Upgrades::new(options.upgrades_at_once);
     let work = async {
-        let access = cluster::inventory_access_or(known, &client, &options.settings.inventory_subjects);
+        let access = cluster::inventory_access(&client, subjects, Some(&known));
         let Some(access) = stop.run_until_cancelled(access).await else { return Ok(()) };
         let context = context(&options, client.clone(), metrics.clone(), inventories, access, upgrades);
         work(&options, context, (changes, turns), poller, stop.clone()).await

@@ -12,7 +12,7 @@ use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
 use serde::Deserialize;
 use thiserror::Error;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::watches::Triggers;
 use crate::api::{self, ApiError};
@@ -22,7 +22,7 @@ use crate::scope::{self, Scope};
 
 /// The time between two tries while the cluster is not ready for the operator.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long whoever begins to lead tries to read keys that it has read before.
+/// How long whoever begins to lead is refused keys that it has read before, until it acts with those.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Sidecars that refuse the operator's token make it ask for the keys, at most so often. While those are what they were,
 /// the time between two doubles: it is the sidecar that is not as it should be.
@@ -60,32 +60,60 @@ pub(crate) async fn wait_for_api(client: &Client, scopes: &[Scope]) {
     }
 }
 
-/// Reads who may read the sidecars' inventories, and tries until it can.
-pub(super) async fn inventory_access(client: &Client, subjects: &[String]) -> InventoryAccess {
+/// Reads who may read the sidecars' inventories, and tries until it can. Whoever knows them acts with what it knows once it
+/// has been refused for a while. For all else it waits: the cluster may have other keys by then, and these come to every
+/// sidecar in the place of what it has.
+pub(super) async fn inventory_access(
+    client: &Client,
+    subjects: &[String],
+    known: Option<&InventoryAccess>,
+) -> InventoryAccess {
+    let mut refused_since: Option<Instant> = None;
     loop {
         match read_inventory_access(client, subjects).await {
             Ok(access) => return access,
-            Err(error @ Error::Api(ApiError::Refused(_))) => tracing::warn!(
-                %error,
-                "may not read the keys of the cluster's tokens: bind the ClusterRole \
-                 system:service-account-issuer-discovery to the operator's ServiceAccount; waiting for it"
-            ),
-            Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens yet; waiting"),
+            Err(error @ Error::Api(ApiError::Refused(_))) => {
+                tracing::warn!(
+                    %error,
+                    "may not read the keys of the cluster's tokens: bind the ClusterRole \
+                     system:service-account-issuer-discovery to the operator's ServiceAccount; waiting for it"
+                );
+                let since = *refused_since.get_or_insert_with(Instant::now);
+                if let Some(known) = known.filter(|_| since.elapsed() >= KNOWN_AFTER) {
+                    tracing::warn!("acts with the keys of the cluster's tokens that it read last");
+                    return known.clone();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the keys of the cluster's tokens yet; waiting");
+                // An API server that has just begun may refuse what it allows a moment later.
+                refused_since = None;
+            }
         }
         sleep(RETRY).await;
     }
 }
 
-/// The same, for a while: whoever leads acts also where it cannot read them any more, with those that it knows.
-pub(super) async fn inventory_access_or(
-    known: InventoryAccess,
+/// Waits for something that may take weeks, and reads meanwhile what is known again now and then.
+pub(super) async fn keeping_known<T>(
+    known: &mut InventoryAccess,
     client: &Client,
     subjects: &[String],
-) -> InventoryAccess {
-    timeout(KNOWN_AFTER, inventory_access(client, subjects)).await.unwrap_or_else(|_| {
-        tracing::warn!("acts with the keys of the cluster's tokens that it read when it started");
-        known
-    })
+    until: impl Future<Output = T>,
+) -> T {
+    let keep = async {
+        loop {
+            sleep(LONGEST_RENEWAL).await;
+            match read_inventory_access(client, subjects).await {
+                Ok(access) => *known = access,
+                Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens"),
+            }
+        }
+    };
+    tokio::select! {
+        done = until => done,
+        never = keep => never,
+    }
 }
 
 /// Reads the keys again now and then, and whenever a sidecar refuses the operator's token, and hands new ones to every
@@ -225,20 +253,71 @@ mod tests {
         is_refused: impl AsyncFn() -> String,
         handed_out: &RefCell<Vec<Value>>,
     ) -> Infallible {
-        let known = ArcSwap::from_pointee(inventory_access(client, &[]).await);
+        let known = ArcSwap::from_pointee(inventory_access(client, &[], None).await);
         let hand_out = || handed_out.borrow_mut().push(known.load().jwks.clone());
         renew(client, &[], &known, is_refused, hand_out).await
     }
 
+    /// Keys that the cluster had once.
+    fn known() -> InventoryAccess {
+        InventoryAccess { issuer: "https://issuer".to_owned(), subjects: Vec::new(), jwks: json!(7) }
+    }
+
+    /// An API server that answers like this for a while, and then as in [`cluster`].
+    fn once_it_has_answered(status: http::StatusCode, during: Duration) -> Client {
+        let (client, _, _) = cluster();
+        let began = Instant::now();
+        let answer = async move |request: axum::extract::Request| {
+            if began.elapsed() < during {
+                return (status, String::new());
+            }
+            let request = http::Request::get(request.uri().path()).body(Vec::new()).unwrap();
+            (http::StatusCode::OK, client.request_text(request).await.unwrap())
+        };
+        ClientBuilder::new(Router::new().fallback(answer), "tools").build()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn whoever_begins_to_lead_acts_with_the_keys_that_it_knows_where_it_may_not_read_them_any_more() {
-        let known =
-            InventoryAccess { issuer: "https://issuer".to_owned(), subjects: Vec::new(), jwks: json!(7) };
-        let (client, _, _) = cluster();
-        assert_ne!(inventory_access_or(known.clone(), &client, &[]).await, known);
-        let refuses = Router::new().fallback(async || http::StatusCode::FORBIDDEN);
-        let client = ClientBuilder::new(refuses, "tools").build();
-        assert_eq!(inventory_access_or(known.clone(), &client, &[]).await, known);
+        for (status, lasts, with_known) in [
+            (http::StatusCode::FORBIDDEN, 0, false),
+            (http::StatusCode::FORBIDDEN, 5, false),
+            (http::StatusCode::FORBIDDEN, 3600, true),
+            // It is away, and says nothing of what it allows.
+            (http::StatusCode::SERVICE_UNAVAILABLE, 30, false),
+            (http::StatusCode::TOO_MANY_REQUESTS, 3600, false),
+        ] {
+            let client = once_it_has_answered(status, Duration::from_secs(lasts));
+            let access = inventory_access(&client, &[], Some(&known())).await;
+            assert_eq!(access == known(), with_known, "{status} for {lasts} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_stands_by_for_long_knows_the_keys_that_there_are() {
+        let (client, keys, _) = cluster();
+        let mut known = known();
+        let expected = async |count| {
+            keys.store(count, Ordering::Relaxed);
+            inventory_access(&client, &[], None).await
+        };
+        for count in [3, 4] {
+            let expected = expected(count).await;
+            keeping_known(&mut known, &client, &[], sleep(PERIOD)).await;
+            assert_eq!(known, expected);
+        }
+        // What cannot be read any more stays.
+        let before = known.clone();
+        let away = once_it_has_answered(http::StatusCode::FORBIDDEN, PERIOD * 3);
+        assert_eq!(
+            keeping_known(&mut known, &away, &[], async {
+                sleep(PERIOD * 2).await;
+                7
+            })
+            .await,
+            7
+        );
+        assert_eq!(known, before);
     }
 
     #[tokio::test(start_paused = true)]
