@@ -5,6 +5,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -256,46 +257,48 @@ impl Reader {
     }
 
     /// The files that were in this folder.
-    fn known_in<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = (PathBuf, Take)> + use<'a> {
-        let inside = move |file: &&PathBuf| file.as_path() != folder && file.starts_with(folder);
-        self.good.keys().filter(inside).map(|file| (file.clone(), Take::All))
+    fn known_in(&self, folder: &Path) -> Vec<PathBuf> {
+        // What is in it comes right after it.
+        let after = self.good.range::<Path, _>((Bound::Excluded(folder), Bound::Unbounded));
+        after.map(|(file, _)| file).take_while(|file| file.starts_with(folder)).cloned().collect()
     }
 
-    /// The files to read: those asked for, and beside them those that may hold Secrets and ConfigMaps.
+    /// The files to read: those asked for, and beside them those that may hold Secrets and ConfigMaps. This is done four times
+    /// a second: each file is looked up once.
     fn files(&self, problems: &mut Vec<ManifestError>, unread: &mut Vec<String>) -> Vec<(PathBuf, Take)> {
         let mut files: Vec<(PathBuf, Take)> = Vec::new();
-        let mut folders = Vec::new();
+        let mut known = BTreeSet::new();
+        let mut add = |found: Vec<PathBuf>, take| {
+            let new = found.into_iter().filter(|file| known.insert(real(file)));
+            files.extend(new.map(|file| (file, take)));
+        };
+        let (mut folders, mut known_folders) = (Vec::new(), BTreeSet::new());
         for path in &self.paths {
             if path.is_dir() {
                 match manifests_in(path) {
-                    Ok(found) => files.extend(found.into_iter().map(|file| (file, Take::All))),
+                    Ok(found) => add(found, Take::All),
                     Err(error) => {
                         problems.push(error);
-                        files.extend(self.known_in(path));
+                        add(self.known_in(path), Take::All);
                     }
                 }
-            } else if self.known_in(path).next().is_some() {
-                // A folder that is away for a moment, or for good: its servers end when it is there with others.
-                files.extend(self.known_in(path));
-            } else {
-                let is_it = |(other, _): &(PathBuf, Take)| real(other) == real(path);
-                if !files.iter().any(is_it) {
-                    files.push((path.clone(), Take::All));
-                }
+                continue;
+            }
+            let inside = self.known_in(path);
+            if inside.is_empty() {
+                add(vec![path.clone()], Take::All);
                 let folder = folder_of(path);
-                if !folders.contains(&folder) {
+                if known_folders.insert(folder.clone()) {
                     folders.push(folder);
                 }
+            } else {
+                // A folder that is away for a moment, or for good: its servers end when it is there with others.
+                add(inside, Take::All);
             }
         }
-        // This is done four times a second: each file is looked up once.
-        let mut known: BTreeSet<PathBuf> = files.iter().map(|(file, _)| real(file)).collect();
         for folder in folders {
             match manifests_in(&folder) {
-                Ok(found) => {
-                    let others = found.into_iter().filter(|file| known.insert(real(file)));
-                    files.extend(others.map(|file| (file, Take::References)));
-                }
+                Ok(found) => add(found, Take::References),
                 Err(error) => unread.push(sentence(&error)),
             }
         }
