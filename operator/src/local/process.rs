@@ -1,7 +1,8 @@
 //! The process of a server: started under a guard or as a shim, started again when it ends, ended with `local`.
 
+use std::future::pending;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use longshore_sidecar_config::Upstream;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -28,6 +30,8 @@ const LAST_LINES: usize = 3;
 /// How long after its end a server is started again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often it is looked meanwhile whether something else has its port: its sidecar would lead clients there.
+const LOOK: Duration = Duration::from_millis(250);
 /// A server that ran this long begins with the first pause again.
 const GOOD_RUN: Duration = Duration::from_secs(10);
 /// How long the last lines of a process that ended are waited for.
@@ -118,12 +122,24 @@ impl Launch {
     /// A server that finds its port taken would say so in its own words, and another server would seem to be this one.
     fn check_port(&self) -> Result<(), String> {
         let Kind::Http { port } = self.kind else { return Ok(()) };
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        // Nobody who tries to have it meanwhile, or to reach it, finds this in the way.
+        let bound = TcpSocket::new_v4().and_then(|socket| {
+            socket.set_reuseaddr(true)?;
+            socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        });
+        match bound {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(format!(
                 "port {port}, at which the server is to listen, is taken: end the program that has it, or choose \
                  another in spec.transport (two servers on one machine cannot share one)"
             )),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Ends once something else has its port.
+    async fn until_port_taken(&self) {
+        while self.check_port().is_ok() {
+            sleep(LOOK).await;
         }
     }
 
@@ -173,8 +189,8 @@ impl Supervisor {
         loop {
             let launch = self.wanted.borrow_and_update().clone();
             let began = Instant::now();
-            let left = match launch {
-                Some(launch) => self.attend(&launch).await,
+            let left = match &launch {
+                Some(launch) => self.attend(launch).await,
                 None => Left::Changed(self.wanted.changed().await),
             };
             if began.elapsed() >= GOOD_RUN {
@@ -186,11 +202,19 @@ impl Supervisor {
                     let (id, run) = (self.id.clone(), self.run);
                     // Whoever listened has ended, and so does this.
                     let _ = self.events.send(Event::Process { id, run, message, port_taken });
+                    let taken = async {
+                        match launch.filter(|_| !port_taken) {
+                            Some(launch) => launch.until_port_taken().await,
+                            None => pending().await,
+                        }
+                    };
                     tokio::select! {
                         () = sleep(pause) => {
                             pause = (pause * 2).min(LONGEST_PAUSE);
                             continue;
                         }
+                        // It is told of in the place of a start.
+                        () = taken => continue,
                         changed = self.wanted.changed() => changed,
                     }
                 }

@@ -171,6 +171,7 @@ impl Local {
                 if port_taken && running.introduced {
                     // Its sidecar would lead clients to whoever has the port now. The next one says why it waits.
                     let plan = running.plan.clone();
+                    running.sidecar.cut();
                     self.leave(&id);
                     self.turns.wait(plan, false);
                 } else if running.ended.as_ref() != Some(&message) {

@@ -80,6 +80,14 @@ impl Sidecar {
         Ok((Self { stop, thread, address }, inventories))
     }
 
+    /// Has it end at once, whatever calls are under way. It has ended after [`Self::end`].
+    pub(super) fn cut(&self) {
+        for _ in 0..2 {
+            // A sidecar that has failed hears nothing.
+            let _ = self.stop.send(());
+        }
+    }
+
     /// Has calls under way end, for a moment. Clients are served until [`Self::end`].
     pub(super) async fn drain(&self) {
         // A sidecar that has failed hears nothing.

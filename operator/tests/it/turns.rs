@@ -1,5 +1,7 @@
 //! Servers that are in each other's way, and those that are not.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -113,4 +115,22 @@ fn clients_come_to_no_port_at_which_a_server_is_to_listen() {
     let mut local = Local::json(&["--port", &port.to_string(), &path]);
     assert_eq!(local.code(), Some(2));
     local.says(&format!("tools/b: clients of `longshore local` come to port {port}"));
+}
+
+#[test]
+fn whoever_takes_the_port_of_a_server_that_has_ended_is_noticed_before_that_is_started_again() {
+    let folder = Folder::new();
+    let (port, starts) = (free_port(), folder.path().join("starts"));
+    let script = format!("echo >> {}; exit 3", starts.display());
+    let manifest = open("ends", &["sh", "-c", &script], json!({"streamableHttp": {"port": port}}));
+    let manifest = folder.write("ends.json", &manifest.to_string());
+    let local = Local::json(&[manifest.to_str().unwrap()]);
+    // From then on four seconds go by until the next time.
+    let started = |times| (std::fs::read(&starts).is_ok_and(|lines| lines.len() >= times)).then_some(());
+    eventually("it ends again and again", || started(4));
+    let (taken, began) = (std::net::TcpListener::bind(("127.0.0.1", port)).unwrap(), Instant::now());
+    local.says(&format!("tools/ends does not run: port {port}, at which the server is to listen, is taken"));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    drop(taken);
+    eventually("it is started again", || started(5));
 }
