@@ -45,6 +45,9 @@ fn filter(level: LogLevel) -> Targets {
     Targets::new()
         .with_target("longshore", level)
         .with_target("kube_client::client", client)
+        // Below that nobody does, and the former tells of a CA that cannot be read anew.
+        .with_target("kube_client::client::tls", others)
+        .with_target("kube_client::client::builder", others)
         .with_default(others)
 }
 
@@ -59,7 +62,11 @@ mod tests {
         for level in [LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace] {
             let filter = filter(level);
             assert!(!filter.would_enable("kube_client::client", &Level::WARN), "{level:?}");
-            assert!(filter.would_enable("kube_runtime::watcher", &Level::WARN), "{level:?}");
+            for target in
+                ["kube_runtime::watcher", "kube_client::client::tls", "kube_client::client::builder"]
+            {
+                assert!(filter.would_enable(target, &Level::WARN), "{target} at {level:?}");
+            }
         }
     }
 }
