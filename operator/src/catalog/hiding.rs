@@ -47,7 +47,13 @@ pub(super) struct Hiding {
 #[derive(Default)]
 struct Server {
     done: Option<Done>,
-    under_way: Option<AbortHandle>,
+    under_way: Option<UnderWay>,
+}
+
+/// Ends when it is dropped.
+struct UnderWay {
+    filter: ToolFilter,
+    job: AbortHandle,
 }
 
 struct Done {
@@ -88,15 +94,16 @@ impl Hiding {
             Some(done) if done.job.filter == *filter && done.job.all.has_names_of(&all) => {
                 done.takes(all);
                 // It is for what was taken back again.
-                if let Some(under_way) = known.under_way.take() {
-                    under_way.abort();
-                }
+                known.under_way = None;
             }
-            _ if known.under_way.is_some() => {}
+            // Other names wait for their turn: of a server that changes them often nothing would be known otherwise.
+            _ if known.under_way.as_ref().is_some_and(|under_way| under_way.filter == *filter) => {}
             _ => {
                 let job = Arc::new(Job { filter: filter.clone(), all });
                 let turn = if job.is_quick() { &self.quick } else { &self.turn };
-                known.under_way = Some(self.jobs.spawn(job.run(server.clone(), turn.clone())));
+                let job = self.jobs.spawn(job.run(server.clone(), turn.clone()));
+                // It takes the place of one whose filter was replaced before it was in force.
+                known.under_way = Some(UnderWay { filter: filter.clone(), job });
             }
         }
         known.done.as_ref().map(|done| done.listed.clone()).unwrap_or_default()
@@ -109,9 +116,7 @@ impl Hiding {
 
     /// The server is no more, or another.
     pub(super) fn forget(&mut self, server: &ServerKey) {
-        if let Some(under_way) = self.servers.remove(server).and_then(|known| known.under_way) {
-            under_way.abort();
-        }
+        self.servers.remove(server);
     }
 
     /// The next server of which it is known which tools exist. `None` if that cannot be found out.
@@ -127,13 +132,21 @@ impl Hiding {
                 }
             };
             let Some(known) = self.servers.get_mut(&done.server) else { continue };
-            // Else it was for another server of that name.
-            if known.under_way.as_ref().is_some_and(|under_way| under_way.id() == id) {
+            // Else it was for another filter, or another server of that name.
+            if known.under_way.as_ref().is_some_and(|under_way| under_way.job.id() == id) {
                 let server = done.server.clone();
                 *known = Server { done: Some(done), under_way: None };
                 return Some(server);
             }
         }
+    }
+}
+
+// === impl UnderWay ===
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.job.abort();
     }
 }
 

@@ -104,6 +104,28 @@ async fn a_filter_that_was_taken_back_is_in_force_at_no_time() {
 }
 
 #[tokio::test]
+async fn a_filter_that_was_replaced_before_it_was_in_force_never_is() {
+    let mut hiding = Hiding::new();
+    let all = offer(&["a", "b"]);
+    let [first, slip, mended] = [&["b"][..], &["a"], &["b", "c"]].map(|exclude| filter(&[], exclude));
+    hiding.listed(&server(), &first, all.clone());
+    hiding.done().await.unwrap();
+    for filter in [&slip, &mended] {
+        assert_eq!(names(&hiding.listed(&server(), filter, all.clone())), ["a"]);
+    }
+    hiding.done().await.unwrap();
+    assert_eq!(names(&hiding.listed(&server(), &mended, all.clone())), ["a"]);
+    assert!(!hiding.is_at(&server()), "the one that was replaced was looked at first");
+
+    // Names alone do not begin it anew.
+    hiding.listed(&server(), &slip, all);
+    let job = |hiding: &Hiding| hiding.servers[&server()].under_way.as_ref().unwrap().job.id();
+    let before = job(&hiding);
+    hiding.listed(&server(), &slip, offer(&["a", "b", "c"]));
+    assert_eq!(job(&hiding), before);
+}
+
+#[tokio::test]
 async fn who_is_quickly_done_does_not_wait_for_others_that_are_not() {
     let mut hiding = Hiding::new();
     // A matcher is in a state that it has never been in after each letter.
