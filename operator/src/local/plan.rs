@@ -222,7 +222,6 @@ fn local_words(problem: &Problem, documents: &Documents) -> String {
     }
 }
 
-/// Where what is missed may be after all.
 /// What to say where a key was made since the Secret is in none of the documents. Nothing where nobody seems to have meant to
 /// have one here.
 fn missed(namespace: &str, name: &str, documents: &Documents, is_given: bool) -> Option<String> {
@@ -239,6 +238,7 @@ fn missed(namespace: &str, name: &str, documents: &Documents, is_given: bool) ->
     Some(said)
 }
 
+/// Where what is missed may be after all.
 fn unread(documents: &Documents) -> Option<String> {
     let (first, others) = documents.unread.split_first()?;
     let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
