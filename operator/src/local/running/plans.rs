@@ -58,15 +58,16 @@ impl Local {
         running.or_else(|| self.turns.waiting(id))
     }
 
-    /// What can be taken up of a plan, if anything: where nothing can be started, what runs goes on, and it is said why.
+    /// What can be taken up of a plan, if anything: where nothing can be started, what runs goes on, or begins when it is its
+    /// turn, and it is said why.
     fn possible(&self, plan: Plan) -> Option<Plan> {
-        let running = self.servers.iter().map(|running| &running.plan).find(|running| running.id == plan.id);
-        let Some(running) = running.filter(|running| running.program.is_ok()) else { return Some(plan) };
+        let known = self.plan_of(&plan.id).filter(|known| known.program.is_ok());
+        let Some(known) = known else { return Some(plan) };
         let Err(problems) = &plan.program else { return Some(plan) };
         for problem in problems {
             self.say(&format!("{}: {problem}; what was there before goes on", plan.id));
         }
-        plan.with_program_of(running)
+        plan.with_program_of(known)
     }
 
     /// Why a server cannot listen at its port beside these, if it cannot.

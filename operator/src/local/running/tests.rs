@@ -29,6 +29,13 @@ fn at(taken: &TcpListener, name: &str, tools: &[&str]) -> FoundServer {
     FoundServer { id: ServerId::of(&manifest), manifest: Box::new(manifest), folder: PathBuf::from("/") }
 }
 
+/// The same server with a variable of a Secret that is nowhere: nothing can be started.
+fn without_secret(mut found: FoundServer) -> FoundServer {
+    let token = json!([{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "gone", "key": "token"}}}]);
+    found.manifest.spec.source.env = serde_json::from_value(token).unwrap();
+    found
+}
+
 fn documents(servers: Vec<FoundServer>) -> Documents {
     Documents { servers, ..Documents::default() }
 }
@@ -83,12 +90,6 @@ async fn a_port_stays_with_a_server_that_goes_on_because_its_change_cannot_be_ta
         found.manifest.spec.access = serde_json::from_value(json!({"rules": [{"name": ""}]})).unwrap();
         found
     };
-    let without_secret = |mut found: FoundServer| {
-        let token =
-            json!([{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "gone", "key": "token"}}}]);
-        found.manifest.spec.source.env = serde_json::from_value(token).unwrap();
-        found
-    };
     let [b, c] = [(first, "b"), (second, "c")].map(|(port, name)| move || at(port, name, &["*"]));
     let b_at = |port| at(port, "b", &["*"]);
     for (why, changed, beside) in [
@@ -110,6 +111,20 @@ async fn a_port_stays_with_a_server_that_goes_on_because_its_change_cannot_be_ta
         );
         local.end().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_server_that_waits_for_its_turn_lacks_in_that_moment_does_not_replace_its_program() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut local = running(vec![at(&taken, "a", &["*"])]).await;
+    let before = local.servers[0].plan.clone();
+    local.leave(&before.id);
+    local.turns.wait(before.clone(), false);
+    local.update(&documents(vec![without_secret(at(&taken, "a", &["read"]))])).unwrap();
+    let now = local.turns.waiting(&before.id).expect("it waits for the end of the one before");
+    assert_eq!(now.program, before.program);
+    assert_ne!(now.files, before.files, "what its manifest says now is taken up");
+    local.end().await;
 }
 
 #[tokio::test]
