@@ -76,14 +76,15 @@ impl Port {
         Self { listener, router }
     }
 
-    /// The same where everybody is answered alike: nobody keeps a place by that.
-    pub fn for_everybody(listener: TcpListener, router: Router) -> Self {
-        Self::over(listener, router.layer(middleware::map_response(places::public)))
+    /// Binds a port for routes at which everybody is answered alike: nobody keeps a place by that.
+    pub async fn for_everybody(address: SocketAddr, router: Router) -> Result<Self, Error> {
+        let listener = bind(address).await?;
+        Ok(Self::over(listener, router.layer(middleware::map_response(places::public))))
     }
 
     /// Binds the port for the kubelet and for Prometheus: `/livez`, `/readyz`, `/metrics`.
     pub async fn probes(address: SocketAddr, catalog: Catalog) -> Result<Self, Error> {
-        Ok(Self::for_everybody(bind(address).await?, probes::router(catalog)))
+        Self::for_everybody(address, probes::router(catalog)).await
     }
 
     /// The address that was bound, whose port was chosen by the system if it was asked for port 0.

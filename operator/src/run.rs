@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::{Health, Readiness};
+use crate::health::{self, Readiness};
 use crate::hearing::{self, Hearing};
 use crate::inventory::{self, Changes, Inventories, Poller, TokenFile};
 use crate::lease::{Candidate, Timings};
@@ -62,7 +62,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let metrics = Metrics::new().context("cannot register the metrics")?;
     let readiness = Readiness::default();
-    let health = Health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
+    let health = health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
     let client = hearing::client().await?;
     let port = health.address().context("cannot tell the health port")?;
     let version = env!("CARGO_PKG_VERSION");
