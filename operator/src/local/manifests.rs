@@ -1,5 +1,6 @@
 //! Reads manifests from files: `McpServer`s, and the Secrets and ConfigMaps that they may name.
 
+mod parse;
 #[cfg(test)]
 mod tests;
 
@@ -10,21 +11,17 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use longshore_crds::{GROUP, McpServer};
-use serde::Deserialize;
-use serde_json::Value;
+use longshore_crds::McpServer;
 use thiserror::Error;
 
 use super::ServerId;
 use crate::reasons::sentence;
+use parse::parse;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 /// How many files of a folder are read.
 const MAX_FILES: usize = 1024;
-/// The namespace of what names none, as with kubectl.
-const DEFAULT_NAMESPACE: &str = "default";
 /// The data of a Secret or ConfigMap.
 pub(super) type Data = BTreeMap<String, ByteString>;
 
@@ -335,114 +332,4 @@ fn manifests_in(folder: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     }
     files.sort();
     Ok(files)
-}
-
-fn parse(path: &Path, take: Take) -> Result<Vec<Document>, ManifestError> {
-    let unreadable = |source| ManifestError::Read { path: path.to_owned(), source };
-    if std::fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE {
-        return Err(ManifestError::Large { path: path.to_owned() });
-    }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    let json = path.extension().is_some_and(|extension| extension == "json");
-    let wrong = |format, message| ManifestError::Syntax { path: path.to_owned(), format, message };
-    let values: Vec<Value> = if json {
-        vec![serde_json::from_str(&text).map_err(|error| wrong("JSON", error.to_string()))?]
-    } else {
-        serde_saphyr::from_multiple(&text).map_err(|error| wrong("YAML", yaml_words(&error.to_string())))?
-    };
-    let mut documents = Vec::new();
-    for value in values {
-        let items = match value.get("items").and_then(Value::as_array) {
-            Some(items) if text_of(&value, "kind").ends_with("List") => items.clone(),
-            _ => vec![value],
-        };
-        for value in items {
-            if let Some(document) = read(path, value, take)? {
-                documents.push(document);
-            }
-        }
-    }
-    Ok(documents)
-}
-
-/// What a document says, if it is of a kind that matters here.
-fn read(path: &Path, value: Value, take: Take) -> Result<Option<Document>, ManifestError> {
-    let (group, kind) = (text_of(&value, "apiVersion").to_owned(), text_of(&value, "kind").to_owned());
-    let name = value.get("metadata").map_or("", |it| text_of(it, "name")).to_owned();
-    let wrong = |message: String| ManifestError::Document {
-        path: path.to_owned(),
-        kind: kind.clone(),
-        name: name.clone(),
-        message,
-    };
-    let found = |given: Option<String>, content: Content| {
-        Ok(Some(Document { namespace: namespace(given), name: name.clone(), content }))
-    };
-    match (group.as_str(), kind.as_str()) {
-        ("v1", "Secret") => {
-            let secret = Secret::deserialize(value).map_err(|error| wrong(error.to_string()))?;
-            let mut data = secret.data.unwrap_or_default();
-            for (name, text) in secret.string_data.unwrap_or_default() {
-                data.insert(name, ByteString(text.into_bytes()));
-            }
-            found(secret.metadata.namespace, Content::Secret(data))
-        }
-        ("v1", "ConfigMap") => {
-            let map = ConfigMap::deserialize(value).map_err(|error| wrong(error.to_string()))?;
-            let mut data = map.binary_data.unwrap_or_default();
-            for (name, text) in map.data.unwrap_or_default() {
-                data.insert(name, ByteString(text.into_bytes()));
-            }
-            found(map.metadata.namespace, Content::ConfigMap(data))
-        }
-        (api_version, "McpServer") if take == Take::All => {
-            let known = <McpServer as kube::Resource>::api_version(&());
-            if api_version != known {
-                return Err(wrong(format!("apiVersion: write `{known}`, not {api_version:?}")));
-            }
-            let mut manifest = strict(value).map_err(wrong)?;
-            let namespace = namespace(manifest.metadata.namespace.take());
-            manifest.metadata.namespace = Some(namespace.clone());
-            found(Some(namespace), Content::Server(Box::new(manifest)))
-        }
-        (_, other) if take == Take::All && group.starts_with(GROUP) => {
-            Err(wrong(format!("kind: there is no {other:?} of {GROUP}; write `McpServer`")))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Reads a server, and refuses fields that there are not: they would be mistakes that nobody notices.
-fn strict(mut value: Value) -> Result<McpServer, String> {
-    // They have been read, and are no fields of the type.
-    if let Value::Object(fields) = &mut value {
-        fields.remove("apiVersion");
-        fields.remove("kind");
-    }
-    let mut unknown = Vec::new();
-    let mut track = serde_path_to_error::Track::new();
-    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string().replace(".?", ""));
-    let reader = serde_path_to_error::Deserializer::new(value, &mut track);
-    let server = McpServer::deserialize(serde_ignored::Deserializer::new(reader, &mut note));
-    let server = server.map_err(|error| format!("{}: {error}", track.path()))?;
-    match unknown.first() {
-        None => Ok(server),
-        Some(field) => {
-            Err(format!("{field}: there is no such field; `longshore crds` has all that there are"))
-        }
-    }
-}
-
-fn namespace(given: Option<String>) -> String {
-    given.filter(|it| !it.is_empty()).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
-}
-
-fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The reader's words about a file, without its advice for programs.
-fn yaml_words(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    line.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned()
 }

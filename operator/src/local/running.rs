@@ -1,6 +1,7 @@
 //! What runs, kept to what the manifests say.
 
 mod plans;
+mod ports;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longshore_catalog::Indexer;
-use longshore_sidecar::{BindError, Inventories};
+use longshore_sidecar::Inventories;
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::Inventory;
 use tokio::net::TcpListener;
@@ -21,21 +22,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::environment::{Environment, INHERITED};
-use super::files::{Folder, Place};
+use super::files::Folder;
 use super::keys::Made;
 use super::manifests::Documents;
 use super::plan::Plan;
 use super::process::Process;
 use super::report::{Report, Served};
-use super::sidecar::Sidecar;
 use super::{Error, Event, Options, ServerId, catalog};
 use server::{Running, Shown, launch};
 use turns::Turns;
-
-/// Where ports begin when nobody says.
-const FIRST_PORT: u16 = 8380;
-/// How many ports are tried before the system is asked for any.
-const TRIES: u16 = 100;
 
 /// All servers of this run.
 pub(super) struct Local {
@@ -61,14 +56,6 @@ pub(super) struct Local {
     runs: u64,
     /// Whether it has been said that all of them serve.
     announced: bool,
-}
-
-/// The port at which a server listens, if it does.
-fn port_of(plan: &Plan) -> Option<u16> {
-    match plan.upstream {
-        Upstream::StreamableHttp { port, .. } | Upstream::Sse { port, .. } => Some(port),
-        Upstream::Stdio {} => None,
-    }
 }
 
 /// The server, if this run of it is the one that goes on.
@@ -310,11 +297,6 @@ impl Local {
         drop(folder);
     }
 
-    /// Ports to try, from this one on.
-    fn free_from(&self, first: u16) -> impl Iterator<Item = u16> {
-        (first..=u16::MAX).filter(|port| !self.reserved.contains(port)).take(TRIES.into())
-    }
-
     fn begin(&mut self, plan: Plan) -> Result<(), Error> {
         let running = self.started(plan)?;
         self.servers.push(running);
@@ -348,30 +330,6 @@ impl Local {
             uncallable: None,
             noisy: false,
         })
-    }
-
-    /// Starts the sidecar at the port that is the server's, or at the next one that is free.
-    fn listen(&self, plan: &Plan, place: &Place) -> Result<(Sidecar, Inventories), Error> {
-        let start =
-            |port| Sidecar::start(&plan.id, port, place, plan.workers, self.options.audit, self.tell.clone());
-        let asked = self.ports.is_empty().then_some(self.options.port).flatten();
-        let first = self.ports.get(&plan.id).copied().unwrap_or_else(|| self.next_port());
-        for port in self.free_from(first) {
-            match start(port) {
-                Err(Error::Bind(error)) if is_taken(&error) => {
-                    if let Some(port) = asked {
-                        return Err(Error::PortTaken { port });
-                    }
-                }
-                other => return other,
-            }
-        }
-        start(0)
-    }
-
-    fn next_port(&self) -> u16 {
-        let highest = self.ports.values().max().copied();
-        highest.map_or(self.options.port.unwrap_or(FIRST_PORT), |port| port.saturating_add(1))
     }
 
     fn heard(&mut self, id: &ServerId, run: u64, inventory: Box<Inventory>) -> Result<(), Error> {
@@ -429,10 +387,6 @@ impl Local {
             self.say(&format!("{} is not started: {problem}", plan.id));
         }
     }
-}
-
-fn is_taken(error: &BindError) -> bool {
-    matches!(error, BindError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
 }
 
 /// Ends with the sidecar.

@@ -1,6 +1,7 @@
 //! Which of what the manifests say can run side by side.
 
-use super::{Local, port_of};
+use super::Local;
+use super::ports::port_of;
 use crate::local::manifests::Documents;
 use crate::local::plan::{self, Plan};
 use crate::local::{Error, ServerId};

@@ -1,7 +1,7 @@
 //! Who ends, and who waits for that: two servers cannot have one port, nor two sidecars one URL. Everybody else begins at
 //! once, whatever takes its time. Pure.
 
-use super::port_of;
+use super::ports::port_of;
 use crate::local::ServerId;
 use crate::local::plan::Plan;
 
