@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::{Entry, shown_owner};
+use super::entry::{Entry, shown_owner};
 use crate::limits;
 use crate::model::{Freshness, State};
 use crate::record::{ServerKey, ServerRecord};

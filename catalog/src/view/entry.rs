@@ -1,0 +1,194 @@
+//! One server, as it is shown and found.
+
+use std::sync::Arc;
+
+use super::Position;
+use crate::index::{Document, Hit, Segment};
+use crate::limits;
+use crate::model::{Freshness, Health, Link, Reported, Server, ServerReference, Tool, ToolSummary};
+use crate::offer::{Offer, ToolEntry};
+use crate::record::{About, ServerKey, ServerRecord};
+use crate::text;
+
+/// One server. What is shown of it and what it is found by change together.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(super) slot: u32,
+    /// Tells it from one of the same name that went.
+    pub(crate) id: u64,
+    pub(crate) record: ServerRecord,
+    /// What is listed.
+    pub(crate) offer: Option<Arc<Offer>>,
+    /// What the index was made from.
+    pub(crate) indexed: Option<(About, Option<Arc<Offer>>)>,
+    /// How many of its words the index has no room for.
+    pub(super) words_left_out: usize,
+    pub(super) title: String,
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Whether what is shown, and what it is found by, are not what was last heard.
+    pub(crate) fn is_behind(&self) -> bool {
+        let Some((about, offer)) = &self.indexed else { return true };
+        let same = match (offer, &self.record.offer) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.lists_the_same(other),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        !same || *about != self.record.about
+    }
+
+    /// What the server was last heard to offer. Names alone, nobody heard from it.
+    pub(crate) fn heard(&self) -> Option<Arc<Offer>> {
+        self.record.offer.clone().filter(|offer| offer.reported.is_some())
+    }
+
+    /// What the index is to be made from.
+    pub(crate) fn source(&self) -> (About, Option<Arc<Offer>>) {
+        (self.record.about.clone(), self.record.offer.clone())
+    }
+
+    pub(crate) fn tool_count(&self) -> usize {
+        self.offer.as_ref().map_or(0, |offer| offer.tools.len())
+    }
+
+    /// The owner's word for it, else its own, else its name.
+    pub(super) fn retitle(&mut self) {
+        let own = |reported: &Reported| {
+            reported.title.clone().or_else(|| (!reported.name.is_empty()).then(|| reported.name.clone()))
+        };
+        self.title = self
+            .record
+            .about
+            .title
+            .as_deref()
+            .map(|title| text::line(title, limits::OWN_LINE))
+            .filter(|title| !title.is_empty())
+            .or_else(|| self.offer.as_ref().and_then(|offer| own(offer.reported.as_ref()?)))
+            .unwrap_or_else(|| self.record.key.name.clone());
+    }
+
+    pub(super) fn server(&self) -> Server {
+        let ServerRecord { key, about, endpoint, health, .. } = &self.record;
+        let offer = self.offer.as_deref();
+        Server {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            title: self.title.clone(),
+            description: about.description.as_deref().map(|text| text::lines(text, limits::OWN_TEXT)),
+            owner: shown_owner(about),
+            tags: about.tags.iter().map(|tag| text::line(tag, limits::LINE)).collect(),
+            links: about
+                .links
+                .iter()
+                .map(|link| Link {
+                    title: text::line(&link.title, limits::OWN_LINE),
+                    url: text::line(&link.url, limits::OWN_TEXT),
+                })
+                .collect(),
+            url: endpoint.url.clone(),
+            public_url: endpoint.public_url.clone(),
+            auth: endpoint.auth.clone(),
+            health: health.clone(),
+            reported: offer.and_then(|offer| offer.reported.clone()),
+            tools: self.tool_count(),
+            tools_left_out: offer.map_or(0, |offer| offer.tools_left_out),
+            words_left_out: self.words_left_out,
+            prompts: offer.map_or(0, |offer| offer.prompts),
+            resources: offer.map_or(0, |offer| offer.resources),
+            tools_digest: offer.map(|offer| offer.tools_digest.clone()).filter(|digest| !digest.is_empty()),
+        }
+    }
+
+    pub(super) fn summary(&self, tool: &ToolEntry) -> ToolSummary {
+        let ServerRecord { key, about, endpoint, health, .. } = &self.record;
+        ToolSummary {
+            name: tool.name.to_string(),
+            title: tool.title.as_deref().map(str::to_owned),
+            description: tool.description.as_deref().map(str::to_owned),
+            parameters: tool.parameters.iter().map(ToString::to_string).collect(),
+            server: ServerReference {
+                namespace: key.namespace.clone(),
+                name: key.name.clone(),
+                title: self.title.clone(),
+                owner: shown_owner(about),
+                url: endpoint.url.clone(),
+                public_url: endpoint.public_url.clone(),
+                auth: endpoint.auth.clone(),
+                health: health.clone(),
+            },
+        }
+    }
+
+    pub(super) fn tool(&self, tool: &ToolEntry, freshness: Freshness) -> Tool {
+        Tool {
+            summary: self.summary(tool),
+            annotations: tool.annotations,
+            input_schema: tool.input_schema.as_ref().map(|schema| schema.0.clone()),
+            output_schema: tool.output_schema.as_ref().map(|schema| schema.0.clone()),
+            omitted: tool.omitted.clone(),
+            freshness,
+        }
+    }
+
+    fn tool_name(&self, document: usize) -> Option<&str> {
+        Some(&self.offer.as_ref()?.tools.get(document.checked_sub(1)?)?.name)
+    }
+
+    pub(super) fn position(&self, hit: &Hit) -> Position {
+        Position {
+            score: Some(hit.score),
+            server: self.record.key.clone(),
+            tool: self.tool_name(hit.document as usize).map(str::to_owned),
+        }
+    }
+
+    pub(super) fn comes_after(&self, document: usize, position: &Position) -> bool {
+        let own = (&self.record.key, self.tool_name(document));
+        own > (&position.server, position.tool.as_deref())
+    }
+}
+
+/// Reads what a server and its tools are found by.
+pub(crate) fn segment(key: &ServerKey, about: &About, offer: Option<&Offer>) -> Segment {
+    let reported = offer.and_then(|offer| offer.reported.as_ref());
+    let mut server = Document {
+        names: vec![&key.name],
+        titles: about.title.as_deref().into_iter().collect(),
+        parameters: Vec::new(),
+        description: about.description.as_deref(),
+    };
+    server.titles.extend(about.tags.iter().map(String::as_str));
+    server.titles.extend(about.owner.as_deref());
+    if let Some(reported) = reported {
+        server.titles.push(&reported.name);
+        server.titles.extend(reported.title.as_deref());
+    }
+    let tools = offer.map(|offer| offer.tools.as_slice()).unwrap_or_default();
+    let tools = tools.iter().map(|tool| Document {
+        names: vec![&tool.name],
+        titles: tool.title.as_deref().into_iter().collect(),
+        parameters: tool.parameters.iter().map(|name| &**name).collect(),
+        description: tool.description.as_deref(),
+    });
+    Segment::of(&std::iter::once(server).chain(tools).collect::<Vec<_>>())
+}
+
+/// Whose a server is, as it is shown.
+pub(super) fn shown_owner(about: &About) -> Option<String> {
+    about.owner.as_deref().map(|owner| text::line(owner, limits::OWN_LINE))
+}
+
+/// A state has been there since it came, whatever a source says of the time.
+pub(super) fn settle(health: &mut Health, before: Option<&Health>, now: &str) {
+    health.reason = text::line(&health.reason, limits::LINE);
+    health.message = text::line(&health.message, limits::MESSAGE);
+    if health.since.is_none() {
+        health.since = before
+            .filter(|before| before.state == health.state)
+            .and_then(|before| before.since.clone())
+            .or_else(|| Some(now.to_owned()));
+    }
+}
