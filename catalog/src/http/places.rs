@@ -83,7 +83,7 @@ impl Place {
         Busy(self.clone())
     }
 
-    pub(super) async fn is_idle_too_long(&self) {
+    pub(super) async fn until_idle_too_long(&self) {
         loop {
             let idle = self.state().idle;
             let end = idle.unwrap_or_else(Instant::now) + REST;
@@ -279,7 +279,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = place.is_idle_too_long() => {}
+            () = place.until_idle_too_long() => {}
             () = asks => {}
         }
         assert_eq!(began.elapsed().as_secs(), (REST / 2 + REST * 3).as_secs());

@@ -103,7 +103,7 @@ async fn connection(
     // What breaks a connection is its client's to know.
     tokio::select! {
         _ = connection.as_mut() => {}
-        () = place.is_idle_too_long() => {}
+        () = place.until_idle_too_long() => {}
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;

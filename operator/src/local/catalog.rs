@@ -73,7 +73,7 @@ impl Local {
     }
 
     /// Every server that there is has been shown once.
-    pub(super) fn is_complete(&self) {
+    pub(super) fn set_complete(&self) {
         self.catalog.set_complete();
     }
 

@@ -122,7 +122,7 @@ impl Local {
         for running in &self.servers {
             self.catalog.show(&running.plan, running.sidecar.address, None)?;
         }
-        self.catalog.is_complete();
+        self.catalog.set_complete();
         self.overview();
         for running in &self.servers {
             self.notes(&running.plan);
@@ -280,7 +280,7 @@ impl Local {
         }
         if news {
             self.overview();
-            self.turns.are_news();
+            self.turns.mark_news();
         }
         self.announce();
         Ok(())

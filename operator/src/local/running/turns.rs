@@ -65,7 +65,7 @@ impl Turns {
     }
 
     /// People were told where everything is, but for those who wait.
-    pub(super) fn are_news(&mut self) {
+    pub(super) fn mark_news(&mut self) {
         self.waiting.iter_mut().for_each(|waiting| waiting.is_news = true);
     }
 
