@@ -39,8 +39,8 @@ const WORDS: usize = 400_000;
 /// How many entries all lists have: that a server has a word, and that it stands in one of its documents. A word beyond is
 /// one that the server is not found by.
 const ENTRIES: usize = 12_000_000;
-/// So much of all that one namespace may have, as a divisor. A word is of the namespace that had it first, and costs nobody else
-/// anything.
+/// So much of all that one namespace may have, as a divisor. A word is of the namespace that had it first, and costs nobody
+/// else anything.
 const NAMESPACES: usize = 2;
 
 /// The inverted index.

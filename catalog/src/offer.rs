@@ -124,7 +124,7 @@ impl Offer {
         }
     }
 
-    /// The same without the tools that are not to be listed. Nothing is known of the digest of the others.
+    /// What is left of it without the tools that are not to be listed. Nothing is known of the digest of the others.
     pub fn only(self: Arc<Self>, is_listed: impl Fn(&str) -> bool) -> Arc<Self> {
         let tools: Vec<_> = self.tools.iter().filter(|tool| is_listed(&tool.name)).cloned().collect();
         if tools.len() == self.tools.len() {
