@@ -157,11 +157,6 @@ impl Catalog {
         self.shared.read().tool(key, name)
     }
 
-    /// Since when nothing is heard of what changes, if so.
-    pub fn stale_since(&self) -> Option<String> {
-        self.shared.read().stale.clone()
-    }
-
     /// The catalog's metrics in Prometheus' text format, as they are now.
     pub fn export(&self) -> prometheus::Result<String> {
         let view = self.shared.read();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -13,7 +13,6 @@ use futures::FutureExt as _;
 use futures::future::join;
 use http::StatusCode;
 use k8s_openapi::api::core::v1::ConfigMap;
-use longshore_catalog::{Catalog, Metrics};
 use serde_json::json;
 
 use super::*;
@@ -82,11 +81,31 @@ impl ApiServer {
     }
 }
 
+/// Whether it was told that what it knows may be out of date. It knows nothing.
+#[derive(Default)]
+struct Listener(AtomicBool);
+
+impl Listener {
+    fn is_stale(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Audience for Listener {
+    fn set_stale(&self, stale: bool) {
+        self.0.store(stale, Ordering::Relaxed);
+    }
+
+    fn knows(&self, _namespace: &str) -> bool {
+        false
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_never_begins_starts_again() {
-    let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+    let listener = Arc::<Listener>::default();
     let server = ApiServer::that(Does::Answer, Does::Hang);
-    let hearing = Hearing::new(Arc::new(catalog.clone()));
+    let hearing = Hearing::new(listener.clone());
     let config = watcher::Config::default();
     let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
     let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
@@ -97,30 +116,30 @@ async fn a_watch_that_never_begins_starts_again() {
     assert!(timeout(BEGINS_WITHIN * 2, &mut reading).await.is_err());
     let before = lists();
     assert!(timeout(BEGINS_WITHIN * 8, &mut reading).await.is_err());
-    assert_eq!((lists(), catalog.stale_since()), (before, None));
+    assert_eq!((lists(), listener.is_stale()), (before, false));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_falls_silent_goes_on_elsewhere() {
-    let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+    let listener = Arc::<Listener>::default();
     let server = ApiServer::that(Does::Answer, Does::FallSilent);
-    let hearing = Hearing::new(Arc::new(catalog.clone()));
+    let hearing = Hearing::new(listener.clone());
     let events = hearing.events::<ConfigMap>(&server.client(), &None, scope::owned());
     let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
     assert!(timeout(Duration::from_secs(300), &mut reading).await.is_err());
     let asked = [&server.lists, &server.watches].map(|count| count.load(Ordering::Relaxed));
     assert!(asked[0] == 1 && asked[1] >= 8, "{asked:?} lists and watches in five minutes");
-    assert_eq!(catalog.stale_since(), None, "all that it missed is told when it goes on");
+    assert!(!listener.is_stale(), "all that it missed is told when it goes on");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_catalog_is_stale_while_any_watch_is_not_heard() {
+async fn whoever_listens_is_told_while_any_watch_is_not_heard() {
     use Does::{Answer, Hang, Refuse};
     for (list, watch, most_lists) in
         [(Answer, Answer, 1), (Refuse(429), Answer, 20), (Hang, Answer, 12), (Answer, Refuse(429), 20)]
     {
-        let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
-        let hearing = Hearing::new(Arc::new(catalog.clone()));
+        let listener = Arc::<Listener>::default();
+        let hearing = Hearing::new(listener.clone());
         let (one, other) = (ApiServer::that(list, watch), ApiServer::that(Answer, Answer));
         let events = |server: &ApiServer, scope: &str| {
             let config = watcher::Config::default();
@@ -131,13 +150,13 @@ async fn the_catalog_is_stale_while_any_watch_is_not_heard() {
         let minutes = Duration::from_secs(120);
         assert!(timeout(minutes, &mut reading).await.is_err());
         let is_good = matches!((list, watch), (Answer, Answer));
-        assert_eq!(catalog.stale_since().is_none(), is_good, "{list:?} {watch:?}");
+        assert_eq!(!listener.is_stale(), is_good, "{list:?} {watch:?}");
         let lists = one.lists.load(Ordering::Relaxed);
         assert!(lists <= most_lists, "{list:?} {watch:?}: {lists} lists");
 
         *one.does.lock().unwrap() = (Answer, Answer);
         assert!(timeout(minutes, &mut reading).await.is_err());
-        assert_eq!(catalog.stale_since(), None, "after {list:?} {watch:?}");
+        assert!(!listener.is_stale(), "after {list:?} {watch:?}");
     }
 }
 
@@ -150,8 +169,8 @@ async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_
         (Some("gone"), Hang, false),
         (None, Refuse(403), false),
     ] {
-        let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
-        let hearing = Hearing::new(Arc::new(catalog.clone()));
+        let listener = Arc::<Listener>::default();
+        let hearing = Hearing::new(listener.clone());
         let (gone, here) = (ApiServer::that(list, Answer), ApiServer::that(Answer, Answer));
         let listed = AtomicUsize::new(0);
         let events = |server: &ApiServer, scope: Option<&str>| {
@@ -171,20 +190,20 @@ async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_
             _ = &mut reading => false,
         };
         assert_eq!(began, begins, "{scope:?} {list:?}");
-        assert_eq!(catalog.stale_since().is_none(), begins, "{scope:?} {list:?}");
+        assert_eq!(!listener.is_stale(), begins, "{scope:?} {list:?}");
 
         *gone.does.lock().unwrap() = (Answer, Answer);
         assert!(timeout(minute, &mut reading).await.is_err());
         assert_eq!(listed.load(Ordering::Relaxed), 2, "{scope:?} {list:?}");
         hearing.begun().await;
-        assert_eq!(catalog.stale_since(), None, "{scope:?} {list:?}");
+        assert!(!listener.is_stale(), "{scope:?} {list:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_goes_after_its_servers_leaves_nothing_out_of_date() {
-    let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
-    let hearing = Hearing::new(Arc::new(catalog.clone()));
+    let listener = Arc::<Listener>::default();
+    let hearing = Hearing::new(listener.clone());
     let server = ApiServer::that(Does::Answer, Does::Answer);
     let config = watcher::Config::default();
     let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
@@ -192,7 +211,7 @@ async fn a_namespace_that_goes_after_its_servers_leaves_nothing_out_of_date() {
     for (does, stale) in [(Does::Answer, false), (Does::Refuse(503), true), (Does::Refuse(403), false)] {
         *server.does.lock().unwrap() = (does, does);
         assert!(timeout(WATCHED_FOR * 2, &mut reading).await.is_err());
-        assert_eq!(catalog.stale_since().is_some(), stale, "{does:?}");
+        assert_eq!(listener.is_stale(), stale, "{does:?}");
     }
 }
 
