@@ -23,8 +23,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Catalog, Login};
 
-pub use answers::STALE_SINCE;
-
 /// A port cannot be served.
 #[derive(Debug, Error)]
 pub enum Error {

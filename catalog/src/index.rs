@@ -30,9 +30,9 @@ mod words;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use document::{Document, Segment};
+pub(crate) use document::{Document, Segment};
 use namespace::Namespace;
-pub use search::{Hit, Kind, Query};
+pub(crate) use search::{Hit, Kind, Query};
 
 /// How many different words all servers together are found by. Words beyond are not; names come before descriptions.
 const WORDS: usize = 400_000;
@@ -45,7 +45,7 @@ const NAMESPACES: usize = 2;
 
 /// The inverted index.
 #[derive(Debug)]
-pub struct Index {
+pub(crate) struct Index {
     stems: HashMap<Arc<str>, Stem>,
     /// Every word as it is written.
     words: HashMap<Arc<str>, Word>,
@@ -117,7 +117,7 @@ impl Default for Index {
 
 impl Index {
     /// A place for a server of a namespace, empty.
-    pub fn reserve(&mut self, namespace: &str) -> u32 {
+    pub(crate) fn reserve(&mut self, namespace: &str) -> u32 {
         let namespace = match self.namespaces.get_key_value(namespace) {
             Some((known, _)) => known.clone(),
             None => namespace.into(),
@@ -134,13 +134,13 @@ impl Index {
     }
 
     /// Gives a place back, with what is in it.
-    pub fn release(&mut self, slot: u32) {
+    pub(crate) fn release(&mut self, slot: u32) {
         self.clear(slot);
         self.free.push(slot);
     }
 
     /// From now on this is what the server in the slot is found by. Returns how many of its words there is no room for.
-    pub fn put(&mut self, slot: u32, segment: Segment) -> usize {
+    pub(crate) fn put(&mut self, slot: u32, segment: Segment) -> usize {
         self.clear(slot);
         let Some(place) = self.slots.get(slot as usize) else { return 0 };
         let namespace = place.namespace.clone();

@@ -3,7 +3,7 @@
 //! * [`Catalog`]: the handle. Whoever knows of servers feeds it with [`ServerRecord`]s ([`Catalog::upsert`],
 //!   [`Catalog::remove`], [`Catalog::set_stale`]); it knows nothing of Kubernetes.
 //! * [`Reader`]: makes an [`Offer`] of a sidecar's inventory: bounded, cleaned, a stranger's words.
-//! * [`index`]: ranked search over it.
+//! * `index`: ranked search over it.
 //! * [`http`]: the REST API, and beside it the port for probes and metrics.
 //! * [`KeyRing`]: who may log in, and [`Hosts`]: what the catalog is called where everybody may.
 //!
@@ -13,14 +13,14 @@
 mod catalog;
 mod hosts;
 pub mod http;
-pub mod index;
+mod index;
 mod keys;
-pub mod limits;
+mod limits;
 mod metrics;
 pub mod model;
 mod offer;
 mod record;
-pub mod text;
+mod text;
 mod view;
 
 pub use catalog::{Catalog, IndexError, Indexer};

@@ -7,7 +7,7 @@ use unicode_normalization::char::is_combining_mark;
 const MARKS: usize = 4;
 
 /// One line: line breaks and runs of spaces become one space.
-pub fn line(text: &str, longest: usize) -> String {
+pub(crate) fn line(text: &str, longest: usize) -> String {
     let mut line = String::new();
     for character in visible(text) {
         if character.is_whitespace() {
@@ -26,7 +26,7 @@ pub fn line(text: &str, longest: usize) -> String {
 }
 
 /// Some lines: line breaks stay.
-pub fn lines(text: &str, longest: usize) -> String {
+pub(crate) fn lines(text: &str, longest: usize) -> String {
     let mut lines = String::new();
     for character in visible(text.trim()) {
         lines.push(character);
@@ -38,12 +38,12 @@ pub fn lines(text: &str, longest: usize) -> String {
 }
 
 /// What is seen of a text, as long as it is.
-pub fn seen(text: &str) -> String {
+pub(crate) fn seen(text: &str) -> String {
     visible(text).collect()
 }
 
 /// Whether a name is shown as it is, so that what people read is what a server is asked for.
-pub fn is_plain(name: &str, longest: usize) -> bool {
+pub(crate) fn is_plain(name: &str, longest: usize) -> bool {
     !name.is_empty()
         && name.len() <= longest
         && name.trim() == name

@@ -19,7 +19,7 @@ use crate::view::Found;
 use crate::{Catalog, Metrics, ServerKey};
 
 /// The header that an answer has if it may be out of date: since when, RFC 3339.
-pub const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-since");
+const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-since");
 
 /// Lists servers.
 #[utoipa::path(

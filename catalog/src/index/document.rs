@@ -30,7 +30,7 @@ const LENGTH: f32 = 0.6;
 
 /// The texts of one document, borrowed.
 #[derive(Clone, Debug, Default)]
-pub struct Document<'a> {
+pub(crate) struct Document<'a> {
     /// Its name, and what it is called besides.
     pub names: Vec<&'a str>,
     /// Titles, tags, owner.
@@ -43,7 +43,7 @@ pub struct Document<'a> {
 
 /// All documents of one server, ready for the index.
 #[derive(Debug)]
-pub struct Segment {
+pub(crate) struct Segment {
     pub(super) documents: u32,
     /// Each stem with the documents that have it, in order.
     pub(super) stems: HashMap<String, Vec<(u32, f32)>>,
@@ -55,7 +55,7 @@ pub struct Segment {
 
 impl Segment {
     /// Reads the documents of a server: itself, and then its tools.
-    pub fn of(documents: &[Document<'_>]) -> Self {
+    pub(crate) fn of(documents: &[Document<'_>]) -> Self {
         let mut segment =
             Self { documents: 0, stems: HashMap::new(), words: BTreeSet::new(), beyond: HashSet::new() };
         // Weights of the fields add up before they saturate: a word in the name and in the text is one word.

@@ -23,7 +23,7 @@ const OF_TOOLS: f32 = 0.5;
 
 /// What somebody looks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query {
+pub(crate) struct Query {
     stems: Vec<String>,
     /// The last word, if it may go on.
     prefix: Option<String>,
@@ -33,7 +33,7 @@ pub struct Query {
 
 /// What is looked for: the documents 0, or the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Servers.
     Servers,
     /// Tools.
@@ -42,7 +42,7 @@ pub enum Kind {
 
 /// A document that was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hit {
+pub(crate) struct Hit {
     /// Its server's slot.
     pub slot: u32,
     /// Its number there.
@@ -64,7 +64,7 @@ struct Tally {
 
 impl Query {
     /// Reads what somebody typed.
-    pub fn of(text: &str) -> Self {
+    pub(crate) fn of(text: &str) -> Self {
         let found: Vec<String> = words(text).take(WORDS).collect();
         let goes_on = text.chars().next_back().is_some_and(is_of_a_word);
         let mut stems: Vec<String> = Vec::new();
@@ -92,7 +92,7 @@ impl Query {
 
 impl Index {
     /// Everything that has a word of the query, in the order of slots.
-    pub fn search(&self, query: &Query, kind: Kind) -> Vec<Hit> {
+    pub(crate) fn search(&self, query: &Query, kind: Kind) -> Vec<Hit> {
         let mut bases = Vec::with_capacity(self.slots.len());
         let mut size = 0_usize;
         for slot in &self.slots {

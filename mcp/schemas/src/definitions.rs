@@ -120,7 +120,7 @@ pub fn error_of(revision: Revision) -> &'static str {
 
 /// The definition of a server's request.
 #[must_use]
-pub fn question_of(request: ServerRequest) -> &'static str {
+pub(crate) fn question_of(request: ServerRequest) -> &'static str {
     match request {
         ServerRequest::Ping => "PingRequest",
         ServerRequest::SamplingCreateMessage => "CreateMessageRequest",
@@ -131,7 +131,7 @@ pub fn question_of(request: ServerRequest) -> &'static str {
 
 /// The definition of a client's answer to it.
 #[must_use]
-pub fn answer_of(request: ServerRequest) -> &'static str {
+pub(crate) fn answer_of(request: ServerRequest) -> &'static str {
     match request {
         ServerRequest::Ping => "Result",
         ServerRequest::SamplingCreateMessage => "CreateMessageResult",
@@ -142,7 +142,7 @@ pub fn answer_of(request: ServerRequest) -> &'static str {
 
 /// The definition of a server's notification.
 #[must_use]
-pub fn told_of(told: ServerNotification) -> &'static str {
+pub(crate) fn told_of(told: ServerNotification) -> &'static str {
     match told {
         ServerNotification::Cancelled => "CancelledNotification",
         ServerNotification::Progress => "ProgressNotification",
@@ -158,7 +158,7 @@ pub fn told_of(told: ServerNotification) -> &'static str {
 
 /// Whether a revision has a definition of this name.
 #[must_use]
-pub fn is_defined(revision: Revision, definition: &str) -> bool {
+pub(crate) fn is_defined(revision: Revision, definition: &str) -> bool {
     definitions(revision).1.get(definition).is_some()
 }
 

@@ -9,7 +9,5 @@
 mod definitions;
 mod spoken;
 
-pub use definitions::{
-    answer_of, check, error_of, faults, is_defined, question_of, request_of, result_of, told_of,
-};
+pub use definitions::{check, error_of, faults, request_of, result_of};
 pub use spoken::{Side, Spoken};

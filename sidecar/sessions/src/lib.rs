@@ -26,7 +26,7 @@ pub mod tombstones;
 pub use capsule::{Capsule, ServerSession};
 pub use identity::{Moment, Peer, PodId, SessionKey};
 pub use keys::Keyring;
-pub use membership::{Member, State, View};
+pub use membership::{State, View};
 pub use message::{Answer, Introduction, Message, Question};
 pub use replica::Replica;
 pub use routing::{Event, Route, Step};
