@@ -26,13 +26,7 @@ const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-since")
     get,
     path = "/v1/servers",
     params(ListParameters),
-    responses(
-        (status = 200, body = ServerList),
-        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json",
-            description = "The catalog starts: ask again after the seconds in Retry-After"),
-    )
+    responses((status = 200, body = ServerList))
 )]
 pub(super) async fn servers(
     State(catalog): State<Catalog>,
@@ -54,13 +48,7 @@ pub(super) async fn servers(
     get,
     path = "/v1/tools",
     params(ListParameters),
-    responses(
-        (status = 200, body = ToolList),
-        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json",
-            description = "The catalog starts: ask again after the seconds in Retry-After"),
-    )
+    responses((status = 200, body = ToolList))
 )]
 pub(super) async fn tools(
     State(catalog): State<Catalog>,
@@ -82,13 +70,7 @@ pub(super) async fn tools(
     get,
     path = "/v1/servers/{namespace}/{name}",
     params(("namespace" = String, Path), ("name" = String, Path)),
-    responses(
-        (status = 200, body = ServerDetails),
-        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json",
-            description = "The catalog starts: ask again after the seconds in Retry-After"),
-    )
+    responses((status = 200, body = ServerDetails))
 )]
 pub(super) async fn server(
     State(catalog): State<Catalog>,
@@ -112,13 +94,7 @@ pub(super) async fn server(
     get,
     path = "/v1/tools/{namespace}/{server}/{tool}",
     params(("namespace" = String, Path), ("server" = String, Path), ("tool" = String, Path)),
-    responses(
-        (status = 200, body = Tool),
-        (status = 304, description = "It is as it was when it had the tag in If-None-Match"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json",
-            description = "The catalog starts: ask again after the seconds in Retry-After"),
-    )
+    responses((status = 200, body = Tool))
 )]
 pub(super) async fn tool(
     State(catalog): State<Catalog>,

@@ -6,11 +6,12 @@ use axum::routing::{MethodRouter, get};
 use http::{HeaderMap, StatusCode};
 use utoipa::openapi::header::Header;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::{RefOr, Required};
+use utoipa::openapi::{Content, Ref, RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
 use super::places::Public;
@@ -27,7 +28,7 @@ use crate::model::{Freshness, Problem};
 )]
 struct Description;
 
-/// What every answer has.
+/// What every answer has, and what there may be in the place of one.
 struct Headers;
 
 impl Modify for Headers {
@@ -40,6 +41,7 @@ impl Modify for Headers {
                 .description(Some("The ETag of an answer: while it would be the same there is none, but 304"))
                 .schema(Some(Object::with_type(Type::String)));
             path.parameters = Some(vec![RefOr::T(known.build())]);
+            refuse(path);
             for (status, name, description) in [
                 ("200", "ETag", "Changes with the answer"),
                 (
@@ -53,6 +55,22 @@ impl Modify for Headers {
                 describe(path, status, name, description);
             }
         }
+    }
+}
+
+/// What is said where there is no answer.
+fn refuse(path: &mut PathItem) {
+    let problem = |description: &str| {
+        let content = Content::new(Some(Ref::from_schema_name("Problem")));
+        ResponseBuilder::new().description(description).content("application/problem+json", content).build()
+    };
+    let Some(operation) = &mut path.get else { return };
+    for (status, response) in [
+        ("304", Response::new("It is as it was when it had the tag in If-None-Match")),
+        ("4XX", problem("")),
+        ("503", problem("The catalog starts: ask again after the seconds in Retry-After")),
+    ] {
+        operation.responses.responses.insert(status.to_owned(), RefOr::T(response));
     }
 }
 
