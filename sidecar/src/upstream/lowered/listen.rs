@@ -46,6 +46,16 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
             tracing::debug!(status, "the server does not give its stream now");
             hearing.lost = true;
         }
+        // Whatever it has promised, it has none, unless it is another server by now.
+        Err(Any::Lowered(Failure::Status(status))) => {
+            tracing::debug!(status, "the server gives no stream");
+            let is_there_still = way.is_modern().await?;
+            return if is_there_still {
+                Ok(empty(StatusCode::METHOD_NOT_ALLOWED))
+            } else {
+                Err(Failure::Forgotten.into())
+            };
+        }
         // A server that does not answer is no stream that is silent.
         Err(failure) => return Err(failure),
     }
@@ -165,7 +175,8 @@ async fn open(way: &Way) -> Result<Option<(Source, Option<BTreeSet<String>>)>, A
     }
     while let Some(message) = source.next().await? {
         if is_answer(&message, &id) {
-            return Err(Failure::Nonsense.into());
+            // An end before the beginning is none.
+            return Err(Failure::Status(source.status.as_u16()).into());
         }
         if is(&message, ServerNotification::SubscriptionsAcknowledged) {
             let granted = object::at(&message, &["params"]).and_then(Filter::read).map(|filter| filter.uris);

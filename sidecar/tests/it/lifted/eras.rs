@@ -176,6 +176,25 @@ fn a_server_that_changes_its_era_unseen_is_found_out_by_those_who_call_it() {
     }
 }
 
+/// Nor is it one without a stream: whoever has no session there any more is told so.
+#[test]
+fn a_server_that_changes_its_era_unseen_is_found_out_by_those_who_listen() {
+    let is_modern = Arc::new(AtomicBool::new(true));
+    let is_still = is_modern.clone();
+    let sidecar = Sidecar::start(&config(answering(move |request| {
+        if !is_still.load(Ordering::SeqCst) {
+            return in_session(request);
+        }
+        let (status, header, text) = alone(request);
+        (status, header, text.replace(r#""tools":{}"#, r#""tools":{"listChanged":true}"#))
+    })))
+    .ready();
+    let client = Client::open(&sidecar, None);
+    assert_eq!(client.get().send(sidecar.mcp).status, 405, "it gives none");
+    is_modern.store(false, Ordering::SeqCst);
+    assert_eq!(client.get().send(sidecar.mcp).status, 404);
+}
+
 /// 65: what a server over HTTP was found to be does not hold for ever. Nothing shows that another one has taken its place
 /// which speaks more, but that it is asked again.
 #[test]

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{able, everything, sidecar, tools};
+use super::{able, answer, everything, sidecar, tools};
 use crate::harness::own::example_server;
 use crate::harness::scripted::{self, message, method_of};
 use crate::harness::{Events, Request, Sessionless, Sidecar, config, eventually};
+use crate::sse::Caller;
 
 /// The open streams of a server, and what each was asked for.
 type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
@@ -103,6 +104,37 @@ fn r073_a_session_hears_what_it_wants_to_hear() {
     // The old ones are closed.
     eventually("one is open", || (server.connections() <= 4).then_some(()));
     assert_eq!(client.end().status, 204);
+}
+
+/// Whatever it has promised: many clients give up their sessions at whatever is no stream and no 405.
+#[test]
+fn r073_a_server_that_refuses_to_tell_has_no_stream() {
+    const AS_AN_EVENT: u16 = 0;
+    for status in [404, 200, 400, 501, AS_AN_EVENT] {
+        let server =
+            Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
+                if method_of(request) != "subscriptions/listen" {
+                    return answer(request, stream, &json!({"content": []}));
+                }
+                let error = json!({"code": -32601, "message": "Method not found"});
+                let refusal = json!({"jsonrpc": "2.0", "id": message(request)["id"], "error": error});
+                match status {
+                    AS_AN_EVENT => scripted::events(stream, &[&format!("data: {refusal}\n\n")]),
+                    501 => scripted::json_with(stream, status, "", "{}"),
+                    _ => scripted::json_with(stream, status, "", &refusal.to_string()),
+                }
+            });
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        let reply = client.get().send(sidecar.mcp);
+        assert_eq!((reply.status, reply.header("allow")), (405, Some("POST, DELETE, OPTIONS")), "{status}");
+        assert_eq!(client.call("echo", json!({}))["result"]["content"], json!([]), "the session goes on");
+        // Nor is it asked again for those who cannot ask themselves.
+        let _caller = Caller::open(&sidecar, None);
+        eventually("it is known that there is none", || {
+            (sidecar.written().matches("server offers no GET stream").count() == 2).then_some(())
+        });
+    }
 }
 
 #[test]
