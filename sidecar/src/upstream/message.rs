@@ -74,6 +74,8 @@ pub(super) enum About {
     Unsubscribe(String),
     /// To be told of changes for as long as it is not answered.
     Listen,
+    /// Whatever a tool does, and it may become a task, whose progress is told when it is answered.
+    Task,
     Other,
 }
 
@@ -168,6 +170,7 @@ fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
         }
         Some(Method::ResourcesSubscribe) => About::Subscribe(uri()),
         Some(Method::ResourcesUnsubscribe) => About::Unsubscribe(uri()),
+        Some(Method::ToolsCall) if params.wants_task() => About::Task,
         _ => About::Other,
     };
     asked_about(body, request, &params, about)
@@ -293,6 +296,8 @@ mod tests {
             ("resources/subscribe", r#"{"uri":"a:b"}"#, About::Subscribe("a:b".to_owned())),
             ("resources/unsubscribe", r#"{"uri":"a:b"}"#, About::Unsubscribe("a:b".to_owned())),
             ("initialize", "{}", About::Handshake),
+            ("tools/call", r#"{"name":"t","task":{}}"#, About::Task),
+            ("tools/call", r#"{"name":"t","task":null}"#, About::Other),
         ] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
             let Kind::Request(Asked { about, .. }) = kind(body.as_bytes()).unwrap() else { panic!("{body}") };

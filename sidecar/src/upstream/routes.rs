@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
+use longshore_mcp::object;
 use tokio::time::{Duration, Instant};
 
 use super::call::{Caller, Failure};
@@ -20,6 +21,8 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(super) const FEW: usize = 4 * 1024;
 /// How many calls that nobody waits for are remembered, so that the server can be told. That comes at once or never.
 const MAX_LOST: usize = 256;
+/// How many calls of one session that have become tasks are remembered: of those that began last the progress is told.
+const MAX_TASKS: usize = 64;
 
 /// Calls under way.
 #[derive(Default)]
@@ -31,6 +34,8 @@ pub(super) struct Routes {
     cancelled: VecDeque<(Instant, u64)>,
     /// Those that nobody waits for any more.
     lost: VecDeque<(Name, Key, u64)>,
+    /// Those that have become tasks, with the tokens that their progress goes on under.
+    tasks: VecDeque<(Name, u64, String)>,
     /// A call was given up that the process may still be busy with, so what it says of no call could be of that one.
     pub(super) abandoned: bool,
     /// How many calls were given up before their answer came.
@@ -149,6 +154,26 @@ impl Routes {
             self.ids.remove(&(from, call.asked.id.clone()));
         }
         Some(call)
+    }
+
+    /// A call was answered with this: if it is a task now, its token is good for as long as that is there.
+    pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) {
+        let (About::Task, Some(from), Some(token)) = (call.about(), call.from, call.token()) else { return };
+        if object::at(result, &["task"]).is_none() {
+            return;
+        }
+        let of_session = |(name, ..): &&(Name, u64, String)| *name == from;
+        if self.tasks.iter().filter(of_session).count() >= MAX_TASKS {
+            let oldest = self.tasks.iter().position(|(name, ..)| *name == from);
+            oldest.map(|index| self.tasks.remove(index));
+        }
+        self.tasks.push_back((from, number, token));
+    }
+
+    /// In which session the call of this number has become a task, and the token of that, as its client wrote it.
+    pub(super) fn task(&self, number: u64) -> Option<(Name, &str)> {
+        let (from, _, token) = self.tasks.iter().find(|(_, begun, _)| *begun == number)?;
+        Some((*from, token))
     }
 
     /// The call of this number.
@@ -303,6 +328,7 @@ impl Routes {
     /// Takes the calls of one session out, which has ended. Gives their numbers.
     pub(super) fn leave(&mut self, name: Name, failure: &Failure) -> Vec<u64> {
         self.lost.retain(|(from, ..)| *from != name);
+        self.tasks.retain(|(from, ..)| *from != name);
         let of = |call: &Call| call.from == Some(name);
         let numbers: Vec<_> =
             self.calls.iter().filter(|(_, call)| of(call)).map(|(number, _)| *number).collect();
@@ -485,5 +511,31 @@ mod tests {
         assert_eq!((table.routes.lost.len(), table.routes.count()), (MAX_LOST, 0));
         assert_eq!(table.routes.leave(1, &Failure::Ended), [0; 0]);
         assert!(table.routes.lost.is_empty());
+    }
+    #[test]
+    fn calls_that_became_tasks_are_remembered_with_their_session() {
+        let mut routes = Routes::default();
+        let begun = |name, about| {
+            let (control, _) = tokio::sync::mpsc::unbounded_channel();
+            let (caller, _waiting) = pair(control);
+            let asked = Asked { id: key("a"), at: 0..3, token: Some(3..6), about };
+            Call::of(name, asked, "\"a\"\"t\"".into(), caller)
+        };
+        for (number, about, result, expected) in [
+            (1, About::Task, r#"{"task":{}}"#, Some((7, "\"t\""))),
+            (2, About::Task, r#"{"content":[]}"#, None),
+            (3, About::Other, r#"{"task":{}}"#, None),
+        ] {
+            routes.note_task(number, &begun(7, about), result);
+            assert_eq!(routes.task(number), expected, "{number}");
+        }
+        routes.note_task(4, &begun(8, About::Task), r#"{"task":{}}"#);
+        for number in (5..).take(MAX_TASKS) {
+            routes.note_task(number, &begun(7, About::Task), r#"{"task":{}}"#);
+        }
+        assert!(routes.task(1).is_none() && routes.task(5).is_some());
+        routes.leave(7, &Failure::Ended);
+        assert!(routes.task(5).is_none());
+        assert_eq!(routes.task(4), Some((8, "\"t\"")), "another session's");
     }
 }

@@ -3,6 +3,7 @@
 mod core;
 mod eras;
 mod extension;
+mod progress;
 mod twice;
 mod whole;
 

@@ -54,8 +54,11 @@ impl Talk {
         let Some(number) = id.number() else { return false };
         let Some(call) = self.routes.answered(number) else { return false };
         self.posts.over(number, Instant::now());
-        if let (About::Handshake, Outcome::Result(result)) = (&call.asked().about, &response.outcome) {
-            self.posts.speak(chosen(result.get()));
+        if let Outcome::Result(result) = &response.outcome {
+            self.routes.note_task(number, &call, result.get());
+            if *call.about() == About::Handshake {
+                self.posts.speak(chosen(result.get()));
+            }
         }
         let answer = with(message, &span(message, id.as_json()), &call.id());
         call.end_counted(Ok(Some(answer)), self.came.take());
@@ -76,9 +79,12 @@ impl Talk {
 
     fn progress(&mut self, params: &Params<'_>, message: &Bytes) -> bool {
         let Some(token) = params.reported_token() else { return false };
-        let Some(call) = Id::from_json(token).number().and_then(|number| self.routes.get(number)) else {
-            return false;
-        };
+        let Some(number) = Id::from_json(token).number() else { return false };
+        if let Some((_, own)) = self.routes.task(number) {
+            let message = with(message, &span(message, token), own);
+            return self.pass(self.of_none(), &message);
+        }
+        let Some(call) = self.routes.get(number) else { return false };
         let (Some(own), Some(caller)) = (call.token(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(message, &span(message, token), &own));
         self.pass(Some(to), &message)

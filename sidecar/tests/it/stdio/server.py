@@ -101,6 +101,10 @@ def call(message):
     if "task" in params:
         begun.append(f"task-{len(begun) + 1}")
         send({"id": message["id"], "result": {"task": task(begun[-1])}})
+        # How far it is, though the call is over.
+        for step in range(arguments.get("steps", 0)):
+            related = {"io.modelcontextprotocol/related-task": {"taskId": begun[-1]}}
+            note("notifications/progress", progressToken=params["_meta"]["progressToken"], progress=step, _meta=related)
     elif name == "pid":
         text(message, os.getpid())
     elif name == "count":

@@ -182,6 +182,9 @@ impl Talk<'_> {
             return true;
         }
         let Some(call) = self.routes.answered(number) else { return false };
+        if let Outcome::Result(result) = &response.outcome {
+            self.routes.note_task(number, &call, result.get());
+        }
         let shared = self.conversation.is_shared();
         match (call.from, call.about()) {
             (Some(from), About::Subscribe(uri)) if works => {
@@ -326,9 +329,12 @@ impl Talk<'_> {
 
     fn progress(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
         let Some(token) = params.reported_token() else { return false };
-        let Some(call) = Id::from_json(token).number().and_then(|number| self.routes.get(number)) else {
-            return false;
-        };
+        let Some(number) = Id::from_json(token).number() else { return false };
+        if let Some((from, own)) = self.routes.task(number) {
+            let message = with(line, &span(line, token), own);
+            return self.tell(from, &message);
+        }
+        let Some(call) = self.routes.get(number) else { return false };
         let (Some(own), Some(caller)) = (call.token(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(line, &span(line, token), &own));
         self.aside(Some(to), &message)
