@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::session::InSession;
 use super::standing::Standing;
-use super::{Authenticated, Trail};
+use super::{Authenticated, Trail, tasks};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
@@ -145,6 +145,9 @@ pub(crate) fn decide(
                     if !session.is_known_to_server() =>
                 {
                     Err("no sessions at the server")
+                }
+                Some(NotificationMethod::TasksStatus) if !tasks::are_in(&session) => {
+                    Err("no tasks in common")
                 }
                 Some(NotificationMethod::Initialized) => {
                     session.greeted();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::shared;
+use super::{shared, task};
 use crate::harness::scripted::{self, message};
 use crate::harness::{Client, Request, Scripted, Sessionless, modern};
 
@@ -95,4 +95,28 @@ fn r047_no_tasks_are_carried_between_revisions() {
     }
     assert_eq!(old.seen("tools/call").len(), answers.len());
     assert_eq!(client.ask("tasks/get", json!({"taskId": "task-1"}))["error"]["message"], "Method not found");
+}
+
+/// 47: nor does a server hear of a client's tasks that knows of none.
+#[test]
+fn r047_news_of_a_clients_tasks_goes_to_servers_that_have_the_same() {
+    for (client, revision, goes_on) in [
+        ("2025-11-25", "2025-11-25", true),
+        ("2025-11-25", "2025-06-18", false),
+        ("2025-06-18", "2025-06-18", false),
+        ("2025-06-18", "2025-11-25", false),
+    ] {
+        let server = older(revision);
+        let sidecar = shared(server.port);
+        let client = Client::of(&sidecar, Some("key-a"), client);
+        let mut params = task("t", "working");
+        params["ttl"] = json!(60_000);
+        let news = json!({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": params});
+        assert_eq!(client.request(news.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(server.seen("notifications/tasks/status").len(), usize::from(goes_on), "{revision}");
+        let line = sidecar.audit(|line| line["method"] == "notifications/tasks/status");
+        let (decision, reason) =
+            if goes_on { ("permit", Value::Null) } else { ("deny", json!("no tasks in common")) };
+        assert_eq!((&line["decision"], &line["reason"]), (&json!(decision), &reason), "{revision}: {line}");
+    }
 }
