@@ -72,7 +72,9 @@ impl Judge {
 
     /// Whether an answer may be edited, and has to be whole for it.
     pub(super) fn edits(&self) -> bool {
-        self.method.list().is_some() || self.method == Method::ServerDiscover || self.method.is_about_tasks()
+        // What may begin a task is looked through for its id. Where a client wants none and a server begins one all the same,
+        // so large that it passes as it comes, that client hears an id which opens nothing.
+        self.naming.is_some() || self.method.list().is_some() || self.method == Method::ServerDiscover
     }
 
     /// Whether what is answered is for nobody else, whatever the server thinks: it does not know who may call it.

@@ -17,13 +17,22 @@ fn extension() -> Value {
 
 /// A server whose calls become tasks, whatever their clients have declared.
 fn server() -> Sessionless {
+    saying("")
+}
+
+/// One that says this of each.
+fn saying(words: &str) -> Sessionless {
+    let words = words.to_owned();
     let mut capabilities = extension();
     capabilities["tools"] = json!({});
     let tools = json!([{"name": "slow", "inputSchema": {"type": "object"}}]);
-    Sessionless::start(capabilities, tools, |request, stream| {
+    Sessionless::start(capabilities, tools, move |request, stream| {
         let message = message(request);
         let mut state = task(message["params"]["taskId"].as_str().unwrap_or("task-1"), "working");
         state["ttlMs"] = json!(null);
+        if !words.is_empty() {
+            state["statusMessage"] = json!(words);
+        }
         let result = match message["method"].as_str().unwrap() {
             "tools/call" => {
                 state["resultType"] = json!("task");
@@ -129,6 +138,17 @@ fn r047_a_task_that_stands_alone_is_its_principals_and_nobody_elses() {
     forbid(&sidecar, server.port);
     is_unknown(&ask("tasks/get", &id, "key-a"));
     assert!(!sidecar.written().contains(&id), "ids are in a log");
+}
+
+/// What says much of itself as well, where most answers would pass as they come.
+#[test]
+fn r047_a_long_task_is_called_by_its_own_name_too() {
+    let server = saying(&"m".repeat(70_000));
+    let sidecar = shared(server.port);
+    let id = begin(&sidecar, "key-a");
+    assert!(id.len() > 100, "{id}");
+    let got = request("tasks/get", json!({"taskId": id})).key("key-a").send(sidecar.mcp).message();
+    assert_eq!(got["result"]["taskId"], id);
 }
 
 #[test]
