@@ -413,14 +413,29 @@ impl Pool {
         request: Request<Bytes>,
         modern: &Modern<'_>,
     ) -> Result<Answer, Failure> {
-        match self.known(pin).await {
-            Some(Spoken { modern: Some(_), .. }) => self.transport.call(upstream, opener, request).await,
-            Some(Spoken { legacy: Some(revision), modern: None }) => {
+        let older = match self.known(pin).await {
+            // It may have been found to speak that since the call began to wait, and knows nothing of its state. The call
+            // goes on in the revision that it has.
+            Some(Spoken { modern: Some(_), legacy }) if self.is_waited_for(modern) => {
+                Some(legacy.unwrap_or(Revision::NEWEST_WITH_INITIALIZE))
+            }
+            Some(Spoken { modern: Some(_), .. }) => None,
+            Some(Spoken { legacy: Some(revision), modern: None }) => Some(revision),
+            Some(Spoken { legacy: None, modern: None }) | None => return Err(Failure::Unknown),
+        };
+        match older {
+            None => self.transport.call(upstream, opener, request).await,
+            Some(revision) => {
                 let asked = Asked::of(request, modern);
                 Box::pin(lifted::call(&self.lifted, &self.transport, upstream, revision, opener, asked)).await
             }
-            Some(Spoken { legacy: None, modern: None }) | None => Err(Failure::Unknown),
         }
+    }
+
+    /// Whether a request goes on with a call that was parked here, as one of a server with sessions. That may be over.
+    fn is_waited_for(&self, modern: &Modern<'_>) -> bool {
+        let state = modern.outline.request_state().ok().flatten().filter(|_| modern.method.may_need_input());
+        state.is_some_and(|state| self.lifted.holds(&state))
     }
 
     /// Ends all that is kept here of the server from before, since another one is configured.

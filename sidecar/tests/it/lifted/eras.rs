@@ -1,15 +1,15 @@
 //! A server that is of another revision after a restart, and clients of 2026-07-28 that go on calling it.
 
 use std::io::BufReader;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use super::{call, text};
+use super::{again, asked, call, is_error, roots, text};
 use crate::harness::own::example_server;
-use crate::harness::{Client, Files, Reply, Request, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Files, Gate, Reply, Request, Sidecar, config, eventually, scripted};
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
@@ -95,6 +95,14 @@ type Answer = (u16, &'static str, String);
 
 /// A server without streams that answers every POST so.
 fn answering(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> u16 {
+    serving(move |request, stream| {
+        let (status, header, text) = answer(request);
+        scripted::json_with(stream, status, header, &text);
+    })
+}
+
+/// The same where `answer` writes what it answers.
+fn serving(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let answer = Arc::new(answer);
@@ -105,9 +113,11 @@ fn answering(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> u16
                 let mut stream = stream;
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 while let Some(request) = scripted::read(&mut reader) {
-                    let (status, header, text) =
-                        if request.method == "POST" { answer(&request) } else { (405, "", String::new()) };
-                    scripted::json_with(&mut stream, status, header, &text);
+                    if request.method == "POST" {
+                        answer(&request, &mut stream);
+                    } else {
+                        scripted::no_stream(&mut stream);
+                    }
                 }
             });
         }
@@ -212,6 +222,48 @@ fn r065_a_server_that_was_older_is_asked_again() {
     });
     // Whoever has a session keeps it.
     assert_eq!(session.call("echo", json!({}))["result"]["content"][0]["text"], LEGACY);
+}
+
+/// 71: what its client answers to a call is for that call, though others are made in the newer era by now. The server there
+/// knows nothing of it.
+#[test]
+fn r071_a_call_that_waits_goes_on_though_its_server_is_found_to_be_newer() {
+    let (is_modern, asked_in) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_newer, count, gate) = (is_modern.clone(), asked_in.clone(), Gate::default());
+    let port = serving(move |request, stream| {
+        let is_new = is_newer.load(Ordering::SeqCst) && request.value("mcp-protocol-version") == Some(MODERN);
+        let message = scripted::message(request);
+        if message["params"]["name"] == "ask" {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        if message.get("method").is_none() {
+            gate.open();
+            return scripted::accepted(stream);
+        }
+        if is_new || message["params"]["name"] != "ask" {
+            let (status, header, text) = if is_new { alone(request) } else { in_session(request) };
+            return scripted::json_with(stream, status, header, &text);
+        }
+        scripted::begin_events(stream);
+        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        gate.pass();
+        let result = json!({"content": [{"type": "text", "text": "answered"}]});
+        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &result)));
+        scripted::chunk(stream, "");
+    });
+    let files = Files::new();
+    files.write(&config(port));
+    let sidecar = Sidecar::with(files, &["--older-again-ms", "300"]).loaded().ready();
+    let (questions, state) = asked(&call("ask", json!({}), &roots()).send(sidecar.mcp));
+    is_modern.store(true, Ordering::SeqCst);
+    eventually("a call is made in the newer era", || (text(&echo(sidecar.mcp, "")) == MODERN).then_some(()));
+    let answers = json!({&questions[0].0: {"roots": []}});
+    assert_eq!(text(&again("ask", json!({}), &roots(), &state, answers).send(sidecar.mcp)), "answered");
+    // Once it is over the server there does not hear of it either.
+    let late = again("ask", json!({}), &roots(), &state, json!({&questions[0].0: {"roots": []}}));
+    is_error(&late.send(sidecar.mcp), 200, -32602);
+    assert_eq!(asked_in.load(Ordering::SeqCst), 1, "the call was made once");
 }
 
 /// That a server of both eras has no time when it is asked for the older one does not say that it has none.
