@@ -25,7 +25,7 @@ pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// In notifications and results: the id of the `subscriptions/listen` that they belong to.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// What progress of this request is reported under.
-pub const PROGRESS_TOKEN: &str = "progressToken";
+pub(crate) const PROGRESS_TOKEN: &str = "progressToken";
 /// Where a request stands in a distributed trace (W3C). These pass through every revision.
 pub const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
@@ -109,7 +109,7 @@ pub fn is_token(json: &str) -> bool {
 impl<'a> Outline<'a> {
     /// Looks through the parameters of a request or a notification that says in them that it is of 2026-07-28 or later.
     /// `None`: it does not. Most do not have what says so, and are read by whoever decides on them.
-    pub fn of_modern(params: Option<Raw<'a>>) -> Result<Option<Self>, Invalid> {
+    pub(crate) fn of_modern(params: Option<Raw<'a>>) -> Result<Option<Self>, Invalid> {
         // However `_meta` is written, as some readers would take it.
         let may_have_it = |params: &Raw<'_>| {
             let text = params.get().as_bytes();

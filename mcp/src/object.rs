@@ -112,7 +112,7 @@ impl<'a> Object<'a> {
     }
 
     /// Removes a member that is written as `null`.
-    pub fn remove_null(&mut self, name: &str) {
+    pub(crate) fn remove_null(&mut self, name: &str) {
         if self.original(name) == Some("null") {
             self.remove(name);
         }
@@ -133,7 +133,7 @@ impl<'a> Object<'a> {
     }
 
     /// Changes all members that are as they were read, each by itself; one that comes back borrowed has not changed.
-    pub fn edit_all<E>(
+    pub(crate) fn edit_all<E>(
         &mut self,
         mut change: impl FnMut(&'a str) -> Result<Cow<'a, str>, E>,
     ) -> Result<(), E> {
@@ -141,7 +141,7 @@ impl<'a> Object<'a> {
     }
 
     /// The same by name.
-    pub fn edit_each<E>(
+    pub(crate) fn edit_each<E>(
         &mut self,
         mut change: impl FnMut(&str, &'a str) -> Result<Cow<'a, str>, E>,
     ) -> Result<(), E> {
@@ -267,7 +267,7 @@ pub fn elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
 
 /// The elements of an array that a client has written, which has no more of them than an object may have members: a
 /// place is kept for each, also for those that are two bytes long.
-pub fn few_elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
+pub(crate) fn few_elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
     scan::elements(json, scan::MAX_MEMBERS).map_err(serde_json::Error::custom)
 }
 

@@ -117,11 +117,6 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether the stream stands between two events.
-    pub fn is_between_events(&self) -> bool {
-        self.pending.is_empty()
-    }
-
     /// How many bytes are kept of the event that is not complete yet.
     pub fn pending(&self) -> usize {
         self.pending.len()
@@ -406,7 +401,7 @@ mod tests {
         // Seconds with the slowest of machines; the square of the number would take minutes with the fastest.
         assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
         decoder.push(b"\n\n", |event| assert_eq!(event.data.as_deref(), Some(&b"x"[..]))).unwrap();
-        assert!(decoder.is_between_events());
+        assert_eq!(decoder.pending(), 0);
     }
 
     #[test]

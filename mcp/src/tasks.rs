@@ -17,7 +17,7 @@ use crate::scan::{self, Fault};
 use crate::translate::Pair;
 
 /// The most tasks that one subscription may name: each is remembered, and told to a server.
-pub const MAX_LISTENED: usize = 1024;
+pub(crate) const MAX_LISTENED: usize = 1024;
 /// In `_meta` of 2025-11-25: the task that a message belongs to.
 pub const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// The member that holds an id.

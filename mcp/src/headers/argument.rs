@@ -15,13 +15,13 @@ use crate::object::{Object, edit_elements, string};
 use crate::scan::MAX_DEPTH;
 
 /// The keyword that marks a property.
-pub const KEYWORD: &str = "x-mcp-header";
+pub(crate) const KEYWORD: &str = "x-mcp-header";
 
 /// The largest integer that goes into a header: all readers agree up to it.
 const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// The most marks of one tool: a request has no more than some hundred headers in all.
-pub const MAX_MARKS: usize = 64;
+pub(crate) const MAX_MARKS: usize = 64;
 
 /// A property that is repeated as a header.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,7 +39,7 @@ pub fn version<'a>(fields: &Fields<'a>) -> Result<&'a str, Mismatch> {
 }
 
 /// Checks the revision, which the body says to be `version`.
-pub fn check_version(fields: &Fields<'_>, version: &str) -> Result<(), Mismatch> {
+pub(crate) fn check_version(fields: &Fields<'_>, version: &str) -> Result<(), Mismatch> {
     if self::version(fields)? == version { Ok(()) } else { Err(Mismatch::Different(PROTOCOL_VERSION.into())) }
 }
 

@@ -106,7 +106,7 @@ pub fn is_wrapped(tool: &str) -> bool {
 }
 
 /// A structured result for a reader that knows only objects.
-pub fn wrap(value: &str) -> String {
+pub(crate) fn wrap(value: &str) -> String {
     format!(r#"{{"{WRAPPER}":{value}}}"#)
 }
 
