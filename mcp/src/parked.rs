@@ -145,7 +145,7 @@ impl Parked {
 
     /// The server has ended the call with an error that names URLs to visit first
     /// ([`errors::urls_to_visit`]). `Err` is the error for a client that visits none.
-    pub fn has_to_visit(&mut self, urls: &[&str]) -> Result<(), String> {
+    pub fn visit(&mut self, urls: &[&str]) -> Result<(), String> {
         let request = ServerRequest::ElicitationCreate;
         let need = crate::capabilities::Need::ElicitationUrl;
         if !self.can.has(need) {

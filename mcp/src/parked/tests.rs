@@ -99,7 +99,7 @@ fn a_url_to_visit_is_a_question_too() {
     let error = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://a","message":"m"}]}}"#;
     let urls = errors::urls_to_visit(error).unwrap();
     let mut parked = Parked::new(PAIR, "7", everything());
-    parked.has_to_visit(&urls).unwrap();
+    parked.visit(&urls).unwrap();
     let round = parked.round("s", None).unwrap();
     assert!(round.contains(r#""params":{"mode":"url","url":"https://a","message":"m"}"#), "{round}");
     assert_eq!(parked.answered(None, everything()), Ok(Next::AskAgain(Vec::new())));
@@ -107,22 +107,19 @@ fn a_url_to_visit_is_a_question_too() {
     assert_eq!(next, Ok(Next::CallAgain));
 
     let mut parked = Parked::new(PAIR, "7", everything());
-    parked.has_to_visit(&urls).unwrap();
+    parked.visit(&urls).unwrap();
     let next = parked.answered(Some(r#"{"elicitation-1":{"action":"cancel"}}"#), everything()).unwrap();
     assert!(matches!(next, Next::Declined(error) if error.contains("-32602")));
 
     // A visit, whether it says so or not.
     let mut parked = Parked::new(PAIR, "7", everything());
-    parked.has_to_visit(&[r#"{"url":"https://a"}"#]).unwrap();
+    parked.visit(&[r#"{"url":"https://a"}"#]).unwrap();
     assert!(parked.round("s", None).unwrap().contains(r#""params":{"url":"https://a","mode":"url"}"#));
-    assert!(parked.has_to_visit(&["7"]).unwrap_err().contains("-32603"));
+    assert!(parked.visit(&["7"]).unwrap_err().contains("-32603"));
 
     let mut parked = Parked::new(PAIR, "7", can("{}"));
     assert!(
-        parked
-            .has_to_visit(&urls)
-            .unwrap_err()
-            .contains(r#""requiredCapabilities":{"elicitation":{"url":{}}}"#)
+        parked.visit(&urls).unwrap_err().contains(r#""requiredCapabilities":{"elicitation":{"url":{}}}"#)
     );
 }
 

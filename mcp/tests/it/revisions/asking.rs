@@ -155,9 +155,8 @@ pub(super) fn urls(pair: Pair) -> Verdict {
         Answer::Visit(urls) => {
             assert_eq!(urls.len(), 1);
             let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
-            call.has_to_visit(&urls).unwrap();
-            let denied =
-                Parked::new(pair, "1", ClientCapabilities::default()).has_to_visit(&urls).unwrap_err();
+            call.visit(&urls).unwrap();
+            let denied = Parked::new(pair, "1", ClientCapabilities::default()).visit(&urls).unwrap_err();
             assert_eq!(code_of(&denied), Some(i64::from(Code::MissingClientCapability.number())));
             Becomes("a result that asks for the visit (-32021 if the client did not declare it)")
         }
