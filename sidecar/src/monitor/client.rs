@@ -22,7 +22,7 @@ use longshore_sidecar_config::inventory::{self, ServerDescription};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
-use crate::upstream::{Hold, Opener, Pool};
+use crate::upstream::{Hold, Opener, Pool, request};
 use describe::describe;
 pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;
@@ -128,7 +128,7 @@ impl Server {
             json!({
                 "protocolVersion": revision.as_str(),
                 "capabilities": {},
-                "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
+                "clientInfo": request::own_info(),
             })
         };
         let asked = pin.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);

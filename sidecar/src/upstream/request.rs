@@ -6,6 +6,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request};
 use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::revision::{Revision, VersionHeader};
+use serde_json::{Value, json};
 
 use crate::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
 use crate::kept;
@@ -46,9 +47,9 @@ pub(crate) fn trace(headers: &HeaderMap) -> HeaderMap {
     trace
 }
 
-/// Who the sidecar says that it is, as JSON.
-pub(crate) fn own_info() -> String {
-    format!(r#"{{"name":"longshore-sidecar","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
+/// Who the sidecar says that it is.
+pub(crate) fn own_info() -> Value {
+    json!({"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")})
 }
 
 fn of(method: Method, within: Option<Within>, body: Bytes) -> Request<Bytes> {

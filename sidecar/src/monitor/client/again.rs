@@ -24,7 +24,7 @@ impl Server {
         let params = json!({
             "protocolVersion": revision.as_str(),
             "capabilities": capabilities,
-            "clientInfo": {"name": "longshore-sidecar", "version": env!("CARGO_PKG_VERSION")},
+            "clientInfo": request::own_info(),
         });
         let result: Handshake = serde_json::from_str(&self.open(Face::Sessions, params).await?)
             .map_err(|_| self.not_mcp("initialize has no usable result"))?;

@@ -89,7 +89,7 @@ impl Server {
     }
 
     async fn ask_what_it_speaks(&self) -> Result<Discovery, CallError> {
-        let info = request::own_info();
+        let info = request::own_info().to_string();
         let client = Client { capabilities: "{}", info: Some(&info), level: None };
         let body = handshake::discover(ID, NEWEST, &client);
         let session = Some((None, NEWEST));

@@ -175,7 +175,7 @@ impl Server {
     /// The same in words that no client has a part in: what all are told of the server must not depend on what one of them
     /// says of itself. They are those that it was asked in at first.
     pub(super) async fn discover_plainly(&self, opener: &Opener, revision: Revision) -> Result<Found, Any> {
-        let info = own_info();
+        let info = own_info().to_string();
         self.discover(opener, revision, &Client { capabilities: "{}", info: Some(&info), level: None }).await
     }
 }
