@@ -347,7 +347,8 @@ impl Talk {
             Done::Told(status) => status,
             Done::Settled(status) => {
                 self.settling = false;
-                if status.is_success() {
+                // Its client has no other way to hear of it, as below, and cannot say again that the handshake is done.
+                if self.session.is_some() && !self.is_lost(status) {
                     self.listen(Duration::ZERO);
                 }
                 status

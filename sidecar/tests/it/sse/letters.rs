@@ -1,6 +1,7 @@
 //! What a client over HTTP+SSE posts while much of it waits.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
@@ -208,4 +209,23 @@ fn nothing_begins_anew_in_a_stream_whose_session_is_over() {
         assert!(heard.iter().all(|event| !event.data.contains("protocolVersion")), "by way of {entry}");
         assert_eq!(server.seen("initialize").len(), 1, "by way of {entry}");
     }
+}
+
+/// What belongs to no call is heard all the same: its client has no other way to ask for it.
+#[test]
+fn a_server_that_has_no_time_for_the_end_of_the_handshake_is_listened_to() {
+    let is_told = AtomicBool::new(false);
+    let server = Scripted::told(move |request, stream| {
+        let is_its_own = request.value("mcp-session-id") == Some(scripted::OWN_SESSION);
+        let is_greeted = scripted::method_of(request) == "notifications/initialized" && !is_its_own;
+        let status = if is_greeted && !is_told.swap(true, Ordering::SeqCst) { 503 } else { 202 };
+        scripted::json_with(stream, status, "", "{}");
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut caller = Caller::begin(&sidecar, None);
+    assert_eq!(caller.post(&sidecar, &initialize("2024-11-05")).status, 202);
+    caller.hear();
+    let told = caller.post(&sidecar, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    assert_eq!(told.status, 502, "{}", told.text());
+    eventually("the server is asked for its stream", || server.seen("GET").pop());
 }
