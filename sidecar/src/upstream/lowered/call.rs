@@ -1,6 +1,9 @@
 //! One call: the request as the server reads it, what the server says meanwhile, and its result as the client reads it.
 //! Where the server asks back, the client is asked on the stream of its call, and the call goes to the server again.
 
+mod asking;
+mod failure;
+
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -12,14 +15,14 @@ use longshore_mcp::headers::argument::Marked;
 use longshore_mcp::listing;
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{List, Method, Subject};
-use longshore_mcp::rounds::{Mint, Next, Rounds};
+use longshore_mcp::rounds::{Mint, Rounds};
 use longshore_mcp::translate::destination::{self, Destination};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_mcp::translate::requests;
 use longshore_mcp::translate::responses::{self, Answer as Translated, Asked};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, tools};
-use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::registry::Lowered;
 use super::session::{UnderWay, Word};
@@ -31,9 +34,9 @@ use crate::sessions::refuses_unread;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::waiting::Unread;
 use crate::upstream::{AGAIN, Answer, Failure as Any, Opener, random};
+use asking::ask;
+use failure::{is_suspicious, once_answered, once_begun, unanswered};
 
-/// How long a server is left alone that only wants to be called again.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How many tools are named that cannot be read.
 const TOLD: usize = 10;
 
@@ -281,93 +284,6 @@ fn tell_unreadable(pair: Pair, result: &str) {
     }
 }
 
-/// What it means that no answer came.
-async fn unanswered(way: &Way, status: StatusCode) -> Any {
-    if status.is_success() {
-        return Failure::BrokenOff.into();
-    }
-    match way.is_modern().await {
-        Ok(false) => Failure::Forgotten.into(),
-        // Whoever has answered so and is not there any more has seen the call all the same.
-        Ok(true) | Err(_) => Failure::Status(status.as_u16()).into(),
-    }
-}
-
-/// What a failure means once the server has answered: that it is not there any more says no longer that it has seen nothing
-/// of the call, which must not be made again.
-fn once_answered(failure: Any) -> Any {
-    if failure.is_absence() { Failure::BrokenOff.into() } else { failure }
-}
-
-/// What it means once the server has asked for something: it has begun with the call, so that it must not be made again from
-/// the start in another session either.
-fn once_begun(failure: Any) -> Any {
-    match failure {
-        Any::Lowered(Failure::Forgotten) => Failure::BrokenOff.into(),
-        failure => failure,
-    }
-}
-
-/// Has the client answer until the call can be sent again, or gives the answer that ends it.
-async fn ask(
-    way: &Way,
-    under_way: &mut UnderWay,
-    id: &str,
-    rounds: &mut Rounds,
-    parked: &mut Share,
-    mut next: Next,
-    out: &Out,
-) -> Result<Option<String>, Any> {
-    // What the client has said nothing to.
-    let mut open: Vec<String> = Vec::new();
-    let (member, outcome) = loop {
-        next = match next {
-            Next::Ask(messages) => {
-                if !under_way.ask(rounds.unanswered()) {
-                    return Err(Failure::TooManyQuestions.into());
-                }
-                open.extend(rounds.unanswered().map(str::to_owned));
-                for message in messages {
-                    out.aside(message).await?;
-                }
-                Next::Wait
-            }
-            Next::Wait => match timeout(way.lowered.patience, under_way.words.recv()).await {
-                Ok(Some(Word::Answered(question, outcome))) => {
-                    open.retain(|id| *id != question);
-                    let size = outcome.as_ref().map_or_else(String::len, String::len);
-                    if !parked.add(size) {
-                        withdraw(&open, out).await?;
-                        return Err(Failure::TooManyQuestions.into());
-                    }
-                    let outcome = outcome.as_deref().map_err(String::as_str);
-                    rounds.answered(Id::from_json(&question), outcome).unwrap_or(Next::Wait)
-                }
-                Ok(Some(Word::Cancelled)) => {
-                    withdraw(&open, out).await?;
-                    return Err(Failure::Cancelled.into());
-                }
-                Ok(Some(Word::Ended) | None) => return Err(Failure::Ended.into()),
-                Err(_) => rounds.refuse("the client did not answer in time what the server asked"),
-            },
-            Next::Again => return Ok(None),
-            Next::AgainLater => {
-                let pause = pin!(async {
-                    sleep(PAUSE).await;
-                    Ok(())
-                });
-                under_way.during(pause).await?;
-                return Ok(None);
-            }
-            Next::Result(result) => break ("result", result),
-            Next::Error(error) => break ("error", error),
-        };
-    };
-    withdraw(&open, out).await?;
-    tracing::debug!(client = %way.session.pair.client, "a call ended because its client could not be asked");
-    Ok(Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"{member}":{outcome}}}"#)))
-}
-
 /// Passes on what comes before the answer, and gives that.
 async fn pass(way: &Way, source: &mut Source, id: &str, out: &Out) -> Result<Option<String>, Any> {
     let pair = way.session.pair;
@@ -392,34 +308,10 @@ async fn pass(way: &Way, source: &mut Source, id: &str, out: &Out) -> Result<Opt
     Ok(None)
 }
 
-/// What a server of this era would hardly say: it may have become another one.
-fn is_suspicious(status: StatusCode, code: Option<Code>) -> bool {
-    match (status, code) {
-        (_, Some(Code::UnsupportedProtocolVersion)) => true,
-        (
-            StatusCode::BAD_REQUEST,
-            Some(Code::InvalidParams | Code::HeaderMismatch | Code::MissingClientCapability),
-        ) => false,
-        (StatusCode::NOT_FOUND, Some(Code::MethodNotFound)) => false,
-        (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => true,
-        _ => false,
-    }
-}
-
 /// The headers of a request that was made already.
 fn repeated_of(method: Method, sent: &[u8], marked: Option<&[Marked]>) -> Option<Repeated> {
     let Ok(Message::Request(request)) = envelope::read(sent) else { return None };
     Some(repeat(method, &Outline::read(request.params).ok()?, marked))
-}
-
-/// Tells a client that it need not answer these questions any more.
-async fn withdraw(questions: &[String], out: &Out) -> Result<(), Unread> {
-    for id in questions {
-        let params = format!(r#"{{"requestId":{id}}}"#);
-        let message = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
-        out.aside(message).await?;
-    }
-    Ok(())
 }
 
 impl UnderWay {
@@ -455,31 +347,5 @@ impl Mint for Names<'_> {
 impl From<Unread> for Any {
     fn from(_: Unread) -> Self {
         Failure::Cancelled.into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_that_no_server_of_that_era_gives_are_looked_into() {
-        for (status, code, suspicious) in [
-            (200, Some(Code::InternalError), false),
-            (200, Some(Code::UnsupportedProtocolVersion), true),
-            (400, Some(Code::InvalidParams), false),
-            (400, Some(Code::HeaderMismatch), false),
-            (400, Some(Code::MissingClientCapability), false),
-            (400, Some(Code::InvalidRequest), true),
-            (400, None, true),
-            (404, Some(Code::MethodNotFound), false),
-            (404, Some(Code::InvalidRequest), true),
-            (405, None, true),
-            (429, None, false),
-            (500, Some(Code::InternalError), false),
-        ] {
-            let status = StatusCode::from_u16(status).unwrap();
-            assert_eq!(is_suspicious(status, code), suspicious, "{status} {code:?}");
-        }
     }
 }
