@@ -9,6 +9,7 @@ mod alone;
 mod hangs;
 mod incoming;
 mod indulgence;
+mod reading;
 mod taking;
 mod unwanted;
 

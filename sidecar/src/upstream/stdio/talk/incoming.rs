@@ -1,7 +1,5 @@
 //! What a process says, and to whom it goes.
 
-use std::io;
-
 use bytes::Bytes;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Notification, Outcome, Request, Response};
@@ -13,17 +11,15 @@ use tokio::time::{Duration, Instant};
 
 use super::alone::listened;
 use super::taking::INITIALIZED;
-use super::unwanted::PAUSE;
 use super::{Delivery, Question, Talk};
 use crate::held::Came;
 use crate::metrics::Dropped;
+use crate::upstream::stdio::Name;
 use crate::upstream::stdio::call::{Caller, Offer, Reader};
 use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
-use crate::upstream::stdio::lines::{MAX_NOISE, excerpt};
 use crate::upstream::stdio::message::{About, Key, span, with};
 use crate::upstream::stdio::routes::Call;
-use crate::upstream::stdio::{Name, Why};
 
 /// How many of its questions may wait for clients.
 const MAX_ASKED: usize = 256;
@@ -33,55 +29,7 @@ const UNREAD: &str = "the client does not read";
 const SHORTEST: Duration = Duration::from_millis(1);
 
 impl Talk<'_> {
-    pub(super) fn read(&mut self) {
-        match self.process.stdout.try_read_buf(self.lines.space()) {
-            Ok(0) => self.output_ended(),
-            Ok(length) => {
-                self.turn += length;
-                self.is_heard();
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.output_ended(),
-        }
-    }
-
-    pub(super) fn output_ended(&mut self) {
-        self.end_of_output = true;
-        self.closed.get_or_insert_with(Instant::now);
-    }
-
-    /// Takes the lines that are complete, until one has to wait.
-    pub(super) fn read_lines(&mut self) {
-        while self.delivery.is_none() && self.doom.is_none() {
-            if let Some(message) = self.batch.pop_front() {
-                self.line(message);
-                continue;
-            }
-            let next = self.lines.next();
-            self.restrain();
-            if let Ok(Some(line)) = &next {
-                self.came = self.coming.hand_on(line.len());
-            }
-            self.coming.came(self.lines.pending());
-            match next {
-                Ok(Some(line)) => {
-                    self.line(line);
-                    self.came = None;
-                }
-                Ok(None) if self.end_of_output => {
-                    let last = self.lines.last();
-                    if last.is_empty() {
-                        return;
-                    }
-                    self.line(last);
-                }
-                Ok(None) => return,
-                Err(_) => self.doom = Some(Why::LineTooLong),
-            }
-        }
-    }
-
-    fn line(&mut self, line: Bytes) {
+    pub(super) fn line(&mut self, line: Bytes) {
         let length = line.len() + 1;
         let half = std::mem::take(&mut self.half);
         // Most noise is known by its first byte; there may be very many lines of it.
@@ -131,41 +79,6 @@ impl Talk<'_> {
         let is_object = line.first() == Some(&b'{') && !self.conversation.stands_alone();
         let refusal = is_object.then(|| envelope::refusal_of_number(line)).flatten();
         refusal.is_some_and(|refusal| self.outgoing.own(refusal.as_bytes()))
-    }
-
-    /// Sees to it that what is for nobody does not go on without end.
-    fn restrain(&mut self) {
-        let blank = self.lines.take_blank();
-        self.noise += blank;
-        self.unwanted.add(blank);
-        if self.noise > MAX_NOISE {
-            self.doom.get_or_insert(Why::Noise);
-        }
-        let several = self.conversation.is_shared() || self.conversation.stands_alone();
-        if self.unwanted.is_enough(several && self.routes.count() > 1) {
-            self.pause = Some(Instant::now() + PAUSE);
-        }
-    }
-
-    fn not_message(&mut self, line: &[u8]) {
-        if line.is_empty() {
-            return;
-        }
-        let stdio = self.conversation.stdio();
-        stdio.metrics.dropped(Dropped::Noise);
-        if self.first_noise.is_none() {
-            // What a client's process prints may be of that client, and the status is for everybody.
-            let shown = if self.conversation.is_nobodys() {
-                excerpt(line)
-            } else {
-                "(not shown: of a client's session)".to_owned()
-            };
-            // What the sidecar's own process says before the end of the handshake is shown with its end.
-            if !self.conversation.is_own() || self.conversation.handshake.is_complete() {
-                stdio.note_noise(&shown);
-            }
-            self.first_noise = Some(shown);
-        }
     }
 
     // === Answers ===

@@ -1,0 +1,96 @@
+//! Takes a process's lines, and what of them is no message.
+
+use std::io;
+
+use tokio::time::Instant;
+
+use super::Talk;
+use super::unwanted::PAUSE;
+use crate::metrics::Dropped;
+use crate::upstream::stdio::Why;
+use crate::upstream::stdio::lines::{MAX_NOISE, excerpt};
+
+impl Talk<'_> {
+    pub(super) fn read(&mut self) {
+        match self.process.stdout.try_read_buf(self.lines.space()) {
+            Ok(0) => self.output_ended(),
+            Ok(length) => {
+                self.turn += length;
+                self.is_heard();
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => self.output_ended(),
+        }
+    }
+
+    pub(super) fn output_ended(&mut self) {
+        self.end_of_output = true;
+        self.closed.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes the lines that are complete, until one has to wait.
+    pub(super) fn read_lines(&mut self) {
+        while self.delivery.is_none() && self.doom.is_none() {
+            if let Some(message) = self.batch.pop_front() {
+                self.line(message);
+                continue;
+            }
+            let next = self.lines.next();
+            self.restrain();
+            if let Ok(Some(line)) = &next {
+                self.came = self.coming.hand_on(line.len());
+            }
+            self.coming.came(self.lines.pending());
+            match next {
+                Ok(Some(line)) => {
+                    self.line(line);
+                    self.came = None;
+                }
+                Ok(None) if self.end_of_output => {
+                    let last = self.lines.last();
+                    if last.is_empty() {
+                        return;
+                    }
+                    self.line(last);
+                }
+                Ok(None) => return,
+                Err(_) => self.doom = Some(Why::LineTooLong),
+            }
+        }
+    }
+
+    /// Sees to it that what is for nobody does not go on without end.
+    fn restrain(&mut self) {
+        let blank = self.lines.take_blank();
+        self.noise += blank;
+        self.unwanted.add(blank);
+        if self.noise > MAX_NOISE {
+            self.doom.get_or_insert(Why::Noise);
+        }
+        let several = self.conversation.is_shared() || self.conversation.stands_alone();
+        if self.unwanted.is_enough(several && self.routes.count() > 1) {
+            self.pause = Some(Instant::now() + PAUSE);
+        }
+    }
+
+    pub(super) fn not_message(&mut self, line: &[u8]) {
+        if line.is_empty() {
+            return;
+        }
+        let stdio = self.conversation.stdio();
+        stdio.metrics.dropped(Dropped::Noise);
+        if self.first_noise.is_none() {
+            // What a client's process prints may be of that client, and the status is for everybody.
+            let shown = if self.conversation.is_nobodys() {
+                excerpt(line)
+            } else {
+                "(not shown: of a client's session)".to_owned()
+            };
+            // What the sidecar's own process says before the end of the handshake is shown with its end.
+            if !self.conversation.is_own() || self.conversation.handshake.is_complete() {
+                stdio.note_noise(&shown);
+            }
+            self.first_noise = Some(shown);
+        }
+    }
+}
