@@ -206,10 +206,13 @@ impl Streams {
             if list.opening {
                 return Err(Refused::Opening);
             }
-            if !stream.knows(id.number) {
+            if !stream.had(id.number) {
                 return Ok(Rest::Gone);
             }
-            return list.turn(session, Some(stream), Some(id.number)).map(Rest::Quiet);
+            let missed = stream.has_dropped_after(id.number);
+            let mut turn = list.turn(session, Some(stream), Some(id.number))?;
+            turn.missed = missed;
+            return Ok(Rest::Quiet(turn));
         }
         if stream.is_kept_from(id.number) {
             return Err(Refused::Taken);
@@ -336,12 +339,13 @@ impl List {
 }
 
 impl Rest {
-    /// Whether it is not known any more what there was.
+    /// Whether it is not known any more what there was, or something of it.
     pub(crate) fn is_gone(&self) -> bool {
         match self {
             Self::Gone | Self::Unanswered(_) => true,
             Self::Quiet(turn) => turn.missed,
-            Self::Reader(_) | Self::Nothing => false,
+            Self::Reader(reader) => reader.has_missed(),
+            Self::Nothing => false,
         }
     }
 }

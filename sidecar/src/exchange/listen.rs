@@ -78,7 +78,10 @@ pub(crate) async fn listen(
             let rest = once_opened(|| Streams::resume(&session, last, limit)).await?;
             worker.shared.metrics.resumption(!rest.is_gone());
             match rest {
-                Rest::Reader(reader) => return Ok(events(read_by(worker, &caller, reader))),
+                Rest::Reader(reader) => {
+                    missed::tell(worker, &session, &reader);
+                    return Ok(events(read_by(worker, &caller, reader)));
+                }
                 Rest::Nothing => return Ok(respond::nothing()),
                 Rest::Unanswered(request) => return Err(Refusal::AnswerGone { request }),
                 Rest::Gone => return Err(Refusal::EventsGone),

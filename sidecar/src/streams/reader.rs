@@ -70,7 +70,7 @@ impl Reader {
         self.missed
     }
 
-    /// Tells it something, before whatever comes from now on.
+    /// Tells it something, after what is kept and before whatever comes from now on.
     pub(crate) fn tell(&self, message: &[u8]) {
         self.stream.write(None, message);
     }

@@ -9,9 +9,9 @@ use crate::stack::standing;
 use crate::streams::Reader;
 use crate::worker::Worker;
 
-/// Tells it so, if that is so.
+/// Tells it so, if that is so. Of a call its answer alone has to be heard.
 pub(super) fn tell(worker: &Worker, session: &Session, reader: &Reader) {
-    if !reader.has_missed() {
+    if !reader.has_missed() || !reader.is_own() {
         return;
     }
     for message in changed(worker, session) {

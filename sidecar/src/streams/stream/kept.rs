@@ -37,10 +37,14 @@ impl State {
         self.first + self.events.len() as u64
     }
 
-    /// Whether all is there that comes after this event.
-    pub(super) fn knows(&self, after: u64) -> bool {
-        let next = after.saturating_add(1);
-        !self.forgotten && self.first <= next && next <= self.end()
+    /// Whether this event was one of its own, whatever is kept of those that came after it.
+    pub(super) fn had(&self, event: u64) -> bool {
+        !self.forgotten && event < self.end()
+    }
+
+    /// Whether something that came after this event is not kept any more.
+    pub(super) fn has_dropped_after(&self, event: u64) -> bool {
+        event.saturating_add(1) < self.first
     }
 
     /// Drops the oldest events that the client has read, or that nobody is there to read, down to what is kept: of what is

@@ -67,29 +67,37 @@ impl Stream {
         self.give(next, Some(next))
     }
 
-    /// What there is after this event.
+    /// What there is after this event. What came between and is not kept any more is missed: of a call the answer is what its
+    /// client comes for.
     pub(in super::super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
         let state = self.lock();
-        let next = after.saturating_add(1);
-        if !state.knows(after) {
+        let next = after.saturating_add(1).max(state.first);
+        let (missed, ended) = (state.has_dropped_after(after), matches!(state.written, Written::Ended));
+        let is_all = next == state.end() && ended;
+        if !state.had(after) || missed && is_all {
             return Rest::Gone;
         }
-        if next == state.end() && matches!(state.written, Written::Ended) {
+        if is_all {
             return Rest::Nothing;
         }
         drop(state);
-        Rest::Reader(self.attach(next))
+        Rest::Reader(self.attach(next).missing(missed))
     }
 
-    /// Whether what comes after this event is known.
-    pub(in super::super) fn knows(&self, after: u64) -> bool {
-        self.lock().knows(after)
+    /// Whether this event was one of its own, whatever is kept of those that came after it.
+    pub(in super::super) fn had(&self, event: u64) -> bool {
+        self.lock().had(event)
     }
 
-    /// Whether there are events after this one, all of which are known.
+    /// Whether something that came after this event is not kept any more.
+    pub(in super::super) fn has_dropped_after(&self, event: u64) -> bool {
+        self.lock().has_dropped_after(event)
+    }
+
+    /// Whether there are events after this one.
     pub(in super::super) fn has_after(&self, after: u64) -> bool {
         let state = self.lock();
-        state.knows(after) && after.saturating_add(1) < state.end()
+        state.had(after) && after.saturating_add(1).max(state.first) < state.end()
     }
 
     /// What a connection gets next, once there is `room` for an event of its size: whoever sends it to the client holds it

@@ -238,8 +238,11 @@ fn what_is_kept_is_bounded_in_size_and_number() {
 
     // Of many events the last ones.
     let all = client.stream("t", json!({"notes": 100})).all();
-    is_told_of_loss(&client, &all[50].id);
     assert_eq!(Events::open(&client.rest(&all[96].id), sidecar.mcp).all(), all[97..]);
+    // The answer among them, which is all that the call was made for.
+    let rest = Events::open(&client.rest(&all[50].id), sidecar.mcp).all();
+    assert!(rest.len() < 49 && all.ends_with(&rest), "{rest:?}");
+    assert_eq!(said(rest.last().unwrap()), "answer");
 
     // Of many streams the last ones.
     let first = client.stream("t", json!({"notes": 1})).all();
@@ -250,6 +253,29 @@ fn what_is_kept_is_bounded_in_size_and_number() {
     is_told_of_loss(&client, &first[0].id);
     let last = client.stream("t", json!({"notes": 1})).all();
     assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 200);
+}
+
+/// It goes on: an error would have its client make it twice.
+#[test]
+fn a_call_under_way_is_answered_also_where_not_all_was_kept() {
+    let (server, tell) = told();
+    let mut config = config(server.port);
+    config.sessions.resume.max_bytes = 1000;
+    let sidecar = Sidecar::start(&config);
+    let client = Client::open(&sidecar, None);
+    tell.send(Some(1)).unwrap();
+    let mut stream = client.stream("t", json!({}));
+    let first = stream.next().unwrap();
+    drop(stream);
+    eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    (2..50).for_each(|number| tell.send(Some(number)).unwrap());
+    let rest = eventually("the oldest is not kept", || {
+        let mut rest = Events::open(&client.rest(&first.id), sidecar.mcp);
+        (said(&rest.next()?) != "2").then_some(rest)
+    });
+    tell.send(None).unwrap();
+    assert_eq!(rest.all().last().map(said).as_deref(), Some("answer"));
+    assert!(sidecar.metric("longshore_resumptions_total{result=\"gone\"}") >= 1.0);
 }
 
 #[test]
