@@ -165,7 +165,12 @@ pub(crate) enum Refusal {
         "the call was made, but its answer is lost: it is not kept any more, or the replica that served the call broke \
          off; to make it again may do it twice"
     )]
-    AnswerGone { request: Box<str> },
+    AnswerGone {
+        /// The id of the call's request, as JSON.
+        request: Box<str>,
+        /// The id of the event that says so.
+        event: String,
+    },
     #[error("the MCP server offers no stream for GET")]
     NoServerStream,
     #[error("no process of this server came free in time: try again later")]
@@ -419,9 +424,9 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         Refusal::NoOAuth => {
             json!({"error": "invalid_request", "error_description": refusal.to_string()}).to_string()
         }
-        // Who comes back for an answer reads events.
-        Refusal::AnswerGone { .. } => {
-            return respond::events(Body::whole(sse::message(rescued.json.as_bytes())), None);
+        // Who comes back for an answer reads events, and may come back once more after an error that has no id.
+        Refusal::AnswerGone { event, .. } => {
+            return respond::events(Body::whole(sse::numbered(event, None, rescued.json.as_bytes())), None);
         }
         _ => rescued.json,
     };

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::time::{Duration, Instant};
 
 use crate::sessions::Use;
+pub(crate) use event_id::LAST;
 use event_id::{EventId, Of};
 pub(crate) use reader::Reader;
 pub(crate) use store::{Store, look_after};
@@ -78,8 +79,13 @@ pub(crate) enum Rest {
     Quiet(Turn),
     /// Nothing: it has seen everything.
     Nothing,
-    /// Nobody knows any more, and the call of the request with this id, as JSON, may never have been answered.
-    Unanswered(Box<str>),
+    /// Nobody knows any more, and a call may never have been answered.
+    Unanswered {
+        /// The id of its request, as JSON.
+        request: Box<str>,
+        /// The id of the last event of its stream, which is to say so.
+        event: String,
+    },
     /// Nobody knows any more.
     Gone,
 }
@@ -183,7 +189,10 @@ impl Streams {
         match (Self::resume_known(session, id, limit)?, of) {
             // It goes on, and what may have been told in it can be told again.
             (Rest::Gone, Of::NoCall) => Self::listen_anew(session, limit, true).map(Rest::Quiet),
-            (Rest::Gone, Of::Call(request)) => Ok(Rest::Unanswered(request.into())),
+            (Rest::Gone, Of::Call(request)) => {
+                let last = EventId { number: EventId::ONLY, ..id };
+                Ok(Rest::Unanswered { request: request.into(), event: last.text(Of::Unsaid) })
+            }
             (rest, _) => Ok(rest),
         }
     }
@@ -342,7 +351,7 @@ impl Rest {
     /// Whether it is not known any more what there was, or something of it.
     pub(crate) fn is_gone(&self) -> bool {
         match self {
-            Self::Gone | Self::Unanswered(_) => true,
+            Self::Gone | Self::Unanswered { .. } => true,
             Self::Quiet(turn) => turn.missed,
             Self::Reader(reader) => reader.has_missed(),
             Self::Nothing => false,

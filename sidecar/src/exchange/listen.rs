@@ -83,7 +83,9 @@ pub(crate) async fn listen(
                     return Ok(events(read_by(worker, &caller, reader)));
                 }
                 Rest::Nothing => return Ok(respond::nothing()),
-                Rest::Unanswered(request) => return Err(Refusal::AnswerGone { request }),
+                Rest::Unanswered { request, event } => {
+                    return Err(Refusal::AnswerGone { request, event });
+                }
                 Rest::Gone => return Err(Refusal::EventsGone),
                 // That is asked for anew, which takes a session as a call does.
                 Rest::Quiet(_) if session.is_too_old(&caller.snapshot) => {

@@ -50,7 +50,7 @@ fn the_page_says_what_is_answered_where_a_session_is_refused() {
         Refusal::ReplicaLost,
         Refusal::EndNotNoted,
         Refusal::EventsGone,
-        Refusal::AnswerGone { request: "7".into() },
+        Refusal::AnswerGone { request: "7".into(), event: "0000005f-12-0".to_owned() },
         Refusal::SecondStream,
     ] {
         let row = row(refusal.reason());

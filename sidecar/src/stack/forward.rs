@@ -33,6 +33,7 @@ use crate::peers::{self, Failure, Lease, Notice, Sent};
 use crate::piece::BrokenOff;
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::Place;
+use crate::streams;
 use crate::upstream::Form;
 use crate::worker::Worker;
 
@@ -74,7 +75,8 @@ pub(crate) async fn forward(
 ) -> Result<Forwarded, Refusal> {
     // A stream that a client listens to has no end of its own, so none is to be waited for.
     // In sessions the header means nothing, and anybody could have said so of a call.
-    let listens = !conversation::names_session(&caller.fields())
+    let in_session = conversation::names_session(&caller.fields());
+    let listens = !in_session
         && caller.header(METHOD).is_ok_and(|it| it == Some(McpMethod::SubscriptionsListen.as_str()));
     let is_get = caller.request.method() == Method::GET;
     let is_call = !is_get && !listens;
@@ -135,6 +137,7 @@ pub(crate) async fn forward(
             request: body.clone(),
             line,
             is_get,
+            in_session,
             breaks: is_get && !knows_ends(caller),
             ends: (!is_call).then(|| Box::pin(heard_out(worker.clone(), caller.caller_alone())) as Ends),
             _under_way: under_way,
@@ -257,6 +260,8 @@ pub(crate) struct Relay {
     line: Elsewhere,
     /// It is only listened to, by a GET.
     is_get: bool,
+    /// Its client can come back to it.
+    in_session: bool,
     /// Its client comes back only where it breaks off.
     breaks: bool,
     /// When it ends, if nothing else ends it before.
@@ -339,7 +344,10 @@ impl Relay {
             return Err(BrokenOff);
         }
         let abandon = sse::abandon_after(self.last);
-        Ok(Frame::data([abandon.as_bytes(), &sse::message(rescued.json.as_bytes())].concat().into()))
+        let json = rescued.json.as_bytes();
+        // Some clients come back in a session after an error that has no id.
+        let end = if self.in_session { sse::numbered(streams::LAST, None, json) } else { sse::message(json) };
+        Ok(Frame::data([abandon.as_bytes(), &end].concat().into()))
     }
 }
 

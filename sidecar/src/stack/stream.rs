@@ -27,7 +27,7 @@ pub(crate) async fn open(
     trail.entry.permit(None);
     exchange::listen(worker, caller, session).await.inspect_err(|refusal| {
         // It is the call that has this answer.
-        if let Refusal::AnswerGone { request } = refusal {
+        if let Refusal::AnswerGone { request, .. } = refusal {
             (trail.id, trail.kind) = (Some(request.to_string()), Kind::Request);
         }
     })

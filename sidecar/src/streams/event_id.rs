@@ -7,6 +7,9 @@ use longshore_mcp::envelope::Id;
 /// The longest id, in bytes. What the stream is of is left out where it would make a longer one.
 const MAX_EVENT_ID: usize = 64;
 
+/// The last event of a stream of which nothing is known here: whoever comes back with it has everything.
+pub(crate) const LAST: &str = "00000000-0-0";
+
 /// An id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
@@ -130,6 +133,12 @@ mod tests {
         ] {
             assert_eq!(EventId::read(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_event_of_any_stream_is_one() {
+        let last = EventId { epoch: 0, stream: 0, number: EventId::ONLY };
+        assert_eq!(EventId::read(LAST), Some((last, Of::Unsaid)));
     }
 
     #[test]

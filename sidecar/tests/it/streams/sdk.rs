@@ -64,9 +64,13 @@ const { Client } = await import(`${sdk}/client/index.js`);
 const { StreamableHTTPClientTransport } = await import(`${sdk}/client/streamableHttp.js`);
 const { ToolListChangedNotificationSchema } = await import(`${sdk}/types.js`);
 let streams = 0;
+let anew = 0;
+let over = 0;
 const watched = async (input, init) => {
   const response = await fetch(input, init);
   if (init?.method === "GET" && response.status === 200) streams += 1;
+  if (init?.method === "GET" && !new Headers(init.headers).has("last-event-id")) anew += 1;
+  if (init?.method === "GET" && response.status === 204) over += 1;
   return response;
 };
 const client = new Client({ name: "ts", version: "1" });
@@ -91,6 +95,10 @@ fetch(end, { method: "POST" }).catch(() => {});
 const code = await error;
 await until(() => streams > before + (calls ? 1 : 0));
 const again = streams > before;
+if (calls) {
+  await until(() => over > 0 || anew > 1);
+  await new Promise((done) => setTimeout(done, 2500));
+}
 // Until it is heard of: a sidecar that ends may let go of its clients just then.
 const told = calls ? 2 : 1;
 for (let name = 0; changed < told && Date.now() < deadline; name += 1) {
@@ -99,7 +107,7 @@ for (let name = 0; changed < told && Date.now() < deadline; name += 1) {
 }
 await transport.terminateSession().catch(() => {});
 await client.close();
-console.log(JSON.stringify({ code, again, changed: Math.min(changed, told) }));
+console.log(JSON.stringify({ code, again, changed: Math.min(changed, told), anew, over: calls ? over : 0 }));
 process.exit(0);
 "#;
 
@@ -191,7 +199,11 @@ fn clients_of_the_sdks_hear_what_is_said_after_their_sidecar_ended() {
         let seen = json(&node_in(&folder, LISTENING, &arguments));
         let told = if calls { 2 } else { 1 };
         let code = if calls { json!(-32603) } else { json!("") };
-        assert_eq!(seen, json!({"code": code, "again": true, "changed": told}), "{sdk} {signal:?}");
+        // Its call is over, and it opens no second stream beside its own.
+        let (anew, over) = (seen["anew"].clone(), if calls { 1 } else { 0 });
+        let expected = json!({"code": code, "again": true, "changed": told, "anew": anew, "over": over});
+        assert_eq!(seen, expected, "{sdk} {signal:?}");
+        assert!(!calls || anew == 1, "{sdk}: {seen}");
         drop(restarted.join().unwrap());
     }
 }
