@@ -30,6 +30,9 @@ use crate::upstream::{self, Answer, EDITABLE, Lease, Pace, Tail};
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
 
+/// How often at most a client is told that it may have missed something only because a stream broke off.
+const SELDOM: Duration = Duration::from_secs(300);
+
 /// A stream of events from the server.
 pub(super) struct Source {
     body: upstream::Body,
@@ -44,6 +47,18 @@ pub(super) struct Source {
     within: Option<HeaderValue>,
     retry: Duration,
     pace: Pace,
+    gap: Gap,
+}
+
+/// How a stream of no call is not whole.
+#[derive(Default)]
+struct Gap {
+    /// Its server was not there to give it.
+    is_absent: bool,
+    /// It broke off.
+    is_broken: bool,
+    /// When its client was last told of what it may have missed.
+    told: Option<Instant>,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -181,6 +196,7 @@ impl Source {
             within: None,
             retry: RETRY,
             pace: Pace::new(RETRY),
+            gap: Gap::default(),
         }
     }
 
@@ -257,6 +273,27 @@ impl Source {
     /// Closes the connection in the middle: a server that has one stream for a session is asked for it again.
     pub(super) fn leave(&mut self) {
         self.body = upstream::Body::Whole(None);
+        self.broke_off();
+    }
+
+    /// It has broken off.
+    pub(super) fn broke_off(&mut self) {
+        self.gap.is_broken = true;
+    }
+
+    /// Whether its server was there to give it.
+    pub(super) fn note_given(&mut self, is_given: bool) {
+        self.gap.is_absent |= !is_given;
+    }
+
+    /// Whether something may have been said since the one before this one, which is given in the session that the server calls
+    /// so. Many servers cut off whatever takes long, which is no reason to have everything read anew each time.
+    pub(super) fn has_missed(&mut self, within: Option<&HeaderValue>) -> bool {
+        let Gap { is_absent, is_broken, told } = std::mem::take(&mut self.gap);
+        let is_news = is_absent || is_broken && told.is_none_or(|told| told.elapsed() >= SELDOM);
+        let missed = self.within.as_ref() != within || self.last.is_none() && is_news;
+        self.gap.told = if missed { Some(Instant::now()) } else { told };
+        missed
     }
 
     /// Whoever reads was waited for, for so long.

@@ -226,8 +226,10 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     let mut caller = caller;
     let share = worker.shared.held.nothing(&principal);
     let (answer, within) = opened;
+    let is_given = Form::is_stream(&answer.response);
     let source = Source::new(answer.response.into_body(), answer.lease, share);
     let mut source = source.of_no_call(LATEST, within).speaking(session.server_revision);
+    source.note_given(is_given);
     let mut late = VecDeque::new();
     loop {
         tokio::select! {
@@ -293,6 +295,7 @@ async fn pass(
             // Nothing else may tell that the server is another one by now.
             Err(refusal) => {
                 doubt(&worker.shared, &refusal);
+                source.broke_off();
                 break;
             }
         };
@@ -319,6 +322,12 @@ async fn pass(
     let again = source.again(async |last| ask(worker, snapshot, session, last.zip(Some(within))).await.ok());
     match again.await {
         Some((answer, within)) => {
+            let is_given = Form::is_stream(&answer.response);
+            // Once it is heard: what changes before that is to be read.
+            if is_given && source.has_missed(within.as_ref()) {
+                missed::tell_all(worker, session, |message| writer.write(None, message));
+            }
+            source.note_given(is_given);
             source.go_on_within(within, answer);
             true
         }

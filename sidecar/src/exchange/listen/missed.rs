@@ -14,10 +14,15 @@ pub(super) fn tell(worker: &Worker, session: &Session, reader: &Reader) {
     if !reader.has_missed() || !reader.is_own() {
         return;
     }
+    tell_all(worker, session, |message| reader.tell(message));
+}
+
+/// Tells it what it may have missed, by whatever it is to `hear` it.
+pub(super) fn tell_all(worker: &Worker, session: &Session, hear: impl Fn(&[u8])) {
     for message in changed(worker, session) {
         // A resource that it may not read any more is none of its business.
         if standing::may_hear(&worker.shared, session.principal(), message.as_bytes()) {
-            reader.tell(message.as_bytes());
+            hear(message.as_bytes());
         }
     }
 }

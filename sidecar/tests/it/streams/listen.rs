@@ -1,5 +1,6 @@
 //! What the server says that belongs to no call.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -17,6 +18,8 @@ use crate::harness::{
     eventually, scripted, within,
 };
 
+const CHANGED: &str = "notifications/tools/list_changed";
+
 /// A server whose stream says what it is told; nothing ends it.
 fn told() -> (Scripted, Sender<Option<String>>) {
     let (tell, told) = channel();
@@ -33,6 +36,18 @@ fn told() -> (Scripted, Sender<Option<String>>) {
         scripted::write(stream, "0\r\n\r\n");
     });
     (server, tell)
+}
+
+/// The first that a server of 2026-07-28 says in its stream.
+fn acknowledge(request: &Request, stream: &mut TcpStream) {
+    let asked = scripted::message(request);
+    let params = json!({
+        "notifications": asked["params"]["notifications"],
+        "_meta": {"io.modelcontextprotocol/subscriptionId": asked["id"]},
+    });
+    let method = "notifications/subscriptions/acknowledged";
+    let taken = json!({"jsonrpc": "2.0", "method": method, "params": params});
+    scripted::chunk(stream, &format!("data: {taken}\n\n"));
 }
 
 fn open(client: &Client<'_>) -> Events {
@@ -213,20 +228,13 @@ fn a_server_without_sessions_that_cannot_give_its_stream_now_is_asked_again() {
                 return scripted::json_with(stream, status, "", "{}");
             }
             scripted::begin_events(stream);
-            let params = json!({
-                "notifications": asked["params"]["notifications"],
-                "_meta": {"io.modelcontextprotocol/subscriptionId": asked["id"]},
-            });
-            let method = "notifications/subscriptions/acknowledged";
-            let taken = json!({"jsonrpc": "2.0", "method": method, "params": params});
-            scripted::chunk(stream, &format!("data: {taken}\n\n"));
+            acknowledge(request, stream);
             let _ = std::io::Read::read(stream, &mut [0]);
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let client = Client::open(&sidecar, None);
         let mut stream = open(&client);
-        let told = stream.next().unwrap().message();
-        assert_eq!(told["method"], "notifications/tools/list_changed", "{status}");
+        assert_eq!(stream.next().unwrap().message()["method"], CHANGED, "{status}");
     }
 }
 
@@ -279,6 +287,9 @@ fn a_stream_stays_open_while_its_server_is_away() {
         }
         server.start_again();
         for (number, stream) in streams.iter_mut().enumerate() {
+            // Nobody has heard what it said before it was asked.
+            stream.patience(Duration::from_secs(30));
+            assert_eq!(stream.next().unwrap().message()["method"], CHANGED, "{revision}");
             stream.patience(Duration::from_millis(200));
             eventually("it is heard", || {
                 clients[0].call("grow", json!({"name": format!("new-{number}")}));
@@ -287,6 +298,29 @@ fn a_stream_stays_open_while_its_server_is_away() {
         }
         assert_eq!(sidecar.metric("longshore_ended_sessions"), 0.0);
     }
+}
+
+/// The same of a server without sessions that is not there when it is asked first.
+#[test]
+fn what_a_server_without_sessions_said_before_it_was_asked_may_have_been_missed() {
+    let capabilities = json!({"tools": {"listChanged": true}});
+    let start = |port| {
+        Sessionless::at(port, capabilities.clone(), json!([]), |request, stream| {
+            scripted::begin_events(stream);
+            acknowledge(request, stream);
+            let _ = std::io::Read::read(stream, &mut [0]);
+        })
+    };
+    let server = start(0);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    server.stop();
+    eventually("it is missed", || (sidecar.metric("longshore_server_connected") == 0.0).then_some(()));
+    let mut stream = open(&client);
+    let server = start(server.port);
+    stream.patience(Duration::from_secs(30));
+    assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+    assert_eq!(server.seen("subscriptions/listen").len(), 1);
 }
 
 /// What was kept is given, though the server has no stream now; how it goes on is heard after that.
