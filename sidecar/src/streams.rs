@@ -54,6 +54,8 @@ struct List {
     in_one: bool,
     /// There was a stream that belongs to no call.
     listened: bool,
+    /// The session was elsewhere before, where there may have been one.
+    was_elsewhere: bool,
 }
 
 /// Why there is no stream.
@@ -123,6 +125,11 @@ impl Streams {
         self.lock().in_one = true;
     }
 
+    /// Its session was another replica's before, or another sidecar's.
+    pub(crate) fn were_elsewhere(&self) {
+        self.lock().was_elsewhere = true;
+    }
+
     /// Whether they are read into one.
     pub(crate) fn are_in_one(&self) -> bool {
         self.lock().in_one
@@ -154,7 +161,8 @@ impl Streams {
         kept.try_fold(Duration::ZERO, |longest, time| Some(longest.max(time?)))
     }
 
-    /// A turn at the stream that belongs to no call, for a client that has not seen anything of it.
+    /// A turn at the stream that belongs to no call, for a client that says of no event that it has seen it: it may have
+    /// listened all the same, to a stream in which nothing was said.
     pub(crate) fn listen(session: &Use, limit: u32) -> Result<Turn, Refused> {
         Self::listen_anew(session, limit, false)
     }
@@ -174,6 +182,8 @@ impl Streams {
         if !is_read && list.is_full(limit) {
             return Err(Refused::TooMany { limit });
         }
+        let is_heard = stream.as_ref().is_some_and(|stream| stream.is_written());
+        let missed = missed || !is_heard && (list.listened || list.was_elsewhere);
         let mut turn = list.turn(session, stream, None)?;
         turn.missed = missed;
         Ok(turn)

@@ -156,6 +156,7 @@ impl Session {
         copy.subscriptions.retain(|uri| share.add(subscription(uri)));
         let set = (copy != Copy::default())
             .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None }));
+        self.streams.were_elsewhere();
         // It goes on: its client has used it.
         Self { set: Mutex::new(set), known: AtomicBool::new(true), ..self }
     }

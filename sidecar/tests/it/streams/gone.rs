@@ -128,6 +128,31 @@ fn what_is_not_kept_of_a_stream_of_no_call_may_have_been_missed() {
     assert!(stream.next().is_none());
 }
 
+/// Clients of earlier revisions have no id before something was said.
+#[test]
+fn what_a_silent_stream_would_have_told_may_have_been_missed() {
+    let mut config = config(0);
+    config.sessions.resume.ttl_ms = 500;
+    let offers = json!({"tools": {"listChanged": true}});
+    let server = Scripted::offering(offers, |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        scripted::begin_events(stream);
+        let _ = stream.read(&mut [0]);
+    });
+    config.upstream = crate::harness::config(server.port).upstream;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    stream.patience(Duration::from_millis(300));
+    assert!(stream.try_any().is_err(), "who has never listened has missed nothing");
+    drop(stream);
+    eventually("it is forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+}
+
 /// Also by way of another pod, which knows what the client has subscribed to.
 #[test]
 fn what_a_client_has_subscribed_to_may_have_been_missed_in_a_pod_that_died() {
@@ -150,7 +175,7 @@ fn what_a_client_has_subscribed_to_may_have_been_missed_in_a_pod_that_died() {
     assert_eq!(updated["method"], "notifications/resources/updated");
     assert_eq!(updated["params"]["uri"], "memo://a");
     drop(stream);
-    // Who has heard nothing of it has missed nothing.
+    // By now the server's stream is heard here, whoever reads it.
     let mut stream = Events::open(&client.through(&replicas[1]).get(), replicas[1].mcp);
     stream.patience(Duration::from_millis(300));
     while let Ok(Some(event)) = stream.try_any() {
