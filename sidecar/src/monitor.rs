@@ -11,6 +11,7 @@ mod era;
 mod lists;
 mod pings;
 mod relist;
+mod settings;
 mod sockets;
 mod state;
 
@@ -23,17 +24,14 @@ use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState, ServerDescription};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::sessions;
 use crate::shared::Shared;
 use crate::upstream::{Pool, starts};
-use attend::{Left, attend};
+use attend::{Lasting, Left, attend};
 pub(crate) use client::{CallError, Server};
 use era::{Greeted, Question};
 use lists::{Listed, Partly, list_all};
-use pings::Pings;
 pub(crate) use relist::Relist;
 pub(crate) use sockets::watch_sockets;
 use state::{Link, Problem};
@@ -93,9 +91,9 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     let mut before = None;
     // What a server has listed before.
     let mut known = None;
-    let mut pings = Pings::default();
-    // It may have been restarted since it was greeted, and what is set again for clients then.
-    let (mut was_lost, mut settings) = (false, JoinSet::new());
+    let mut lasting = Lasting::default();
+    // It may have been restarted since it was greeted.
+    let mut was_lost = false;
     loop {
         config.mark_unchanged();
         let Some((upstream, pin)) = wanted(&shared) else {
@@ -140,14 +138,13 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                 });
                 show(&shared, &link);
                 if std::mem::take(&mut was_lost) {
-                    settings.shutdown().await;
-                    settings.spawn_local(sessions::set_all_again(shared.clone(), pool.clone()));
+                    lasting.settings.lost();
                 }
                 let connected = Instant::now();
                 let mut partly = Partly::default();
                 partly.note(unlisted);
                 let attending =
-                    attend(&server, &shared, &mut config, &mut link, question, &mut pings, partly);
+                    attend(&server, &shared, &mut config, &mut link, question, &mut lasting, partly);
                 let left = Box::pin(attending).await;
                 known = Some(shared.view.borrow().lists.clone());
                 was_lost = matches!(left, Left::SessionGone | Left::Anew | Left::Lost(_));

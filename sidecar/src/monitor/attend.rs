@@ -7,16 +7,15 @@ use longshore_mcp::probe::Verdict;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::inventory::ConnectionReason;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use super::client::{Discovery, News, Server};
 use super::era::{self, Question};
 use super::lists::{Listed, Partly, list_all};
 use super::pings::{Heard, PATIENCE, Pings};
+use super::settings::Settings;
 use super::state::{Link, Problem};
 use super::{RELIST_EVERY, RELIST_PAUSE, is_replaced, now, show};
-use crate::sessions;
 use crate::shared::Shared;
 use crate::upstream::Spoken;
 
@@ -45,6 +44,13 @@ pub(super) enum Left {
     Ended,
 }
 
+/// What is known of a server however often it is connected anew.
+#[derive(Default)]
+pub(super) struct Lasting {
+    pub(super) pings: Pings,
+    pub(super) settings: Settings,
+}
+
 /// Looks after a server that is connected.
 ///
 /// One that has shaken hands is asked what else it speaks, unless that is known.
@@ -54,13 +60,13 @@ pub(super) async fn attend(
     config: &mut watch::Receiver<u64>,
     link: &mut Link,
     mut question: Option<Question>,
-    pings: &mut Pings,
+    lasting: &mut Lasting,
     mut partly: Partly,
 ) -> Left {
     let news = Rc::new(News::default());
-    // Dropped, and so aborted, when the server is left, and what is set again for clients.
+    // Dropped, and so aborted, when the server is left.
     let _listening = server.listen(news.clone());
-    let mut settings = JoinSet::new();
+    let Lasting { pings, settings } = lasting;
     let mut next_ping = Instant::now() + PING_EVERY;
     let mut next_list = Instant::now() + partly.list_in();
     let mut rests_until = Instant::now();
@@ -106,9 +112,9 @@ pub(super) async fn attend(
             () = news.doubtful.notified() => next_ping = Instant::now(),
             // One that was restarted in no time answers pings like the one before.
             () = news.again.notified() => {
-                settings.shutdown().await;
-                settings.spawn_local(sessions::set_all_again(shared.clone(), server.pool().clone()));
+                if news.was_away.take() { settings.lost() } else { settings.doubted() }
             }
+            () = settings.due() => settings.say(shared, server.pool()),
             () = sleep_until(next_ping) => {
                 next_ping = Instant::now() + PING_EVERY;
                 let ping = timeout(PING_TIMEOUT, server.ping()).await.ok();

@@ -1,5 +1,6 @@
 //! What the server says on its own account, by which the sidecar hears that a list has changed.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use http::StatusCode;
@@ -36,6 +37,8 @@ struct Course {
     has_missed: bool,
     /// The last one has broken, or nobody was there to give one: the server may be another one by now.
     is_broken: bool,
+    /// Nothing has listened at its port meanwhile.
+    was_away: bool,
 }
 
 /// What a listener tells.
@@ -47,6 +50,8 @@ pub(in crate::monitor) struct News {
     pub(in crate::monitor) doubtful: Notify,
     /// It gives its stream again after one has broken, and may have been restarted meanwhile.
     pub(in crate::monitor) again: Notify,
+    /// It was, or another one is there at its port.
+    pub(in crate::monitor) was_away: Cell<bool>,
 }
 
 impl Server {
@@ -64,13 +69,15 @@ impl Server {
         };
         Listening(tokio::task::spawn_local(async move {
             let pace = Pace::new(REOPEN_AT_MOST);
-            let mut course = Course { pace, retry: REOPEN, has_missed: false, is_broken: false };
+            let mut course =
+                Course { pace, retry: REOPEN, has_missed: false, is_broken: false, was_away: false };
             loop {
                 if let Err(error) = server.notifications(&told, &mut course).await {
                     tracing::debug!(%error, "the server's notifications cannot be heard");
                     // It is most likely to be missed now, which nothing else may tell by its next turn.
                     let is_broken = matches!(error, CallError::Lost | CallError::Refused { .. });
                     course.is_broken |= is_broken;
+                    course.was_away |= matches!(error, CallError::Refused { .. });
                     if is_broken || matches!(error, CallError::SessionGone) {
                         told.doubtful.notify_one();
                     }
@@ -97,6 +104,7 @@ impl Server {
             told.changed.notify_one();
         }
         if std::mem::take(&mut course.is_broken) {
+            told.was_away.set(told.was_away.get() || std::mem::take(&mut course.was_away));
             told.again.notify_one();
         }
         let mut body = response.into_body();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::BufReader;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -298,4 +298,50 @@ fn what_a_client_has_set_is_set_again_where_a_stream_of_such_a_server_breaks() {
         let again = |which: usize| &told[which][before[which].len()..];
         (again(0) == ["logging/setLevel"] && again(1) == ["resources/subscribe"]).then_some(())
     });
+}
+
+/// Many servers cut off whatever takes long, and are none the newer for it. All clients are told again, and once.
+#[test]
+fn what_clients_have_set_is_not_set_again_and_again_where_a_server_cuts_its_streams() {
+    const CLIENTS: usize = 20;
+    let (cut, subscriptions) = (Gate::default(), AtomicUsize::new(0));
+    let cuts = cut.clone();
+    let server = Scripted::nameless_listening(move |request, stream| {
+        if request.method != "GET" {
+            let sets = scripted::method_of(request) == "resources/subscribe";
+            if sets && subscriptions.fetch_add(1, Ordering::SeqCst) >= CLIENTS {
+                std::thread::sleep(Duration::from_millis(1_500));
+            }
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        scripted::begin_events(stream);
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
+        scripted::chunk(stream, &format!("data: {note}\n\n"));
+        cuts.pass();
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let clients = [(); CLIENTS].map(|()| Client::open(&sidecar, None));
+    for (number, client) in clients.iter().enumerate() {
+        client.ask("resources/subscribe", json!({"uri": format!("memo://{number}")}));
+    }
+    cut.open();
+    let count = |method: &str| {
+        let heard = server.seen_all().into_iter();
+        heard.filter(|it| it.method == method || scripted::method_of(it) == method).count()
+    };
+    let told = || {
+        let heard =
+            server.seen_all().into_iter().filter(|it| scripted::method_of(it) == "resources/subscribe");
+        let mut uris: Vec<_> =
+            heard.skip(CLIENTS).map(|it| scripted::message(&it)["params"]["uri"].to_string()).collect();
+        uris.sort();
+        uris.dedup();
+        uris.len()
+    };
+    // However often its streams break off meanwhile.
+    within(Duration::from_secs(30), "all are told", || (told() == CLIENTS).then_some(()));
+    let (streams, before) = (count("GET"), count("resources/subscribe"));
+    eventually("it has cut off some more", || (count("GET") >= streams + 5).then_some(()));
+    assert_eq!(count("resources/subscribe"), before, "they are not told again with each of them");
 }

@@ -1,0 +1,81 @@
+//! When what clients have set is said again at a server that gives no session ids: where it may be another one by now.
+
+use std::future::pending;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use crate::sessions;
+use crate::shared::Shared;
+use crate::upstream::Pool;
+
+/// How often at most that is done only because a stream broke off: many servers cut off whatever takes long, and each time
+/// costs a request for whatever a client has set.
+const SELDOM: Duration = Duration::from_secs(300);
+
+/// What is said again, and when.
+#[derive(Default)]
+pub(super) struct Settings {
+    /// What runs. It comes to its end: where each time began with the same clients, others might never have their turn.
+    round: JoinSet<()>,
+    /// When the next time is due.
+    wanted: Option<Instant>,
+    /// When it is due where nothing but a stream tells.
+    next: Option<Instant>,
+}
+
+impl Settings {
+    /// A stream of the server's has broken off, and it gives another one.
+    pub(super) fn doubted(&mut self) {
+        let at = self.next.unwrap_or_else(Instant::now);
+        self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
+    }
+
+    /// The server was away, and is back.
+    pub(super) fn lost(&mut self) {
+        self.wanted = Some(Instant::now());
+    }
+
+    /// Returns when it is time, and nothing runs.
+    pub(super) async fn due(&mut self) {
+        while self.round.join_next().await.is_some() {}
+        match self.wanted {
+            Some(at) => sleep_until(at).await,
+            None => pending().await,
+        }
+    }
+
+    /// Says it again.
+    pub(super) fn say(&mut self, shared: &Arc<Shared>, pool: &Rc<Pool>) {
+        self.wanted = None;
+        self.next = Some(Instant::now() + SELDOM);
+        self.round.spawn_local(sessions::set_all_again(shared.clone(), pool.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_break_off_are_a_reason_now_and_then() {
+        let (began, mut settings) = (Instant::now(), Settings::default());
+        settings.doubted();
+        settings.due().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        (settings.wanted, settings.next) = (None, Some(began + SELDOM));
+        settings.round.spawn(tokio::time::sleep(Duration::from_secs(7)));
+        // Once is enough for both, and not before the last time is over.
+        settings.doubted();
+        settings.lost();
+        settings.doubted();
+        settings.due().await;
+        assert_eq!(began.elapsed(), Duration::from_secs(7));
+        settings.wanted = None;
+        settings.doubted();
+        settings.due().await;
+        assert_eq!(began.elapsed(), SELDOM);
+    }
+}
