@@ -89,7 +89,8 @@ pub(crate) async fn forward(
     let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining());
     let Sent { response, lease } = match timeout(limit, sent).await {
         Ok(Ok(sent)) => sent,
-        Ok(Err(unanswered)) if !unanswered.written => {
+        // Nothing was done there for a GET that could be done twice.
+        Ok(Err(unanswered)) if !unanswered.written || is_get => {
             line.comes_back(trail);
             counts.forwarded(Forward::Unreachable);
             return Ok(Forwarded::Not(match unanswered.failure {
@@ -124,6 +125,10 @@ pub(crate) async fn forward(
             Ok(Some(bytes)) => {
                 lease.give_back();
                 Body::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+            }
+            Ok(None) if is_get => {
+                line.comes_back(trail);
+                return Ok(Forwarded::Not(NotForwarded::Silent));
             }
             Ok(None) | Err(_) => return Err(lost(worker, body, line, trail)),
         }

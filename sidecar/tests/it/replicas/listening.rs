@@ -97,3 +97,30 @@ fn who_listens_by_way_of_a_pod_that_ends_comes_back_by_another() {
         drop(hook);
     }
 }
+
+/// Nothing was done there that could be done twice.
+#[test]
+fn who_asks_for_a_stream_of_a_pod_that_dies_gets_it_from_another() {
+    let silent = Gate::default();
+    let waits = silent.clone();
+    let offers = || json!({"tools": {"listChanged": true}});
+    let opens_late = Scripted::nameless_offering(offers(), move |request, stream| {
+        if request.method == "GET" {
+            return waits.pass();
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+    });
+    let other = server(&Gate::default());
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &[opens_late.port, other.port]);
+    let client = Client::of(&replicas[0], ALICE, OLD);
+    let (get, mcp) = (client.get(), replicas[1].mcp);
+    let far = std::thread::spawn(move || Events::open(&get, mcp));
+    eventually("the server is asked", || opens_late.seen("GET").pop());
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2]);
+    assert_eq!(far.join().unwrap().status, 200);
+    assert_eq!(replicas[1].metric(LOST), 0.0);
+    assert!(!replicas[1].is_audited(|line| line["reason"] == "replica broke off"));
+    silent.open();
+}
