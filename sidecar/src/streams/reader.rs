@@ -25,6 +25,9 @@ pub(crate) struct Reader {
     /// What ends the connection, if anything does that does not end the stream.
     until: Option<Pin<Box<dyn Future<Output = ()>>>>,
     is_over: bool,
+    /// It breaks off next, once what was read before is on its way: a body that breaks off takes along what is yet to be
+    /// written.
+    breaks: bool,
     /// It has missed something that nobody knows any more.
     missed: bool,
     /// What waits for room for the next event.
@@ -44,6 +47,7 @@ impl Reader {
             silence,
             until: None,
             is_over: false,
+            breaks: false,
             missed: false,
             room: None,
         }
@@ -98,7 +102,13 @@ impl Reader {
             Next::End => return Poll::Ready(None),
             // It comes back, if it can, and there may be room by then.
             Next::NotHeld if stream.terms().polls => return Poll::Ready(None),
-            Next::NotHeld | Next::Lost | Next::Away => return Poll::Ready(Some(Err(BrokenOff))),
+            Next::NotHeld | Next::Lost | Next::Away => {
+                if std::mem::replace(&mut self.breaks, true) {
+                    return Poll::Ready(Some(Err(BrokenOff)));
+                }
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             Next::Wait => {}
         }
         while self.silence.as_mut().poll(cx).is_ready() {

@@ -118,17 +118,20 @@ impl Stream {
             return Next::Event(farewell);
         }
         if client.over {
-            return if self.terms.polls { Next::End } else { Next::Away };
+            return self.come_back();
         }
         let Some(index) = client.next.checked_sub(*first) else { return Next::Lost };
         let event = usize::try_from(index).ok().and_then(|index| events.get(index)).cloned();
         let Some(event) = event else {
-            // Whoever wrote may have gone after this client was told that somebody does: it asks again.
-            if matches!(written, Written::Ended | Written::Paused) {
-                return Next::End;
-            }
-            client.waker = Some(waker.clone());
-            return Next::Wait;
+            return match written {
+                Written::Ended => Next::End,
+                // It asks again, and hears then how it goes on, or what is the matter.
+                Written::Paused => self.come_back(),
+                Written::Now | Written::By(_) => {
+                    client.waker = Some(waker.clone());
+                    Next::Wait
+                }
+            };
         };
         let share = match room(event.len()) {
             Poll::Ready(Some(share)) => share,
@@ -146,6 +149,11 @@ impl Stream {
         drop(state);
         wake(writer);
         Next::Event(share.keep(event))
+    }
+
+    /// The end for a client that is to come back: of revisions before 2025-11-25, some do so only where it breaks off.
+    fn come_back(&self) -> Next {
+        if self.terms.polls { Next::End } else { Next::Away }
     }
 
     /// A share of what its clients have yet to read, with nothing in it.

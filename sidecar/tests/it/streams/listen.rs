@@ -363,6 +363,55 @@ fn what_was_kept_is_given_while_the_server_has_no_stream() {
     assert_eq!(reply.status, 405, "{}", reply.text());
 }
 
+/// Clients that come back only to a stream which breaks off do so once they have what was kept.
+#[test]
+fn what_was_kept_does_not_end_in_order_for_clients_that_would_not_come_back() {
+    let (asked, gate) = (AtomicUsize::new(0), Gate::default());
+    let opened = gate.clone();
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &answer(request));
+        }
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                scripted::begin_events(stream);
+                scripted::chunk(stream, &event(&note(1)));
+                opened.pass();
+                scripted::chunk(stream, &(event(&note(2)) + &event(&note(3))));
+                scripted::write(stream, "0\r\n\r\n");
+            }
+            1 => scripted::no_stream(stream),
+            _ => {
+                scripted::begin_events(stream);
+                scripted::chunk(stream, &event(&note(9)));
+                let _ = std::io::Read::read(stream, &mut [0]);
+            }
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let mut stream = open(&client);
+    assert_eq!(said(&stream.next().unwrap()), "1");
+    let last = stream.last.clone();
+    drop(stream);
+    gate.open();
+    eventually("it has been asked again", || (server.seen("GET").len() > 1).then_some(()));
+    let (end, last) = eventually("what was kept is there", || {
+        let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
+        let mut heard = Vec::new();
+        let end = loop {
+            match rest.try_any() {
+                Ok(Some(event)) => heard.push(said(&event)),
+                end => break end,
+            }
+        };
+        (heard == ["2", "3"]).then_some((end, rest.last))
+    });
+    assert_eq!(end.expect_err("it breaks off").kind(), std::io::ErrorKind::UnexpectedEof);
+    let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
+    assert_eq!(said(&rest.next().unwrap()), "9");
+}
+
 /// Its client comes before it makes a call.
 #[test]
 fn a_session_that_only_listens_is_begun_again_with_its_server() {
