@@ -6,7 +6,7 @@
 //! is decided by the rules there; [`mod@find`] follows them for a request, [`errands`] for one that a peer hands over.
 //!
 //! * [`session`]: one session, and its use by a request;
-//! * [`places`]: how many there may be;
+//! * [`opening`]: how one begins here; [`places`]: how many there may be;
 //! * [`journal`]: the endings, kept over a restart of this container;
 //! * [`expiry`]: the end of those that nobody uses any more; [`abandoned`]: which of them ends sooner, for another one;
 //! * [`local`]: this replica, as its peers see it;
@@ -28,6 +28,7 @@ mod find;
 mod ids;
 mod journal;
 mod local;
+mod opening;
 mod places;
 mod questions;
 mod session;
@@ -40,9 +41,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
-use http::HeaderValue;
-use longshore_mcp::revision::Revision;
-use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::membership::View;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Capsule, Moment, Peer, Replica, ServerSession, SessionKey};
@@ -63,9 +61,9 @@ pub(crate) use expiry::expire;
 pub(crate) use find::{Purpose, Way, end_elsewhere, find, hold, let_go};
 pub(crate) use ids::Ids;
 use journal::Journal;
+pub(crate) use opening::{NoId, Opened};
 pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
-use session::Farewell;
 pub(crate) use session::{Change, Session, Use};
 pub(crate) use setting::set_all_again;
 
@@ -89,20 +87,6 @@ pub(crate) struct Sessions {
     free: Notify,
     /// There may be sessions of which no other replica has a copy that should.
     uncopied: AtomicBool,
-}
-
-/// What is known of a session that begins.
-pub(crate) struct Opened {
-    /// What the server calls it.
-    pub(crate) upstream: Option<HeaderValue>,
-    /// Whether the server itself knows nothing of it.
-    pub(crate) kept_here: bool,
-    /// The revision that its client speaks.
-    pub(crate) revision: Revision,
-    /// The revision that the server speaks in it.
-    pub(crate) server_revision: Revision,
-    /// What the client can do, as canonical JSON.
-    pub(crate) capabilities: Option<Arc<str>>,
 }
 
 // === impl Sessions ===
@@ -171,97 +155,6 @@ impl Sessions {
         self.places.take(principal, &snapshot.config.sessions)
     }
 
-    /// Opens a session, and gives its id for the client.
-    pub(crate) fn open(
-        &self,
-        place: Place,
-        opened: Opened,
-        snapshot: &Snapshot,
-    ) -> Result<(Arc<Session>, HeaderValue), NoId> {
-        let Opened { upstream, kept_here, revision, server_revision, capabilities } = opened;
-        let (mut key, mut nonce) = ([0; 16], [0; 12]);
-        getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
-        let said =
-            capabilities.as_ref().and_then(|it| self.subscriptions.take_said(place.principal(), it.len()));
-        // There may be no room for it.
-        let capabilities = capabilities.filter(|_| said.is_some());
-        let owner = self.me();
-        let issued = unix();
-        let capsule = Capsule {
-            owner,
-            key: SessionKey::new(key),
-            principal: PrincipalDigest::of(place.principal()),
-            revision,
-            server_revision,
-            server: match upstream.as_ref().map(HeaderValue::to_str) {
-                _ if kept_here => ServerSession::KeptHere,
-                None => ServerSession::None,
-                Some(Ok(id)) => ServerSession::Id(id.into()),
-                Some(Err(_)) => ServerSession::Unfit,
-            },
-            capabilities,
-            issued,
-            expires: issued.saturating_add(max_age(snapshot)),
-        };
-        let id = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
-        let mut id = HeaderValue::try_from(id).map_err(|_| NoId)?;
-        // Keeps it out of debug output.
-        id.set_sensitive(true);
-        let session = Arc::new(Session::new(capsule, place, upstream, self.now().0).saying(said));
-        self.lock().open(session.capsule.key, session.clone());
-        self.compare_keys(&session, snapshot);
-        self.metrics.session_opened();
-        Ok((session, id))
-    }
-
-    /// Notes whether the keys were made anew while a session was begun under this configuration. It is held by now, so it is
-    /// seen here or by whoever makes them anew.
-    fn compare_keys(&self, session: &Session, snapshot: &Snapshot) {
-        let current = self.snapshot.load();
-        if current.as_ref().is_some_and(|current| !current.keyring.shares_keys_with(&snapshot.keyring)) {
-            session.lose_keys();
-        }
-    }
-
-    /// The name of something that lives as long as this process and belongs to one principal: sealed as the ids of
-    /// sessions are, so that other replicas know where it is. It is no session's.
-    pub(crate) fn name(&self, principal: &str, snapshot: &Snapshot) -> Result<(SessionKey, String), NoId> {
-        let (mut key, mut nonce) = ([0; 16], [0; 12]);
-        getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
-        let owner = self.me();
-        let (key, issued) = (SessionKey::new(key), unix());
-        let capsule = Capsule {
-            owner,
-            key,
-            principal: PrincipalDigest::of(principal),
-            revision: Revision::V2024_11_05,
-            server_revision: Revision::V2024_11_05,
-            // Nobody could go on with it.
-            server: ServerSession::Unfit,
-            capabilities: None,
-            issued,
-            expires: issued.saturating_add(max_age(snapshot)),
-        };
-        let name = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
-        Ok((key, name))
-    }
-
-    /// What such a name says, if it is this principal's: its key, and which replica it is at, if it is another one. Past its
-    /// age it is good for what `only_tells`, as the id of a session is.
-    pub(crate) fn named(
-        &self,
-        principal: &str,
-        snapshot: &Snapshot,
-        name: &str,
-        only_tells: impl FnOnce() -> bool,
-    ) -> Option<(SessionKey, Option<Peer>)> {
-        let capsule = self.open_id(snapshot, principal, name)?;
-        let Capsule { owner, key, .. } =
-            Some(capsule).filter(|capsule| !is_too_old(capsule, snapshot) || only_tells())?;
-        let is_here = *self.lock().me() == owner;
-        Some((key, (!is_here).then_some(owner)))
-    }
-
     /// Ends a session for good. Says whether it was held here.
     pub(crate) fn end(&self, session: &Session, why: SessionEnd) -> bool {
         let ended = self.bury(Self::tombstone(&session.capsule));
@@ -290,62 +183,6 @@ impl Sessions {
             session.streams.close();
         }
         ended
-    }
-
-    /// Ends those that nobody used for a while, that are too old, or whose ids nobody can open any more. Gives what the server is to be told now, and what the
-    /// other replicas are.
-    fn expire(&self) -> (Vec<Farewell>, Vec<Tombstone>) {
-        let Some(snapshot) = self.snapshot.load_full() else { return Default::default() };
-        let (now, unix) = (self.now(), unix());
-        let idle = Duration::from_millis(snapshot.config.sessions.idle_timeout_ms);
-        let (mut over, mut ended) = (Vec::new(), Vec::new());
-        {
-            let mut replica = self.lock();
-            replica.forget_endings(unix);
-            for (_, session) in replica.all_held() {
-                if session.is_keyless() {
-                    // Requests under way are answered still. Nobody can come back for that.
-                    if !session.is_busy() {
-                        over.push((session.clone(), SessionEnd::Keys));
-                    }
-                } else if is_too_old(&session.capsule, &snapshot) {
-                    // Requests under way are answered still, also to clients that come back for it, and what these say is
-                    // heard.
-                    if session.is_free() {
-                        over.push((session.clone(), SessionEnd::Aged));
-                    }
-                } else if session.is_idle(now, idle) {
-                    over.push((session.clone(), SessionEnd::Idle));
-                }
-            }
-            for (session, why) in &over {
-                let tombstone = Self::tombstone(&session.capsule);
-                // An id that is past its own time, or opens with no key, is refused everywhere, and nothing need be remembered
-                // of it. Where the age that sessions may have was lowered since, it is not: that may be raised again.
-                if session.is_keyless() || tombstone.expires <= unix {
-                    replica.lose(&tombstone.key);
-                } else {
-                    replica.end(tombstone);
-                    ended.push(tombstone);
-                }
-                self.metrics.session_ended(*why);
-            }
-        }
-        self.journal.add(&ended, || self.lock().tombstones().iter().collect());
-        let close = |(session, _): (Arc<Session>, SessionEnd)| {
-            session.streams.close();
-            session.farewell()
-        };
-        (over.into_iter().filter_map(close).collect(), ended)
-    }
-
-    /// How often to look for sessions that are over.
-    pub(crate) fn tick(&self) -> Duration {
-        let snapshot = self.snapshot.load();
-        let shortest = snapshot.as_ref().map_or(0, |snapshot| {
-            snapshot.config.sessions.idle_timeout_ms.min(snapshot.config.sessions.max_age_ms)
-        });
-        Duration::from_millis(shortest / 4).clamp(Duration::from_millis(50), Duration::from_secs(30))
     }
 
     /// How many are held here.
@@ -414,10 +251,6 @@ impl Sessions {
         self.replica.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// There are no random numbers, or the id could not be sealed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NoId;
 
 /// The age at which sessions end, in seconds.
 fn max_age(snapshot: &Snapshot) -> u64 {

@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use longshore_sessions::Question;
 use longshore_sessions::bounds::MAX_TOMBSTONES_A_PAGE;
+use longshore_sessions::tombstones::Tombstone;
 use tokio::sync::Semaphore;
 use tokio::sync::watch::error::RecvError;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Duration, sleep};
 
 use super::errands::WAITING;
 use super::session::Farewell;
+use super::{Session, Sessions, is_too_old, unix};
 use crate::exchange;
+use crate::metrics::SessionEnd;
 use crate::shared::Shared;
 use crate::upstream::Pool;
 
@@ -44,6 +47,64 @@ pub(crate) async fn expire(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<(), Re
         for some in ended.chunks(MAX_TOMBSTONES_A_PAGE) {
             shared.peers.tell_all(&Question::Ended(some.to_vec())).await;
         }
+    }
+}
+
+impl Sessions {
+    /// Ends those that nobody used for a while, that are too old, or whose ids nobody can open any more. Gives what the server
+    /// is to be told now, and what the other replicas are.
+    fn expire(&self) -> (Vec<Farewell>, Vec<Tombstone>) {
+        let Some(snapshot) = self.snapshot.load_full() else { return Default::default() };
+        let (now, unix) = (self.now(), unix());
+        let idle = Duration::from_millis(snapshot.config.sessions.idle_timeout_ms);
+        let (mut over, mut ended) = (Vec::new(), Vec::new());
+        {
+            let mut replica = self.lock();
+            replica.forget_endings(unix);
+            for (_, session) in replica.all_held() {
+                if session.is_keyless() {
+                    // Requests under way are answered still. Nobody can come back for that.
+                    if !session.is_busy() {
+                        over.push((session.clone(), SessionEnd::Keys));
+                    }
+                } else if is_too_old(&session.capsule, &snapshot) {
+                    // Requests under way are answered still, also to clients that come back for it, and what these say is
+                    // heard.
+                    if session.is_free() {
+                        over.push((session.clone(), SessionEnd::Aged));
+                    }
+                } else if session.is_idle(now, idle) {
+                    over.push((session.clone(), SessionEnd::Idle));
+                }
+            }
+            for (session, why) in &over {
+                let tombstone = Self::tombstone(&session.capsule);
+                // An id that is past its own time, or opens with no key, is refused everywhere, and nothing need be remembered
+                // of it. Where the age that sessions may have was lowered since, it is not: that may be raised again.
+                if session.is_keyless() || tombstone.expires <= unix {
+                    replica.lose(&tombstone.key);
+                } else {
+                    replica.end(tombstone);
+                    ended.push(tombstone);
+                }
+                self.metrics.session_ended(*why);
+            }
+        }
+        self.journal.add(&ended, || self.lock().tombstones().iter().collect());
+        let close = |(session, _): (Arc<Session>, SessionEnd)| {
+            session.streams.close();
+            session.farewell()
+        };
+        (over.into_iter().filter_map(close).collect(), ended)
+    }
+
+    /// How often to look for sessions that are over.
+    fn tick(&self) -> Duration {
+        let snapshot = self.snapshot.load();
+        let shortest = snapshot.as_ref().map_or(0, |snapshot| {
+            snapshot.config.sessions.idle_timeout_ms.min(snapshot.config.sessions.max_age_ms)
+        });
+        Duration::from_millis(shortest / 4).clamp(Duration::from_millis(50), Duration::from_secs(30))
     }
 }
 
