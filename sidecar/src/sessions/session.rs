@@ -1,29 +1,32 @@
 //! One session: of a client with the sidecar, and of the sidecar with the server.
 
+mod held_open;
+mod set;
+
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
 use longshore_mcp::envelope::{self, Id, Message, Request};
-use longshore_mcp::level::Level;
 use longshore_mcp::method::ServerNotification;
 use longshore_mcp::params::Params;
 use longshore_mcp::revision::Revision;
-use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
-use longshore_sessions::message::Copy;
-use longshore_sessions::{Capsule, Moment, PodId};
+use longshore_sessions::{Capsule, Moment};
 
+use super::Place;
 use super::abandoned::Standing;
-use super::aliases::{Alias, Aliases};
-use super::cancelled::{Cancellable, Cancellation};
-use super::questions::{Answering, Questions};
-use super::{Place, Sessions};
+use super::aliases::Aliases;
+use super::cancelled::Cancellable;
+use super::questions::Questions;
 use crate::configuration::Snapshot;
-use crate::held::{Share, Shares, subscription};
+use crate::held::Share;
 use crate::kept;
 use crate::streams::Streams;
+pub(crate) use held_open::Use;
+pub(crate) use set::Change;
+use set::Set;
 
 /// For how long a session that a stream holds open is so at least: nothing is said of the moment in which it is forgotten.
 const SOON: Duration = Duration::from_secs(1);
@@ -72,48 +75,11 @@ pub(crate) struct Session {
     pub(super) aliases: Aliases,
 }
 
-/// What a client has set, and who else knows it.
-#[derive(Default)]
-struct Set {
-    copy: Copy,
-    /// What its subscriptions hold.
-    share: Option<Share>,
-    /// Another replica is to keep it.
-    matters: bool,
-    /// Which one keeps it as it is now.
-    kept_at: Option<PodId>,
-}
-
-/// Something that a client sets in its session, and that has to be set again where the session is begun again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// The level of log messages.
-    LogLevel(Level),
-    /// It wants to hear of a resource.
-    Subscribe(Box<str>),
-    /// It does not any more.
-    Unsubscribe(Box<str>),
-}
-
 /// What the server is told of a session that has ended. It takes no place of one.
 pub(crate) struct Farewell {
     /// What the server calls it.
     pub(crate) id: HeaderValue,
     pub(crate) revision: Revision,
-}
-
-/// Holds a session open while a request of it is under way, or a stream is kept.
-pub(crate) struct Use {
-    what: What,
-    pub(super) session: Arc<Session>,
-    pub(super) sessions: Arc<Sessions>,
-}
-
-/// What a session is held open for.
-#[derive(Clone, Copy)]
-enum What {
-    Request,
-    Stream,
 }
 
 // === impl Session ===
@@ -147,25 +113,6 @@ impl Session {
     /// The same with what is counted of what its client can do.
     pub(super) fn saying(self, said: Option<Share>) -> Self {
         Self { _said: said, ..self }
-    }
-
-    /// The same with what its client has set.
-    pub(super) fn with(self, mut copy: Copy, shares: &Arc<Shares>) -> Self {
-        let matters = copy.log_level.is_some() || !copy.subscriptions.is_empty();
-        let mut share = shares.nothing(self.place.principal());
-        copy.subscriptions.retain(|uri| share.add(subscription(uri)));
-        let set = (copy != Copy::default())
-            .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None }));
-        self.streams.were_elsewhere();
-        // It goes on: its client has used it.
-        Self { set: Mutex::new(set), known: AtomicBool::new(true), ..self }
-    }
-
-    fn uses(&self, what: What) -> &AtomicUsize {
-        match what {
-            What::Request => &self.busy,
-            What::Stream => &self.kept,
-        }
     }
 
     /// Whose it is.
@@ -297,69 +244,6 @@ impl Session {
         let left = self.streams.were_listened_to() || !self.known.load(Ordering::Relaxed);
         Standing { free_in, silent, left }
     }
-
-    /// What its client has set.
-    pub(crate) fn copy(&self) -> Copy {
-        self.set().as_ref().map(|set| set.copy.clone()).unwrap_or_default()
-    }
-
-    /// Whether there is anything that another replica is to keep.
-    pub(super) fn has_copy(&self) -> bool {
-        self.set().as_ref().is_some_and(|set| set.matters)
-    }
-
-    /// What this replica is to keep, if it does not.
-    pub(super) fn to_copy(&self, buddy: &PodId) -> Option<Copy> {
-        let set = self.set();
-        let set = set.as_ref().filter(|set| set.matters && set.kept_at.as_ref() != Some(buddy))?;
-        Some(set.copy.clone())
-    }
-
-    /// Notes that another replica keeps what was set then.
-    pub(super) fn copied(&self, version: u64, buddy: PodId) {
-        if let Some(set) = self.set().as_mut().filter(|set| set.copy.version == version) {
-            set.kept_at = Some(buddy);
-        }
-    }
-
-    /// Notes that these replicas keep nothing of it.
-    pub(super) fn lost_at(&self, pods: &[PodId]) {
-        if let Some(set) = self.set().as_mut() {
-            set.kept_at.take_if(|pod| pods.contains(pod));
-        }
-    }
-
-    /// Notes what its client sets. What is over the bounds is not kept: it is lost with the replica.
-    pub(super) fn change(&self, change: Change, shares: &Arc<Shares>) {
-        let mut set = self.set();
-        let set = set.get_or_insert_default();
-        let copy = &mut set.copy;
-        let share = set.share.get_or_insert_with(|| shares.nothing(self.place.principal()));
-        match change {
-            Change::LogLevel(level) => copy.log_level = Some(level),
-            Change::Subscribe(uri) => {
-                if uri.len() <= MAX_SUBSCRIPTION
-                    && copy.subscriptions.len() < MAX_SUBSCRIPTIONS
-                    && !copy.subscriptions.contains(&uri)
-                    && share.add(subscription(&uri))
-                {
-                    copy.subscriptions.insert(uri);
-                }
-            }
-            Change::Unsubscribe(uri) => {
-                if copy.subscriptions.remove(&uri) {
-                    drop(share.split(subscription(&uri)));
-                }
-            }
-        }
-        copy.version += 1;
-        (set.matters, set.kept_at) = (true, None);
-    }
-
-    fn set(&self) -> MutexGuard<'_, Option<Box<Set>>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A value in memory of its own: one that was read from a connection keeps all that was read with it.
@@ -370,80 +254,19 @@ fn alone(value: HeaderValue) -> Option<HeaderValue> {
     Some(alone)
 }
 
-// === impl Use ===
-
-impl Use {
-    /// To be made while the replica is locked, so that nobody gives the session up in between.
-    pub(super) fn new(session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
-        Self::of(What::Request, session, sessions)
-    }
-
-    /// Another one for a request.
-    pub(super) fn for_request(&self) -> Self {
-        Self::new(self.session.clone(), self.sessions.clone())
-    }
-
-    /// Another one for a stream, which may outlast the request.
-    pub(crate) fn for_stream(&self) -> Self {
-        Self::of(What::Stream, self.session.clone(), self.sessions.clone())
-    }
-
-    /// Takes an answer of the client's to a question that is open: nobody else answers it meanwhile.
-    pub(crate) fn take_answer(&self, id: &Id<'_>) -> Option<Answering> {
-        Questions::answered(&self.session, id)
-    }
-
-    /// The call with this id, which its client may cancel.
-    pub(crate) fn cancellation(&self, id: &Id<'_>) -> Cancellation {
-        Cancellation::of(self.session.clone(), id)
-    }
-
-    /// Another id at the server for the request that its client calls so, also for the token of its progress, if it is
-    /// named here. `None`: there are no random numbers.
-    pub(crate) fn alias(&self, id: &Id<'_>, token: Option<&str>) -> Option<Alias> {
-        Alias::new(self.session.clone(), id, token)
-    }
-
-    fn of(what: What, session: Arc<Session>, sessions: Arc<Sessions>) -> Self {
-        session.uses(what).fetch_add(1, Ordering::Relaxed);
-        Self { what, session, sessions }
-    }
-}
-
-impl std::ops::Deref for Use {
-    type Target = Session;
-
-    fn deref(&self) -> &Session {
-        &self.session
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        let now = self.sessions.now().0;
-        self.session.used.store(now, Ordering::Relaxed);
-        if let What::Request = self.what {
-            self.session.spoke.store(now, Ordering::Relaxed);
-        }
-        if self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.sessions.freed();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
     use longshore_sessions::capsule::PrincipalDigest;
-    use longshore_sessions::{Peer, ServerSession, SessionKey};
+    use longshore_sessions::{Peer, PodId, ServerSession, SessionKey};
 
     use super::*;
-    use crate::held::Bounds;
+    use crate::sessions::aliases::Alias;
     use crate::sessions::Places;
     use crate::sessions::places::tests::limits;
 
-    fn session(place: Place) -> Session {
+    pub(super) fn session(place: Place) -> Session {
         let owner = Peer { pod: PodId::new("pod-1").unwrap(), address: IpAddr::from([127, 0, 0, 1]) };
         let capsule = Capsule {
             owner,
@@ -489,31 +312,5 @@ mod tests {
         drop(call);
         assert_eq!((heard(&own), session.alias_of(&Id::from_json("1"))), (None, None));
         assert_eq!((heard(&format!("\"{own}\"")), heard(&format!("{own}.0"))), (None, None));
-    }
-
-    #[test]
-    fn subscriptions_of_all_sessions_are_bounded_together() {
-        let room = subscription("a:1");
-        let shares = Shares::new(Bounds { total: 3 * room, per_principal: 2 * room });
-        let places = Arc::new(Places::default());
-        let open = |who: &str| session(places.take(&who.into(), &limits()).ok().unwrap());
-        let kept = |session: &Session, uri: &str| {
-            session.change(Change::Subscribe(uri.into()), &shares);
-            session.copy().subscriptions.contains(uri)
-        };
-        let (first, second, other) = (open("a"), open("a"), open("b"));
-        assert!(kept(&first, "a:1") && kept(&first, "a:1") && kept(&second, "a:1") && !kept(&second, "a:2"));
-        // There is as much as there is.
-        assert!(kept(&other, "a:1") && !kept(&other, "a:2"));
-        for _ in 0..2 {
-            first.change(Change::Unsubscribe("a:1".into()), &shares);
-        }
-        assert!(kept(&other, "a:2") && !kept(&first, "a:1"));
-        // With its session; and one that goes on here has them as far as there is room.
-        let copy = other.copy();
-        drop((second, other));
-        assert_eq!(first.with(copy.clone(), &shares).copy().subscriptions.len(), 2);
-        let _full = open("a").with(copy.clone(), &shares);
-        assert_eq!(open("b").with(copy, &shares).copy().subscriptions.len(), 1);
     }
 }
