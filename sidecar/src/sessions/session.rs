@@ -262,8 +262,8 @@ mod tests {
     use longshore_sessions::{Peer, PodId, ServerSession, SessionKey};
 
     use super::*;
-    use crate::sessions::aliases::Alias;
     use crate::sessions::Places;
+    use crate::sessions::aliases::Alias;
     use crate::sessions::places::tests::limits;
 
     pub(super) fn session(place: Place) -> Session {

@@ -4,38 +4,36 @@
 //! that serves reads it, decides with its own configuration, and writes the audit line. Only where it cannot do that
 //! any more, because it is gone, is there an error and an audit line from here.
 
+mod relay;
+
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Response, StatusCode};
-use http_body::{Body as _, Frame, SizeHint};
+use http::{HeaderMap, Method, Response};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use longshore_mcp::envelope::{self, Id, Message};
+use longshore_mcp::envelope;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
-use longshore_mcp::sse;
 use longshore_sessions::Peer;
 use longshore_sessions::routing::NotForwarded;
 use tokio::time::{Duration, timeout};
 
 use super::respond::Body;
 use super::{Authenticated, Through, Trail, body, conversation, parked, standing, tasks};
-use crate::audit::Entry;
-use crate::calls::CallGuard;
 use crate::gathered::Gathered;
 use crate::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use crate::metrics::Forward;
-use crate::peers::{self, Failure, Lease, Notice, Sent};
-use crate::piece::BrokenOff;
-use crate::rescue::{self, Kind, Refusal};
+use crate::peers::{self, Failure, Notice, Sent};
+use crate::rescue::Refusal;
 use crate::sessions::Place;
-use crate::streams;
 use crate::upstream::Form;
 use crate::worker::Worker;
+use relay::Elsewhere;
+pub(crate) use relay::Relay;
 
 /// How much later than the call itself the wait for it ends: the replica that serves it says better what happened.
 const LATER: Duration = Duration::from_secs(5);
@@ -61,9 +59,6 @@ pub(crate) enum Forwarded {
     /// It is not: nothing of it was served there.
     Not(NotForwarded),
 }
-
-/// The audit line of a request that another replica has: that one writes it, also where the client goes meanwhile.
-struct Elsewhere(Option<Entry>);
 
 /// Takes a request to `to`. The body is whole, so that it can be taken somewhere else after that.
 pub(crate) async fn forward(
@@ -246,136 +241,4 @@ async fn whole(from: &mut Incoming) -> Option<Bytes> {
         }
     }
     Some(gathered.freeze())
-}
-
-/// An answer on its way from another replica to the client. Dropped early, it closes the connection, so that the
-/// other replica sees that its client has gone.
-pub(crate) struct Relay {
-    worker: Rc<Worker>,
-    from: Incoming,
-    /// None once the answer is over.
-    lease: Option<Lease>,
-    /// Whether it is a stream of events, in which an error can still be told.
-    events: bool,
-    /// The last byte of it so far.
-    last: u8,
-    /// The request, for the case that there has to be an error.
-    request: Bytes,
-    /// The audit line, for the same case.
-    line: Elsewhere,
-    /// It is only listened to, by a GET.
-    is_get: bool,
-    /// Its client can come back to it.
-    in_session: bool,
-    /// Its client comes back only where it breaks off.
-    breaks: bool,
-    /// When it ends, if nothing else ends it before.
-    ends: Option<Ends>,
-    /// A drain waits for it.
-    _under_way: Option<CallGuard>,
-    /// It is one of so many.
-    _place: Place,
-}
-
-impl Relay {
-    pub(crate) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        if self.lease.is_none() {
-            return Poll::Ready(None);
-        }
-        if let Some(Poll::Ready(over)) = self.ends.as_mut().map(|ends| ends.as_mut().poll(cx)) {
-            self.lease = None;
-            let goes_elsewhere = matches!(over, Over::Elsewhere) && self.breaks;
-            return Poll::Ready(goes_elsewhere.then_some(Err(BrokenOff)));
-        }
-        Poll::Ready(match ready!(Pin::new(&mut self.from).poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                if let Some(last) = frame.data_ref().and_then(|data| data.last()) {
-                    self.last = *last;
-                }
-                Some(Ok(frame))
-            }
-            Some(Err(_)) => {
-                self.lease = None;
-                Some(self.broken())
-            }
-            None => {
-                if let Some(lease) = self.lease.take() {
-                    lease.give_back();
-                }
-                None
-            }
-        })
-    }
-
-    pub(crate) fn is_end_stream(&self) -> bool {
-        self.lease.is_none()
-    }
-
-    pub(crate) fn size_hint(&self) -> SizeHint {
-        self.from.size_hint()
-    }
-
-    /// What the client hears when the other replica is gone in the middle.
-    fn broken(&mut self) -> Result<Frame<Bytes>, BrokenOff> {
-        // So it is too where that one sends its listeners away. They come back, and hear then what is the matter.
-        if self.is_get {
-            return Err(BrokenOff);
-        }
-        self.worker.shared.metrics.forwarded(Forward::Lost);
-        let refusal = Refusal::ReplicaLost;
-        let message = envelope::read(&self.request).ok();
-        let request = match &message {
-            Some(Message::Request(request)) => Some(request),
-            _ => None,
-        };
-        let id = request.map(|request| request.id.as_json().to_owned());
-        let rescued = rescue::rescue(
-            &refusal,
-            id.as_deref().map(Id::from_json),
-            Kind::Request,
-            Revision::NEWEST_WITH_INITIALIZE,
-        );
-        if let Some(mut entry) = self.line.of_one_lost() {
-            if let Some(request) = request {
-                entry.method(&request.method);
-            }
-            entry.reason(refusal.reason());
-            entry.answered(StatusCode::OK.as_u16(), self.events.then_some(rescued.code));
-        }
-        if !self.events || id.is_none() {
-            return Err(BrokenOff);
-        }
-        let abandon = sse::abandon_after(self.last);
-        let json = rescued.json.as_bytes();
-        // Some clients come back in a session after an error that has no id.
-        let end = if self.in_session { sse::numbered(streams::LAST, None, json) } else { sse::message(json) };
-        Ok(Frame::data([abandon.as_bytes(), &end].concat().into()))
-    }
-}
-
-impl Elsewhere {
-    /// The other replica did not take the request.
-    fn comes_back(&mut self, trail: &mut Trail) {
-        if let Some(entry) = self.0.take() {
-            trail.entry = entry;
-        }
-    }
-
-    /// The line where the other replica is lost. What that one decided is not known; the request was past the door.
-    fn of_one_lost(&mut self) -> Option<Entry> {
-        let mut entry = self.0.take()?;
-        entry.permit(None);
-        Some(entry)
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        if let Some(entry) = self.0.take() {
-            entry.leave();
-        }
-    }
 }
