@@ -11,6 +11,7 @@ mod era;
 mod lists;
 mod pings;
 mod relist;
+mod relisting;
 mod settings;
 mod sockets;
 mod state;

@@ -11,11 +11,12 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 
 use super::client::{Discovery, News, Server};
 use super::era::{self, Question};
-use super::lists::{Listed, Partly, list_all};
-use super::pings::{Heard, PATIENCE, Pings};
+use super::lists::Partly;
+use super::pings::{Heard, Pings};
+use super::relisting::{Read, Relisting};
 use super::settings::Settings;
 use super::state::{Link, Problem};
-use super::{RELIST_EVERY, RELIST_PAUSE, is_replaced, now, show};
+use super::{is_replaced, now, show};
 use crate::shared::Shared;
 use crate::upstream::Spoken;
 
@@ -23,12 +24,6 @@ use crate::upstream::Spoken;
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// How long an answer to that may take. A server of one thread may be busy with a call.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a server may take to list what it offers.
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Who says all the time that long lists have changed has them read for a tenth of the time: so many times as long as it
-/// took, they are left.
-const RELIST_REST: u32 = 9;
-
 /// Why a server is no longer attended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Left {
@@ -61,16 +56,15 @@ pub(super) async fn attend(
     link: &mut Link,
     mut question: Option<Question>,
     lasting: &mut Lasting,
-    mut partly: Partly,
+    partly: Partly,
 ) -> Left {
     let news = Rc::new(News::default());
     // Dropped, and so aborted, when the server is left.
     let _listening = server.listen(news.clone());
     let Lasting { pings, settings } = lasting;
     let mut next_ping = Instant::now() + PING_EVERY;
-    let mut next_list = Instant::now() + partly.list_in();
-    let mut rests_until = Instant::now();
-    let (mut unlisted, mut unbegun) = (0, 0);
+    let mut lists = Relisting::new(partly);
+    let mut unbegun = 0;
     pings.begin();
     let ask = async |wait, patience| {
         sleep(wait).await;
@@ -136,61 +130,15 @@ pub(super) async fn attend(
                     }
                 }
             }
-            () = news.changed.notified() => next_list = next_list.min(at_next(rests_until)),
-            () = shared.relist.wanted() => next_list = next_list.min(at_next(rests_until)),
-            () = sleep_until(next_list) => {
-                let began = Instant::now();
-                next_list = began + RELIST_EVERY;
-                let capabilities = shared.view.borrow().server.as_ref().map(|server| server.capabilities.clone());
-                let capabilities = capabilities.unwrap_or_default();
-                let known = shared.view.borrow().lists.clone();
-                let listed = tokio::select! {
-                    listed = timeout(LIST_TIMEOUT, list_all(server, &capabilities, Some(&known))) => listed,
-                    // Whether it is there is more urgent then, and asked next.
-                    () = hook_opens(shared) => {
-                        (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);
-                        continue;
-                    }
-                };
-                rests_until = Instant::now() + (began.elapsed() * RELIST_REST).min(RELIST_EVERY);
-                match listed {
-                    Ok(Ok(Listed { lists, unlisted: problem })) => {
-                        unlisted = 0;
-                        let is_busy = problem.as_ref().is_some_and(|problem| problem.is_busy);
-                        partly.note(problem);
-                        next_list = (began + partly.list_in()).max(rests_until);
-                        if is_busy {
-                            // It has no time for what is new either.
-                            rests_until = next_list;
-                        }
-                        shared.view.send_if_modified(|view| {
-                            let changed = *view.lists != lists;
-                            if changed {
-                                view.lists = Arc::new(lists);
-                            }
-                            changed
-                        });
-                        shared.relist.done();
-                    }
-                    // Perhaps there is no server any more, or not the one that was asked before: a ping tells.
-                    Ok(Err(problem)) => {
-                        unlisted += 1;
-                        if unlisted >= PATIENCE {
-                            return Left::Lost(problem);
-                        }
-                        (next_ping, next_list) = (Instant::now(), Instant::now() + RELIST_PAUSE * 4);
-                    }
-                    // Slow is not gone; the pings tell that too.
-                    Err(_) => tracing::debug!("the server took too long to list"),
-                }
-            }
+            () = news.changed.notified() => lists.wanted(),
+            () = shared.relist.wanted() => lists.wanted(),
+            () = sleep_until(lists.due()) => match lists.read(server, shared).await {
+                Read::Done => {}
+                Read::Ping => next_ping = Instant::now(),
+                Read::Lost(problem) => return Left::Lost(problem),
+            },
         }
     }
-}
-
-/// When lists that have changed are read.
-fn at_next(rests_until: Instant) -> Instant {
-    (Instant::now() + RELIST_PAUSE).max(rests_until)
 }
 
 /// The server has just answered. If it has stayed for long enough by now, it is believed.
@@ -204,14 +152,6 @@ fn believe(shared: &Shared, link: &mut Link) {
 /// Whether the server's container is being restarted, and its pod goes on.
 fn is_to_restart(shared: &Shared) -> bool {
     *shared.hooks.borrow() > 0 && !shared.is_draining()
-}
-
-/// Returns when a hook of the server opens, from now on.
-async fn hook_opens(shared: &Shared) {
-    let mut hooks = shared.hooks.subscribe();
-    let before = *hooks.borrow_and_update();
-    // The other end lives as long as this does.
-    let _ = hooks.wait_for(|hooks| *hooks > before).await;
 }
 
 /// Takes what a server says that it speaks into its description, if it is of more than one era.
