@@ -18,7 +18,7 @@ impl Asked {
     /// The client is about to be asked this, and certainly in this call.
     pub(super) fn note(&mut self, session: &Session, said: &[u8]) {
         if let Ok(Message::Request(question)) = envelope::read(said) {
-            session.is_asked(&question, *self.0.get_or_insert_with(upstream::number));
+            session.note_asked(&question, *self.0.get_or_insert_with(upstream::number));
         }
     }
 

@@ -160,8 +160,8 @@ impl Session {
         Some(Cow::Borrowed(message))
     }
 
-    /// Its client is asked this, and certainly in this call.
-    pub(crate) fn is_asked(&self, question: &Request<'_>, call: u64) {
+    /// Notes that its client is asked this, and certainly in this call.
+    pub(crate) fn note_asked(&self, question: &Request<'_>, call: u64) {
         self.questions.asked(question, Some(call));
     }
 
