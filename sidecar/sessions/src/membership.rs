@@ -121,7 +121,7 @@ impl View {
             member.shaken = from.shaken;
         }
         for departure in &from.left {
-            self.has_left(departure, now);
+            self.note_left(departure, now);
         }
         for peer in &from.knows {
             self.mentioned(peer, now);
@@ -132,7 +132,7 @@ impl View {
     /// Notes that somebody else was told by a peer that it leaves. What a peer says itself counts more than that, so
     /// it is noted only of those who say nothing: a replica that came after it would wait for it in vain. DNS may list it
     /// later still, and ids of sessions name it.
-    fn has_left(&mut self, departure: &Departure, now: Moment) {
+    fn note_left(&mut self, departure: &Departure, now: Moment) {
         let Departure { peer, ago } = departure;
         let ago = Duration::from_secs(*ago);
         if ago >= REMEMBERED && !self.members.contains_key(&peer.address) {

@@ -337,7 +337,8 @@ impl<T> Replica<T> {
         (state != State::Starting).then_some(peer)
     }
 
-    pub(crate) fn is_not_at(&mut self, key: &SessionKey, pod: &PodId) {
+    /// Forgets that a session is at that pod.
+    pub(crate) fn forget_at(&mut self, key: &SessionKey, pod: &PodId) {
         if self.elsewhere.get(key).is_some_and(|peer| peer.pod == *pod) {
             self.elsewhere.remove(key);
         }

@@ -314,7 +314,7 @@ impl Route {
                 self.wait_for(NEXT, now, Failure::Undecided)
             }
             NotForwarded::Moved(hint) => {
-                replica.is_not_at(&self.key, &peer.pod);
+                replica.forget_at(&self.key, &peer.pod);
                 self.forwards += 1;
                 self.not_at.push(peer.pod.clone());
                 self.hint = hint;
@@ -322,7 +322,7 @@ impl Route {
             }
             NotForwarded::Refused => {
                 // Whatever it held, it holds no more.
-                replica.is_not_at(&self.key, &peer.pod);
+                replica.forget_at(&self.key, &peer.pod);
                 replica.view.refused(peer.address, now);
                 self.wait(now, Failure::Undecided)
             }
