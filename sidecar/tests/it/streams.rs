@@ -1,5 +1,6 @@
 //! Streams of events: how they are numbered, what is kept of them, and what a client gets that comes back.
 
+mod asked_again;
 mod cuts;
 mod drain;
 mod gone;
@@ -7,12 +8,18 @@ mod limits;
 mod listen;
 mod numbers;
 mod resume;
+mod revoked;
 mod sdk;
 mod slow;
 
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Event, Events, Request, scripted};
+use crate::harness::{Client, Event, Events, Request, Scripted, scripted};
+
+const CHANGED: &str = "notifications/tools/list_changed";
 
 /// A notification with a number.
 fn note(number: usize) -> String {
@@ -49,4 +56,29 @@ fn is_told_of_loss(client: &Client<'_>, last: &str) {
 /// What a tool of the scripted servers is asked for.
 fn argument(request: &Request, name: &str) -> Value {
     scripted::message(request)["params"]["arguments"][name].clone()
+}
+
+/// A server whose stream says what it is told; nothing ends it.
+fn told() -> (Scripted, Sender<Option<String>>) {
+    let (tell, told) = channel();
+    let told: Arc<Mutex<Receiver<Option<String>>>> = Arc::new(Mutex::new(told));
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "POST" {
+            scripted::json(stream, &answer(request));
+            return;
+        }
+        scripted::begin_events(stream);
+        while let Ok(Some(text)) = told.lock().unwrap().recv() {
+            scripted::chunk(stream, &text);
+        }
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    (server, tell)
+}
+
+/// Opens the stream of what belongs to no call.
+fn open(client: &Client<'_>) -> Events {
+    let events = Events::open(&client.get(), client.sidecar.mcp);
+    assert_eq!(events.status, 200);
+    events
 }

@@ -1,0 +1,89 @@
+//! Listeners whose keys are revoked.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{answer, event, note, open, told};
+use crate::harness::config::keys;
+use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
+
+#[test]
+fn a_key_that_is_revoked_hears_nothing_more() {
+    let (server, tell) = told();
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let clients = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
+    let mut streams = clients.each_ref().map(open);
+    for stream in &mut streams {
+        stream.any().unwrap();
+    }
+    let digest = sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
+    sidecar.runs(&digest);
+    let [alice, bob] = &mut streams;
+    assert!(alice.next().is_none(), "it is closed");
+    // The scripted server says each thing to one of its streams.
+    bob.patience(Duration::from_millis(100));
+    eventually("the other goes on", || {
+        tell.send(Some(event(&note(1)))).unwrap();
+        bob.try_any().ok()?
+    });
+}
+
+/// Also where another key has opened the stream, which lives on.
+#[test]
+fn a_key_that_is_revoked_hears_nothing_more_of_what_another_has_opened() {
+    for resumes in [false, true] {
+        let (server, _tell) = told();
+        let files = Files::new();
+        let both = [("alice", "key-a"), ("alice", "key-b")];
+        files.write_with_keys(&config(server.port), &keys(&both));
+        let sidecar = Sidecar::with(files, &[]).loaded();
+        let client = Client::open(&sidecar, Some("key-b"));
+        let mut opened = open(&client);
+        opened.any().unwrap();
+        let last = opened.last.clone();
+        drop(opened);
+        let client = client.with_key("key-a");
+        let request = if resumes { client.rest(&last) } else { client.get() };
+        let joined = eventually("it takes the place", || {
+            let events = Events::open(&request, sidecar.mcp);
+            (events.status == 200).then_some(events)
+        });
+        assert_eq!(server.seen("GET").len(), 1, "the stream is the one from before");
+        sidecar.runs(&sidecar.files.write_with_keys(&config(server.port), &keys(&both[1..])));
+        assert!(joined.all().iter().all(|event| !event.has_messages()), "{resumes}");
+        // The other goes on.
+        let client = client.with_key("key-b");
+        assert_eq!(client.send("ping", json!({})).status, 200);
+    }
+}
+
+/// Also one that is revoked while the server takes its time to open its stream.
+#[test]
+fn a_key_that_was_revoked_has_nothing_opened() {
+    let gate = Gate::default();
+    let opens = gate.clone();
+    let server = Scripted::listening(move |request, stream| {
+        if request.method == "POST" {
+            scripted::json(stream, &answer(request));
+            return;
+        }
+        opens.pass();
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &event(&note(1)));
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    let client = Client::open(&sidecar, Some("key-a"));
+    let (get, mcp) = (client.get(), sidecar.mcp);
+    let opened = std::thread::spawn(move || Events::open(&get, mcp));
+    eventually("the server is asked", || (!server.seen("GET").is_empty()).then_some(()));
+    let digest = sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
+    sidecar.runs(&digest);
+    gate.open();
+    assert_eq!(opened.join().unwrap().next(), None);
+}
