@@ -24,7 +24,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use longshore_sidecar_client::jittered;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tower::timeout::TimeoutLayer;
 
@@ -42,8 +42,8 @@ const PAGE_WITHIN: Duration = Duration::from_secs(30);
 /// How long any answer may take to begin. A watch says nothing until something happens, so nobody would notice that it
 /// never began.
 const BEGINS_WITHIN: Duration = Duration::from_secs(30);
-/// How many pages are read at once, of all kinds.
-const PAGES: usize = 2;
+/// How many lists are read at once, of all kinds: one page of each is in memory.
+const LISTS: usize = 2;
 /// A watch ends after so many seconds, and goes on where it was. `kube` waits for five more.
 const WATCH_SECONDS: u32 = 20;
 /// A connection over which nothing is said for so long is dead. A little sooner than `kube` gives the watch up: it would ask
@@ -116,8 +116,8 @@ fn patience() -> TimeoutLayer {
 pub(crate) struct Hearing {
     audience: Arc<dyn Audience>,
     watches: watch::Sender<Watches>,
-    /// One for each page that may be read now.
-    pages: Arc<Semaphore>,
+    /// One for each list that may be read now.
+    lists: Arc<Semaphore>,
 }
 
 struct Watch<K: 'static> {
@@ -127,6 +127,8 @@ struct Watch<K: 'static> {
     config: watcher::Config,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     state: State,
+    /// While it reads a list.
+    list: Option<OwnedSemaphorePermit>,
     retry: Retry,
     /// Since when the API server refuses each of its lists.
     refused: Option<Instant>,
@@ -152,7 +154,7 @@ struct Retry {
 
 impl Hearing {
     pub(crate) fn new(audience: Arc<dyn Audience>) -> Self {
-        Self { audience, watches: watch::Sender::default(), pages: Arc::new(Semaphore::new(PAGES)) }
+        Self { audience, watches: watch::Sender::default(), lists: Arc::new(Semaphore::new(LISTS)) }
     }
 
     /// Waits until all watches that there are have been heard once, but for those of namespaces that grant none.
@@ -188,6 +190,7 @@ impl Hearing {
             api,
             config,
             state: State::Listing,
+            list: None,
             retry: Retry { next: FIRST_RETRY, failed: Instant::now() },
             refused: None,
         };
@@ -253,8 +256,11 @@ impl<K: Watched> Watch<K> {
         loop {
             let event = match self.state {
                 State::Listing => {
-                    // Nobody closes the semaphore. What was read is handed on without a page, and holds none.
-                    let _page = self.hearing.pages.acquire().await;
+                    // A page is in memory until the last of its objects is handed on, and the next one comes then: it is
+                    // let go of with the whole list, or nobody would wait for what was read. Nobody closes the semaphore.
+                    if self.list.is_none() {
+                        self.list = self.hearing.lists.clone().acquire_owned().await.ok();
+                    }
                     timeout(PAGE_WITHIN, self.events.next()).await
                 }
                 State::Heard | State::Waiting => Ok(self.events.next().await),
@@ -267,6 +273,9 @@ impl<K: Watched> Watch<K> {
                         Event::Init | Event::InitApply(_) => State::Listing,
                         Event::InitDone | Event::Apply(_) | Event::Delete(_) => State::Heard,
                     };
+                    if self.state == State::Heard {
+                        self.list = None;
+                    }
                     return event;
                 }
                 Ok(Some(Err(error))) => {
@@ -282,6 +291,9 @@ impl<K: Watched> Watch<K> {
                     tracing::warn!(kind, namespace, "the API server does not answer; a watch starts again")
                 }
             }
+            // What was read of the list goes now: another one is read while this one waits.
+            self.events = stream::pending().boxed();
+            self.list = None;
             let now = Instant::now();
             self.refused = is_refused.then(|| self.refused.unwrap_or(now));
             let word = match self.refused {

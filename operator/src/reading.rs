@@ -9,12 +9,13 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use longshore_crds::{McpServer, McpServerStatus};
-use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// So many labels or annotations an object may have. Of one with more, which is none of Longshore's, none is read.
-const MOST_KEYS: usize = 1024;
+/// So many labels, annotations, finalizers or owners an object may have. Of one with more, which is none of Longshore's, none
+/// is read, but for a finalizer.
+const MOST_ENTRIES: usize = 1024;
 
 /// An object without its managed fields. They are a tree of the names of all fields, and nobody here reads them.
 #[derive(Clone, Debug)]
@@ -101,48 +102,79 @@ struct Metadata<'a> {
     labels: Option<&'a RawValue>,
     #[serde(borrow)]
     annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    owner_references: Option<&'a RawValue>,
+    #[serde(borrow)]
+    finalizers: Option<&'a RawValue>,
 }
 
 /// An object's text without what is too much of it.
 fn lean(text: &str) -> Cow<'_, str> {
     // What has no such parts is refused by whoever wants to read it.
     let outline: Outline<'_> = serde_json::from_str(text).unwrap_or_default();
-    let Metadata { managed_fields, labels, annotations } = outline.metadata.unwrap_or_default();
-    let too_many =
-        |map: &&RawValue| serde_json::from_str(map.get()).is_ok_and(|Entries(entries)| entries > MOST_KEYS);
-    let left_out = [managed_fields, labels.filter(too_many), annotations.filter(too_many)];
+    let Metadata { managed_fields, labels, annotations, owner_references, finalizers } =
+        outline.metadata.unwrap_or_default();
+    let too_many = |entries: &&RawValue| {
+        serde_json::from_str(entries.get()).is_ok_and(|Entries { count, .. }| count > MOST_ENTRIES)
+    };
+    let left_out = [
+        managed_fields,
+        labels.filter(too_many),
+        annotations.filter(too_many),
+        owner_references.filter(too_many),
+    ];
+    let mut parts: Vec<_> =
+        left_out.into_iter().flatten().map(|part| (part, Cow::Borrowed("null"))).collect();
+    if let Some(finalizers) = finalizers.filter(too_many) {
+        // One is enough to keep the object. Kubernetes' own are the last ones, as it adds them when the object is to go.
+        let last = serde_json::from_str(finalizers.get()).ok().and_then(|Entries { last, .. }| last);
+        parts.push((finalizers, last.map_or(Cow::Borrowed("null"), |last| Cow::Owned(format!("[{last}]")))));
+    }
     let mut text = Cow::Borrowed(text);
     let start = text.as_ptr().addr();
-    let mut parts: Vec<_> =
-        left_out.into_iter().flatten().map(|it| (it.get().as_ptr().addr() - start, it.get().len())).collect();
+    let mut parts: Vec<_> = parts
+        .into_iter()
+        .map(|(part, left)| (part.get().as_ptr().addr() - start, part.get().len(), left))
+        .collect();
     // From the end on, since what follows a part moves when it goes.
     parts.sort_unstable();
-    for (at, length) in parts.into_iter().rev() {
-        text.to_mut().replace_range(at..at + length, "null");
+    for (at, length, left) in parts.into_iter().rev() {
+        text.to_mut().replace_range(at..at + length, &left);
     }
     text
 }
 
-/// How many entries a map has.
-struct Entries(usize);
+/// How many entries a map or a list has, and the last one of a list.
+struct Entries<'a> {
+    count: usize,
+    last: Option<&'a RawValue>,
+}
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de> Deserialize<'de> for Entries<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Count;
         impl<'de> Visitor<'de> for Count {
-            type Value = Entries;
+            type Value = Entries<'de>;
             fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("a map")
+                formatter.write_str("a map or a list")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let mut entries = 0;
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+                let mut count = 0;
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-                    entries += 1;
+                    count += 1;
                 }
-                Ok(Entries(entries))
+                Ok(Entries { count, last: None })
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Entries<'de>, A::Error> {
+                let (mut count, mut last) = (0, None);
+                while let Some(entry) = list.next_element::<&RawValue>()? {
+                    count += 1;
+                    last = Some(entry);
+                }
+                Ok(Entries { count, last })
             }
         }
-        deserializer.deserialize_map(Count)
+        deserializer.deserialize_any(Count)
     }
 }
 
@@ -244,8 +276,9 @@ mod tests {
     #[test]
     fn an_object_comes_without_what_nobody_reads_and_with_all_the_rest() {
         let fields = json!([{"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}}]);
-        let many: BTreeMap<String, String> =
-            (0..=MOST_KEYS).map(|number| (format!("a{number}"), "\"managedFields\":[]".to_owned())).collect();
+        let many: BTreeMap<String, String> = (0..=MOST_ENTRIES)
+            .map(|number| (format!("a{number}"), "\"managedFields\":[]".to_owned()))
+            .collect();
         let few = json!({"managedFields": "[]", "a": "null"});
         for (metadata, labels, annotations) in [
             (json!({"managedFields": fields, "labels": few, "annotations": few, "uid": "é"}), 2, 2),
@@ -256,6 +289,29 @@ mod tests {
                 assert_eq!((read.name_any(), read.uid()), ("demo".to_owned(), Some("é".to_owned())));
                 assert_eq!(read.metadata.managed_fields, None);
                 assert_eq!((read.labels().len(), read.annotations().len()), (labels, annotations));
+            }
+        }
+    }
+
+    #[test]
+    fn of_too_many_finalizers_the_last_is_read_and_of_too_many_owners_none() {
+        let named = |count: usize| (0..count).map(|number| format!("a/b{number}")).collect::<Vec<_>>();
+        let owners = |count: usize| {
+            let owner = |name: String| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "1"});
+            named(count).into_iter().map(owner).collect::<Vec<_>>()
+        };
+        let mut going = named(MOST_ENTRIES);
+        going.push("orphan".to_owned());
+        for (finalizers, owned_by, read_finalizers, read_owners) in [
+            (named(2), owners(2), named(2), 2),
+            (named(MOST_ENTRIES), owners(MOST_ENTRIES), named(MOST_ENTRIES), MOST_ENTRIES),
+            (going, owners(MOST_ENTRIES + 1), vec!["orphan".to_owned()], 0),
+        ] {
+            let metadata = json!({"finalizers": finalizers, "ownerReferences": owned_by, "uid": "é"});
+            for read in read::<PartialObjectMeta<ConfigMap>>(&object(&metadata, &json!({}))) {
+                assert_eq!(read.uid(), Some("é".to_owned()));
+                assert_eq!(read.finalizers(), read_finalizers);
+                assert_eq!(read.owner_references().len(), read_owners);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Watches of an API server that does not do as it should.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use axum::extract::Query;
 use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use futures::future::join;
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -232,4 +232,60 @@ async fn what_is_told_before_anybody_looks_is_not_kept() {
     let begun = Instant::now();
     discarding(sleep(second), stream::poll_fn(|context| queue.poll_recv(context))).await;
     assert_eq!(begun.elapsed(), second);
+}
+
+/// Each of these namespaces has two pages. The second one of those in `hang` never comes.
+fn paged(hang: &'static [&str], begun: &Arc<Mutex<BTreeSet<String>>>) -> Client {
+    let begun = begun.clone();
+    let answer = move |uri: Uri, query: Query<HashMap<String, String>>| {
+        let begun = begun.clone();
+        async move {
+            let namespace = uri.path().split('/').nth(4).unwrap().to_owned();
+            let is_last = query.contains_key("continue");
+            if query.contains_key("watch") || is_last && hang.contains(&&*namespace) {
+                pending::<()>().await;
+            }
+            begun.lock().unwrap().insert(namespace.clone());
+            let item = |number: u32| json!({"metadata": {"name": format!("x{number}"), "namespace": namespace, "resourceVersion": "1"}});
+            let next = if is_last { "" } else { "next" };
+            axum::Json(json!({
+                "apiVersion": "v1", "kind": "ConfigMapList",
+                "metadata": {"resourceVersion": "1", "continue": next},
+                "items": (0..PAGE).map(item).collect::<Vec<_>>(),
+            }))
+        }
+    };
+    ClientBuilder::new(Router::new().fallback(answer), "tools").with_layer(&patience()).build()
+}
+
+/// A page that was read is in memory until its last object is handed on.
+#[tokio::test(start_paused = true)]
+async fn of_all_lists_two_are_read_at_once_and_one_that_hangs_keeps_no_other_waiting_for_long() {
+    const NAMESPACES: [&str; 5] = ["a", "b", "c", "d", "e"];
+    for hang in [&[][..], &["a", "b", "c"]] {
+        let (catalog, _indexer) = Catalog::new(Metrics::new().unwrap());
+        let hearing = Hearing::new(Arc::new(catalog));
+        let begun = Arc::default();
+        let client = paged(hang, &begun);
+        let events = NAMESPACES.map(|scope| {
+            let config = watcher::Config::default();
+            let events = hearing.events::<ConfigMap>(&client, &Some(scope.to_owned()), config);
+            events.map(move |event| (scope, event)).boxed()
+        });
+        let mut events = stream::select_all(events);
+        let mut done = BTreeSet::new();
+        let reading = async {
+            while let Some((scope, event)) = events.next().await {
+                let unfinished = begun.lock().unwrap().iter().filter(|it| !done.contains(*it)).count();
+                assert!(unfinished <= LISTS || !hang.is_empty(), "{unfinished} lists are being read");
+                if matches!(event, Event::InitDone) {
+                    done.insert(scope.to_owned());
+                }
+                if done.len() + hang.len() == NAMESPACES.len() {
+                    break;
+                }
+            }
+        };
+        assert!(timeout(PAGE_WITHIN * 4, reading).await.is_ok(), "{hang:?} hang: {done:?}");
+    }
 }
