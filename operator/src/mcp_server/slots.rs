@@ -1,7 +1,8 @@
 //! How many servers are looked after at once, and which is next where more are due.
 //!
 //! What is done for a server holds memory, and takes long where a webhook hangs. So it is done for a few at a time, and no
-//! namespace has more of these slots than it leaves free for others. Who has to wait does so as a name in the line of its
+//! namespace has more of these slots than it leaves free for others. One that has none finds one all the same, as long as
+//! it is one of some, or a few that are held up would keep all the others waiting. Who has to wait does so as a name in the line of its
 //! namespace, and is called: a reconciliation that waited would keep the manifest of when it began.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -14,6 +15,8 @@ use crate::mirror::ServerKey;
 
 /// How many servers are looked after at once. That mostly waits for the API server.
 const SLOTS: usize = 16;
+/// The same with those beyond that are the only ones of their namespaces.
+const MOST: usize = 2 * SLOTS;
 
 /// The slots, and who waits for one.
 #[derive(Debug, Default)]
@@ -22,9 +25,9 @@ pub struct Slots {
     is_called: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    free: usize,
+    taken: usize,
     /// Those that have a slot or wait for one.
     namespaces: HashMap<String, Line>,
     /// The place of each server that waits.
@@ -108,19 +111,6 @@ impl Slots {
 
 // === impl State ===
 
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            free: SLOTS,
-            namespaces: HashMap::new(),
-            places: HashMap::new(),
-            last_place: 0,
-            kept: HashSet::new(),
-            called: VecDeque::new(),
-        }
-    }
-}
-
 impl State {
     /// Who waits already keeps its place.
     fn wait(&mut self, server: &ServerKey) {
@@ -139,12 +129,13 @@ impl State {
         let first = |line: &Line| line.waiting.first_key_value().map(|(place, _)| *place);
         let (namespace, line) = waiting.min_by_key(|(_, line)| (line.slots, first(line)))?;
         // One alone has half of them at most, two a third each: another namespace finds one free at once.
-        if line.slots >= self.free {
+        let is_modest = line.slots < SLOTS.saturating_sub(self.taken);
+        if !is_modest && (line.slots > 0 || self.taken >= MOST) {
             return None;
         }
         let (_, name) = line.waiting.pop_first()?;
         line.slots += 1;
-        self.free -= 1;
+        self.taken += 1;
         let server = ServerKey { namespace: namespace.clone(), name };
         self.places.remove(&server);
         Some(server)
@@ -153,7 +144,7 @@ impl State {
     fn give_back(&mut self, namespace: &str) {
         if let Some(line) = self.namespaces.get_mut(namespace) {
             line.slots -= 1;
-            self.free += 1;
+            self.taken -= 1;
         }
     }
 
@@ -197,6 +188,7 @@ mod tests {
         for namespaces in 1..SLOTS {
             let crowded = format!("t{namespaces}");
             taken.extend((0..200).filter_map(|name| slots.take(&server(&crowded, name))));
+            assert!(slots.take(&server("v", 0)).is_some(), "beside {namespaces} that have just come");
             // What hangs is given up, and comes back.
             for name in 0..100 {
                 let ended: Slot<'_> = taken.remove(name % taken.len());
@@ -207,10 +199,14 @@ mod tests {
                     taken.extend(slots.take(&next));
                 }
             }
-            assert!(taken.len() < SLOTS, "{} beside {namespaces}", taken.len());
+            assert!(taken.len() < MOST, "{} beside {namespaces}", taken.len());
             assert!(namespaces > 1 || taken.len() == SLOTS / 2, "{} of one alone", taken.len());
             assert!(slots.take(&server("v", 0)).is_some(), "beside {namespaces}");
         }
+        for namespace in 0..100 {
+            taken.extend((0..2).filter_map(|name| slots.take(&server(&format!("u{namespace}"), name))));
+        }
+        assert_eq!(taken.len(), MOST);
     }
 
     #[test]
@@ -256,7 +252,7 @@ mod tests {
         taken.extend(slots.take(&server("t", 11)));
         taken.clear();
         let state = lock(&slots.state);
-        assert_eq!(state.free, SLOTS);
+        assert_eq!(state.taken, 0);
         assert!(
             state.namespaces.is_empty() && state.places.is_empty() && state.called.is_empty(),
             "{state:?}"
