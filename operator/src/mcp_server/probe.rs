@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
@@ -69,7 +69,7 @@ pub fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> 
 }
 
 /// What came of touching pods.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Touched {
     /// When to look again.
     pub again: Option<Duration>,
@@ -81,7 +81,7 @@ pub struct Touched {
 /// mounted files at once instead of within a minute.
 ///
 /// Each has delays of its own: one that cannot be touched, as where a webhook does not answer for it, keeps none waiting
-/// for what may end a key that was revoked.
+/// for what may end a key that was revoked, unless so many are.
 pub async fn touch(
     context: &Context,
     server: &ServerKey,
@@ -90,39 +90,39 @@ pub async fn touch(
     pods: &[PodFacts],
 ) -> Touched {
     remember(&mut lock(memory), pods);
-    let mut all = Touched::default();
-    for some in pods.chunks(AT_ONCE) {
-        let touches = some.iter().map(|facts| touch_one(context, server, memory, desired, facts));
-        for touched in join_all(touches).await {
-            all.again = all.again.into_iter().chain(touched.again).min();
-            all.failed |= touched.failed;
-        }
+    let touches: Vec<_> =
+        pods.iter().map(|facts| touch_one(context, server, memory, desired, facts)).collect();
+    let touches: Vec<_> = stream::iter(touches).buffer_unordered(AT_ONCE).collect().await;
+    let now = Instant::now();
+    let again = touches.iter().filter_map(|(again, _)| *again).min();
+    Touched {
+        again: again.map(|again| again.saturating_duration_since(now)),
+        failed: touches.iter().any(|(_, failed)| *failed),
     }
-    all
 }
 
-/// Touches one of them, if that is due.
+/// Touches one of them, if that is due. Says when to look again, and whether it failed.
 async fn touch_one(
     context: &Context,
     server: &ServerKey,
     memory: &Mutex<ServerMemory>,
     desired: &Desired,
     facts: &PodFacts,
-) -> Touched {
+) -> (Option<Instant>, bool) {
     let heard = lock(memory).heard.get(&facts.pod.uid).cloned();
     let Some(wanted) = stale(facts, desired, heard.as_deref()) else {
         lock(memory).touches.remove(&facts.pod.uid);
-        return Touched::default();
+        return (None, false);
     };
     let now = Instant::now();
     let before = lock(memory).touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
     if let Some(touch) = before.as_ref().filter(|touch| touch.next > now) {
-        return Touched { again: Some(touch.next - now), failed: touch.failures > 0 };
+        return (Some(touch.next), touch.failures > 0);
     }
     let (before, failures) = before.map_or((0, 0), |touch| (touch.attempts, touch.failures));
     let attempts = before.saturating_add(1);
     if attempts > most_touches(&facts.report) {
-        return Touched::default();
+        return (None, false);
     }
     let (pod, namespace) = (&facts.pod.name, &server.namespace);
     let value = touched(&wanted, Timestamp::now().as_second(), attempts);
@@ -135,7 +135,7 @@ async fn touch_one(
             context.metrics.wrote(Write::Touch);
             (attempts, 0, pause(attempts))
         }
-        Err(error) if error.is_not_found() => return Touched::default(),
+        Err(error) if error.is_not_found() => return (None, false),
         // Something in the cluster does not let it be changed: the kubelet looks by itself in the end.
         Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
             tracing::warn!(%error, %pod, %namespace, "a pod may not be touched");
@@ -150,10 +150,9 @@ async fn touch_one(
             (before, failures, delay)
         }
     };
-    let touch = Touch { digest: wanted, attempts, failures, next: Instant::now() + delay };
-    lock(memory).touches.insert(facts.pod.uid.clone(), touch);
-    let again = (attempts < most_touches(&facts.report)).then_some(delay);
-    Touched { again, failed: failures > 0 }
+    let next = Instant::now() + delay;
+    lock(memory).touches.insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, failures, next });
+    ((attempts < most_touches(&facts.report)).then_some(next), failures > 0)
 }
 
 /// How long to wait after so many touches, or failures, in a row.

@@ -1,3 +1,6 @@
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
@@ -68,6 +71,43 @@ async fn no_pod_waits_for_another_one_that_cannot_be_touched() {
         let tries = ["0", "1", "2"].map(|pod| &memory.touches[pod]).map(|it| (it.attempts, it.failures));
         assert_eq!(tries, [(0, 1), (1, 0), (1, 0)]);
     }
+}
+
+/// With an API server that answers for all but one.
+#[tokio::test(start_paused = true)]
+async fn no_pod_waits_for_one_of_which_nothing_is_answered_and_none_is_touched_again_late_for_it() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let answer = move |uri: Uri| {
+        let counted = counted.clone();
+        async move {
+            let name = uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+            if name == "0" {
+                pending::<()>().await;
+            }
+            counted.fetch_add(1, Ordering::Relaxed);
+            axum::Json(json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": name, "namespace": "tools", "uid": name},
+            }))
+        }
+    };
+    let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+    let memory = Mutex::new(ServerMemory::default());
+    let pods: Vec<_> = (0..40)
+        .map(|number: u32| {
+            let pod = PodView { name: number.to_string(), uid: number.to_string(), ..pod() };
+            PodFacts { pod: Arc::new(pod), report: said("old", None) }
+        })
+        .collect();
+    let desired = desired();
+    let mut touches = Box::pin(touch(&context, &key, &memory, &desired, &pods));
+    assert!(timeout(Duration::from_secs(1), &mut touches).await.is_err());
+    assert_eq!(asked.load(Ordering::Relaxed), 39);
+    let touched = touches.await;
+    assert!(touched.failed);
+    assert_eq!(touched.again, Some(Duration::ZERO), "the others' second touch is due");
 }
 
 #[test]
