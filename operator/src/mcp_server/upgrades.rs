@@ -3,7 +3,7 @@
 //!
 //! A change of a manifest does not wait here, unless what was there before it was refused too.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,19 +23,27 @@ use crate::view::{DeploymentView, PodView};
 /// A server that takes longer than this to serve its new version no longer keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// So many more are told that a turn is free than there are turns: it may be long until one comes whose namespace is held
+/// up, and who comes first has it.
+const SPARE: usize = 8;
+
 /// Who gets new pods for Longshore's sake, and who waits for it.
 #[derive(Debug)]
 pub struct Upgrades {
     at_once: usize,
     state: Mutex<State>,
-    /// Servers whose turn it is. Each waits at most once, so the channel is as short as the list of servers.
+    /// Servers whose turn it may be. Each waits at most once, so the channel is as short as the list of servers.
     due: mpsc::UnboundedSender<ServerKey>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     rolling: HashMap<ServerKey, Instant>,
-    waiting: BTreeSet<ServerKey>,
+    /// Who asked first is first. Whose turn came to nothing asks again, and is last.
+    waiting: Vec<ServerKey>,
+    /// When one of a namespace was told last, as a number that grows.
+    told: HashMap<String, u64>,
+    last_told: u64,
 }
 
 /// Whether a server may have its new pods.
@@ -59,11 +67,13 @@ impl Upgrades {
         let mut state = lock(&self.state);
         state.rolling.retain(|_, since| since.elapsed() < PATIENCE);
         if state.rolling.contains_key(server) || state.rolling.len() < self.at_once {
-            state.waiting.remove(server);
+            state.waiting.retain(|waiting| waiting != server);
             state.rolling.entry(server.clone()).or_insert_with(Instant::now);
             return Turn::Now;
         }
-        state.waiting.insert(server.clone());
+        if !state.waiting.contains(server) {
+            state.waiting.push(server.clone());
+        }
         Turn::Later(PATIENCE)
     }
 
@@ -81,13 +91,47 @@ impl Upgrades {
     /// The server needs no turn, or no longer: if it was given one, it is the next one's.
     pub fn not_needed(&self, server: &ServerKey) {
         let mut state = lock(&self.state);
-        state.waiting.remove(server);
-        if state.rolling.len() < self.at_once
-            && let Some(next) = state.waiting.pop_first()
-        {
+        state.waiting.retain(|waiting| waiting != server);
+        let free = self.at_once.saturating_sub(state.rolling.len());
+        for next in state.next(free) {
             // The receiver ends only with the process.
             let _ = self.due.send(next);
         }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Who is told that so many turns are free: of each namespace no more than that, and first of those of which somebody
+    /// was told the longest ago.
+    fn next(&mut self, free: usize) -> Vec<ServerKey> {
+        if free == 0 {
+            return Vec::new();
+        }
+        let mut of_namespace: HashMap<&str, usize> = HashMap::new();
+        let mut next: Vec<_> = self
+            .waiting
+            .iter()
+            .map(|server| {
+                let before = of_namespace.entry(&server.namespace).or_default();
+                *before += 1;
+                (*before, self.told.get(&server.namespace).copied(), server.clone())
+            })
+            .filter(|(before, ..)| *before <= free)
+            .collect();
+        next.sort_by_key(|(before, told, _)| (*before, *told));
+        next.truncate(free + SPARE);
+        let next: Vec<_> = next.into_iter().map(|(.., server)| server).collect();
+        self.waiting.retain(|waiting| !next.contains(waiting));
+        for server in &next {
+            self.last_told += 1;
+            self.told.insert(server.namespace.clone(), self.last_told);
+        }
+        if self.waiting.is_empty() {
+            self.told.clear();
+        }
+        next
     }
 }
 
@@ -176,6 +220,8 @@ fn is_rolling(deployment: &DeploymentView, pods: &[Arc<PodView>]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::view::Live;
 
@@ -292,7 +338,58 @@ mod tests {
     }
 
     fn server(name: &str) -> ServerKey {
-        ServerKey { namespace: "tools".to_owned(), name: name.to_owned() }
+        of("tools", name)
+    }
+
+    fn of(namespace: &str, name: &str) -> ServerKey {
+        ServerKey { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    fn told(turns: &mut mpsc::UnboundedReceiver<ServerKey>) -> Vec<ServerKey> {
+        std::iter::from_fn(|| turns.try_recv().ok()).collect()
+    }
+
+    /// One that stands in the line of its namespace comes late.
+    #[test]
+    fn a_turn_is_not_kept_for_a_server_that_does_not_come_and_who_had_one_in_vain_is_last() {
+        let (upgrades, mut turns) = Upgrades::new(1);
+        let later = Turn::Later(PATIENCE);
+        assert_eq!(upgrades.ask(&of("aaa", "1")), Turn::Now);
+        for waits in [of("aaa", "2"), of("team", "1"), of("team", "2")] {
+            assert_eq!(upgrades.ask(&waits), later);
+        }
+        // Its new pods are refused.
+        upgrades.done(&of("aaa", "1"));
+        assert_eq!(told(&mut turns), [of("aaa", "2"), of("team", "1")]);
+        assert_eq!(upgrades.ask(&of("team", "1")), Turn::Now);
+        assert_eq!(upgrades.ask(&of("aaa", "2")), later, "it comes too late");
+        assert_eq!(upgrades.ask(&of("aaa", "1")), later, "it asks again");
+        upgrades.done(&of("team", "1"));
+        assert_eq!(told(&mut turns), [of("aaa", "2"), of("team", "2")]);
+        assert_eq!(upgrades.ask(&of("aaa", "2")), Turn::Now);
+        assert_eq!(upgrades.ask(&of("team", "2")), later);
+        upgrades.done(&of("aaa", "2"));
+        assert_eq!(told(&mut turns), [of("aaa", "1"), of("team", "2")]);
+    }
+
+    #[test]
+    fn where_many_do_not_come_others_are_told_the_next_time() {
+        let (upgrades, mut turns) = Upgrades::new(1);
+        assert_eq!(upgrades.ask(&server("x")), Turn::Now);
+        for number in 0..3 * SPARE {
+            for name in ["a", "b", "c"] {
+                let namespace = format!("n{number:02}");
+                assert_eq!(upgrades.ask(&of(&namespace, name)), Turn::Later(PATIENCE));
+            }
+        }
+        upgrades.done(&server("x"));
+        let first = told(&mut turns);
+        // As whoever was upgraded does, each time it is looked after.
+        upgrades.done(&server("x"));
+        let second = told(&mut turns);
+        assert_eq!([first.len(), second.len()], [1 + SPARE; 2]);
+        let namespaces: HashSet<_> = first.iter().chain(&second).map(|server| &server.namespace).collect();
+        assert_eq!(namespaces.len(), 2 * (1 + SPARE));
     }
 
     #[tokio::test(start_paused = true)]
