@@ -319,8 +319,8 @@ async fn pursue(
         prepared.deployment = None;
         pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
         pursuit.waits = true;
-        // It was its turn before, in vain. Whether that is still so is seen when it comes again.
-        if let Some(problem) = lock(memory).refused_turn.clone() {
+        // Whether that is still so is seen when it comes again.
+        if let Some(problem) = lock(memory).refused_upgrade() {
             pursuit.problems.insert(0, problem);
             pursuit.held_back = true;
         }
@@ -337,7 +337,7 @@ async fn pursue(
             }
         }
         Err(apply::Error::Problem(problem)) => {
-            lock(memory).is_refused(problem.clone());
+            lock(memory).is_refused(&desired.template, problem.clone());
             pursuit.problems.insert(0, problem.clone());
             pursuit.held_back = true;
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -357,10 +357,10 @@ async fn pursue(
             };
             if let Some((what, words)) = lasting {
                 let message = format!("the API server does not take {what}, and is asked again: {words}");
-                lock(memory).is_refused(Problem::new(Reason::Rejected, message));
+                lock(memory).is_refused(&desired.template, Problem::new(Reason::Rejected, message));
             }
             // What has lasted is so until it is taken, also where it fails in another way now.
-            if let Some(problem) = lock(memory).refused.clone() {
+            if let Some(problem) = lock(memory).refused(pursuit.waits) {
                 pursuit.problems.insert(0, problem);
                 pursuit.held_back = true;
             }

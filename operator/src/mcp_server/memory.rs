@@ -55,10 +55,11 @@ pub struct ServerMemory {
     pub upgrades_to: Option<String>,
     /// The digest of the template that its owner's change gives it, which waits for nobody's turn, however often it is tried.
     pub changes_to: Option<String>,
-    /// Why the API server did not take its objects when they were last applied.
-    pub refused: Option<Problem>,
-    /// Why it did not take the Deployment when that was last applied, which it is not while the server waits for its turn.
-    pub refused_turn: Option<Problem>,
+    /// Why the API server did not take its other objects when they were last applied.
+    refused: Option<Problem>,
+    /// Why it did not take the Deployment when that was last applied, which it is not while the server waits for its turn;
+    /// and the digest of the template that this had.
+    refused_turn: Option<(String, Problem)>,
     /// Whether it was the Deployment that failed last.
     pub deployment_failed: bool,
     /// Whether the Service of its name is its own, once that is known. Clients would show their keys to somebody else's.
@@ -122,12 +123,29 @@ impl ServerMemory {
         made.into_iter().filter_map(|(name, (_, text))| Some((name.clone(), text?.clone()))).collect()
     }
 
-    /// The API server does not take an object.
-    pub fn is_refused(&mut self, problem: Problem) {
+    /// The API server does not take an object: if it is the Deployment, one whose pods have this template.
+    pub fn is_refused(&mut self, template: &str, problem: Problem) {
         if self.deployment_failed {
-            self.refused_turn = Some(problem.clone());
+            // All others were taken before.
+            self.refused = None;
+            self.refused_turn = Some((template.to_owned(), problem));
+        } else {
+            self.refused = Some(problem);
         }
-        self.refused = Some(problem);
+    }
+
+    /// What the API server has not taken, of what is applied: the Deployment of a server that waits is not.
+    pub fn refused(&self, waits: bool) -> Option<Problem> {
+        let of_turn = self.refused_turn.as_ref().filter(|_| !waits).map(|(_, problem)| problem);
+        self.refused.as_ref().or(of_turn).cloned()
+    }
+
+    /// Why the upgrade that it waits for came to nothing when it was its turn before. A change that was refused and taken back
+    /// is none.
+    pub fn refused_upgrade(&self) -> Option<Problem> {
+        let (template, problem) = self.refused_turn.as_ref()?;
+        let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
+        (self.upgrades_to.as_ref() == Some(template)).then(|| Problem::new(problem.reason, message))
     }
 
     /// The API server has taken every object, but for the Deployment of a server that waits for its turn.

@@ -223,6 +223,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::mcp_server::condition::Problem;
     use crate::view::Live;
 
     #[test]
@@ -246,21 +247,22 @@ mod tests {
         }
     }
 
+    fn manifest(generation: i64, observed: i64) -> McpServer {
+        let accepted = serde_json::json!({
+            "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
+            "metadata": {"name": "demo", "namespace": "tools", "generation": generation},
+            "spec": {},
+            "status": {"observedGeneration": observed, "conditions": [accepted]},
+        }))
+        .unwrap()
+    }
+
     #[test]
     fn a_change_of_a_manifest_never_waits_however_often_it_is_tried() {
-        let manifest = |generation: i64, observed: i64| -> McpServer {
-            let accepted = serde_json::json!({
-                "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            });
-            serde_json::from_value(serde_json::json!({
-                "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
-                "metadata": {"name": "demo", "namespace": "tools", "generation": generation},
-                "spec": {},
-                "status": {"observedGeneration": observed, "conditions": [accepted]},
-            }))
-            .unwrap()
-        };
         let (upgrades, _turns) = Upgrades::new(1);
         assert_eq!(upgrades.ask(&server("other")), Turn::Now);
         let mut memory = ServerMemory::default();
@@ -390,6 +392,47 @@ mod tests {
         assert_eq!([first.len(), second.len()], [1 + SPARE; 2]);
         let namespaces: HashSet<_> = first.iter().chain(&second).map(|server| &server.namespace).collect();
         assert_eq!(namespaces.len(), 2 * (1 + SPARE));
+    }
+
+    #[test]
+    fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_taken_back() {
+        let (upgrades, _turns) = Upgrades::new(1);
+        let mut memory = ServerMemory::default();
+        let words = |what: &str| Problem::new(Reason::Rejected, format!("{what} is refused"));
+        let waits = "this server waits for another turn to be upgraded: upgrade is refused";
+        for (why, is_free, generation, template, expected) in [
+            ("it waits", false, 1, "upgrade", None),
+            ("its turn", true, 1, "upgrade", None),
+            ("that was refused, and it waits again", false, 1, "upgrade", Some(waits)),
+            ("its owner changes it", false, 2, "change", None),
+            ("that is refused, and its owner takes it back", false, 3, "upgrade", None),
+            ("its turn again", true, 3, "upgrade", None),
+            ("that was refused, and it waits again", false, 3, "upgrade", Some(waits)),
+        ] {
+            if is_free {
+                upgrades.done(&server("other"));
+            } else {
+                upgrades.ask(&server("other"));
+            }
+            let mut desired = Desired {
+                template: template.to_owned(),
+                configs: Default::default(),
+                replicas: 1,
+                recreates: false,
+            };
+            let manifest = manifest(generation, (generation - 1).max(1));
+            let live = Some("live".to_owned());
+            let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
+            let said = if turn == Turn::Now { None } else { memory.refused_upgrade() };
+            assert_eq!(said.map(|problem| problem.message).as_deref(), expected, "{why}");
+            memory.deployment_failed = turn == Turn::Now;
+            if turn == Turn::Now {
+                memory.is_refused(&desired.template, words(template));
+                upgrades.done(&server("demo"));
+            } else {
+                memory.is_taken(true);
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

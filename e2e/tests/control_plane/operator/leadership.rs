@@ -330,6 +330,22 @@ fn what_failed_and_has_passed_is_not_said_of_a_server_that_waits_for_its_upgrade
         assert!(waits().await);
         namespace.wait(&servers, waiting, "to be accepted again", is_accepted).await;
         assert!(waits().await);
+
+        // A change of its owner does not wait, but it is refused, and its owner takes it back.
+        let others = "!object.spec.template.spec.containers.exists(it, has(it.args) && 'more' in it.args)";
+        permit_only(namespace, "apps/deployments", others).await;
+        let patch = r#"[{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["more"]}]"#;
+        let change = ["patch", "deployment", waiting, "--type=json", "-p", patch, "--dry-run=server"];
+        wait_until_refused(namespace, &change).await;
+        let manifest = |source: &str| {
+            let auth = "auth: {none: null, apiKeys: {secretRef: {name: keys}}}";
+            server(&format!("{{{auth}, source: {source}}}")).replace("demo", waiting)
+        };
+        namespace.apply(&manifest("{args: [more]}")).await;
+        namespace.wait(&servers, waiting, "to be refused its change", is_refused).await;
+        namespace.apply(&manifest("{}")).await;
+        namespace.wait(&servers, waiting, "to be accepted as it was", is_accepted).await;
+        assert!(waits().await);
     });
 }
 
