@@ -108,7 +108,7 @@ struct Urls {
 
 impl Pursuit {
     /// Nothing can be made of the manifest.
-    fn is_stopped_by(&mut self, problems: Vec<Problem>, pods: Vec<PodFacts>) {
+    fn stop(&mut self, problems: Vec<Problem>, pods: Vec<PodFacts>) {
         self.problems = problems;
         self.held_back = true;
         self.pods = pods;
@@ -141,7 +141,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
                 unreadable.error
             );
             let problem = Problem::new(Reason::Malformed, message);
-            pursuit.is_stopped_by(vec![problem], probe::probe(&context, &key, &uid));
+            pursuit.stop(vec![problem], probe::probe(&context, &key, &uid));
             pursuit
         }
     };
@@ -255,7 +255,7 @@ async fn pursue(
         Err(error) => {
             // Without them there is no configuration either: what there is stays.
             match own_keys::lasting(&error, key, patient) {
-                Some(problem) => pursuit.is_stopped_by(vec![problem], probe::probe(context, key, uid)),
+                Some(problem) => pursuit.stop(vec![problem], probe::probe(context, key, uid)),
                 None => pursuit.blind = true,
             }
             if let own_keys::Error::Api(error) = &error {
@@ -283,7 +283,7 @@ async fn pursue(
     let mut validated = match validate::validate(server, &found) {
         Ok(validated) => validated,
         Err(problems) => {
-            pursuit.is_stopped_by(problems, probe::probe(context, key, uid));
+            pursuit.stop(problems, probe::probe(context, key, uid));
             pursuit.error = unread;
             return pursuit;
         }
@@ -331,13 +331,13 @@ async fn pursue(
     let applied = async { applier.prune(&applier.apply(prepared, desired.replicas).await?, &desired).await };
     match applied.await {
         Ok(()) => {
-            lock(memory).is_taken(pursuit.waits);
+            lock(memory).note_taken(pursuit.waits);
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
         }
         Err(apply::Error::Problem(problem)) => {
-            lock(memory).is_refused(&desired.template, problem.clone());
+            lock(memory).note_refused(&desired.template, problem.clone());
             pursuit.problems.insert(0, problem.clone());
             pursuit.held_back = true;
             pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -357,7 +357,7 @@ async fn pursue(
             };
             if let Some((what, words)) = lasting {
                 let message = format!("the API server does not take {what}, and is asked again: {words}");
-                lock(memory).is_refused(&desired.template, Problem::new(Reason::Rejected, message));
+                lock(memory).note_refused(&desired.template, Problem::new(Reason::Rejected, message));
             }
             // What has lasted is so until it is taken, also where it fails in another way now.
             if let Some(problem) = lock(memory).refused(pursuit.waits) {

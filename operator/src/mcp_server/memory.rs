@@ -124,7 +124,7 @@ impl ServerMemory {
     }
 
     /// The API server does not take an object: if it is the Deployment, one whose pods have this template.
-    pub fn is_refused(&mut self, template: &str, problem: Problem) {
+    pub fn note_refused(&mut self, template: &str, problem: Problem) {
         if self.deployment_failed {
             // All others were taken before.
             self.refused = None;
@@ -149,7 +149,7 @@ impl ServerMemory {
     }
 
     /// The API server has taken every object, but for the Deployment of a server that waits for its turn.
-    pub fn is_taken(&mut self, waits: bool) {
+    pub fn note_taken(&mut self, waits: bool) {
         self.refused = None;
         if !waits {
             self.refused_turn = None;

@@ -427,10 +427,10 @@ mod tests {
             assert_eq!(said.map(|problem| problem.message).as_deref(), expected, "{why}");
             memory.deployment_failed = turn == Turn::Now;
             if turn == Turn::Now {
-                memory.is_refused(&desired.template, words(template));
+                memory.note_refused(&desired.template, words(template));
                 upgrades.done(&server("demo"));
             } else {
-                memory.is_taken(true);
+                memory.note_taken(true);
             }
         }
     }
