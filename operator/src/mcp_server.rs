@@ -13,6 +13,7 @@ pub mod dereference;
 pub mod failures;
 pub mod memory;
 pub mod probe;
+mod pursuit;
 pub mod references;
 pub mod rotate;
 pub mod session_keys;
@@ -32,20 +33,20 @@ use longshore_crds::{McpServer, McpServerStatus};
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 
-use crate::api::{self, ApiError};
+use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
 use crate::names;
 use crate::reading::Guarded;
 use crate::settings::Settings;
 use apply::Applier;
-use build::Desired;
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
-use failures::{FIRST_DELAY, Passing};
+use failures::FIRST_DELAY;
 use memory::{ServerMemory, lock};
-use status::{Address, Observation, PodFacts, Publication};
+use pursuit::{Pursuit, Urls};
+use status::{Address, Observation, Publication};
 use upgrades::Turn;
 
 /// Why a reconciliation failed and has to be tried again.
@@ -73,51 +74,6 @@ pub struct Failed {
     error: Error,
     /// When there is something else to do, which does not wait for what failed.
     again: Option<Duration>,
-}
-
-/// What came of the steps before the status.
-#[derive(Default)]
-struct Pursuit {
-    problems: Vec<Problem>,
-    /// Whether they keep the manifest from being in force.
-    held_back: bool,
-    desired: Option<Desired>,
-    urls: Option<Urls>,
-    /// The principals that callers can be, where they are known.
-    principals: Option<Vec<String>>,
-    pods: Vec<PodFacts>,
-    /// When to look again, if nothing changes.
-    again: Option<Duration>,
-    /// Whether it is not its turn yet to get new pods.
-    waits: bool,
-    /// Whether a pod cannot be touched now. That has delays of its own, and is no failure of anything else.
-    untouched: bool,
-    error: Option<Error>,
-    /// What it met that may pass by itself, the worst of it.
-    passing: Passing,
-    /// Whether it ended so early, for now, that there is nothing to write down.
-    blind: bool,
-}
-
-struct Urls {
-    cluster: String,
-    public: Option<String>,
-}
-
-// === impl Pursuit ===
-
-impl Pursuit {
-    /// Nothing can be made of the manifest.
-    fn stop(&mut self, problems: Vec<Problem>, pods: Vec<PodFacts>) {
-        self.problems = problems;
-        self.held_back = true;
-        self.pods = pods;
-    }
-
-    /// Something of what the manifest names, or of what is made of it, failed so.
-    fn met(&mut self, error: &ApiError) {
-        self.passing = self.passing.max(Passing::of(error));
-    }
 }
 
 /// Brings one server to what its manifest says, and writes down how it is: now, or when it is called.
@@ -336,36 +292,7 @@ async fn pursue(
                 rotate::tell(context, key, uid, step).await;
             }
         }
-        Err(apply::Error::Problem(problem)) => {
-            lock(memory).note_refused(&desired.template, problem.clone());
-            pursuit.problems.insert(0, problem.clone());
-            pursuit.held_back = true;
-            pursuit.error = Some(Error::Apply(apply::Error::Problem(problem)));
-        }
-        Err(error) => {
-            let lasting = match &error {
-                apply::Error::Api { what, source } => {
-                    pursuit.met(source);
-                    source.failure().filter(|_| !patient).map(|words| (what, words.to_owned()))
-                }
-                apply::Error::Unanswered { what } => {
-                    pursuit.passing = pursuit.passing.max(Passing::Unanswered);
-                    let lasts = lock(memory).failures.unanswered(tokio::time::Instant::now());
-                    lasts.then(|| (what, api::unanswered()))
-                }
-                apply::Error::Problem(_) | apply::Error::NamespaceEnds => None,
-            };
-            if let Some((what, words)) = lasting {
-                let message = format!("the API server does not take {what}, and is asked again: {words}");
-                lock(memory).note_refused(&desired.template, Problem::new(Reason::Rejected, message));
-            }
-            // What has lasted is so until it is taken, also where it fails in another way now.
-            if let Some(problem) = lock(memory).refused(pursuit.waits) {
-                pursuit.problems.insert(0, problem);
-                pursuit.held_back = true;
-            }
-            pursuit.error = Some(Error::Apply(error));
-        }
+        Err(error) => pursuit.not_applied(error, &desired.template, memory, patient),
     }
 
     // Whose new pods cannot be made has none to wait for: the next one's turn.
@@ -382,15 +309,7 @@ async fn pursue(
     pursuit.untouched = touched.failed;
     // A Service of that name may be somebody else's; whatever other object may not be had does not matter.
     if lock(memory).address_is_ours == Some(true) {
-        pursuit.urls = Some(Urls {
-            cluster: format!(
-                "http://{}.{}.svc.{}/mcp",
-                validated.names.service(),
-                key.namespace,
-                context.settings.cluster_domain
-            ),
-            public: validated.public_host.as_ref().map(|host| format!("https://{host}/mcp")),
-        });
+        pursuit.urls = Some(Urls::of(&validated, &key.namespace, &context.settings.cluster_domain));
     }
     pursuit.desired = Some(desired);
     pursuit.error = pursuit.error.or(unread);

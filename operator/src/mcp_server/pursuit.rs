@@ -1,0 +1,115 @@
+//! What came of the steps, on its way to the status.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::{self, ApiError};
+use crate::mcp_server::build::Desired;
+use crate::mcp_server::condition::{Problem, Reason};
+use crate::mcp_server::failures::Passing;
+use crate::mcp_server::memory::{ServerMemory, lock};
+use crate::mcp_server::status::PodFacts;
+use crate::mcp_server::validate::ValidatedServer;
+use crate::mcp_server::{Error, apply};
+
+/// What came of the steps before the status.
+#[derive(Default)]
+pub(super) struct Pursuit {
+    pub(super) problems: Vec<Problem>,
+    /// Whether they keep the manifest from being in force.
+    pub(super) held_back: bool,
+    pub(super) desired: Option<Desired>,
+    pub(super) urls: Option<Urls>,
+    /// The principals that callers can be, where they are known.
+    pub(super) principals: Option<Vec<String>>,
+    pub(super) pods: Vec<PodFacts>,
+    /// When to look again, if nothing changes.
+    pub(super) again: Option<Duration>,
+    /// Whether it is not its turn yet to get new pods.
+    pub(super) waits: bool,
+    /// Whether a pod cannot be touched now. That has delays of its own, and is no failure of anything else.
+    pub(super) untouched: bool,
+    pub(super) error: Option<Error>,
+    /// What it met that may pass by itself, the worst of it.
+    pub(super) passing: Passing,
+    /// Whether it ended so early, for now, that there is nothing to write down.
+    pub(super) blind: bool,
+}
+
+/// Where clients find the server.
+pub(super) struct Urls {
+    pub(super) cluster: String,
+    pub(super) public: Option<String>,
+}
+
+// === impl Pursuit ===
+
+impl Pursuit {
+    /// Nothing can be made of the manifest.
+    pub(super) fn stop(&mut self, problems: Vec<Problem>, pods: Vec<PodFacts>) {
+        self.problems = problems;
+        self.held_back = true;
+        self.pods = pods;
+    }
+
+    /// Something of what the manifest names, or of what is made of it, failed so.
+    pub(super) fn met(&mut self, error: &ApiError) {
+        self.passing = self.passing.max(Passing::of(error));
+    }
+
+    /// Objects that pods of this template need, or they themselves, could not be applied. Whoever is patient says nothing yet
+    /// of what may pass.
+    pub(super) fn not_applied(
+        &mut self,
+        error: apply::Error,
+        template: &str,
+        memory: &Mutex<ServerMemory>,
+        patient: bool,
+    ) {
+        match error {
+            apply::Error::Problem(problem) => {
+                lock(memory).note_refused(template, problem.clone());
+                self.problems.insert(0, problem.clone());
+                self.held_back = true;
+                self.error = Some(Error::Apply(apply::Error::Problem(problem)));
+            }
+            error => {
+                let lasting = match &error {
+                    apply::Error::Api { what, source } => {
+                        self.met(source);
+                        source.failure().filter(|_| !patient).map(|words| (what, words.to_owned()))
+                    }
+                    apply::Error::Unanswered { what } => {
+                        self.passing = self.passing.max(Passing::Unanswered);
+                        let lasts = lock(memory).failures.unanswered(Instant::now());
+                        lasts.then(|| (what, api::unanswered()))
+                    }
+                    apply::Error::Problem(_) | apply::Error::NamespaceEnds => None,
+                };
+                if let Some((what, words)) = lasting {
+                    let message = format!("the API server does not take {what}, and is asked again: {words}");
+                    lock(memory).note_refused(template, Problem::new(Reason::Rejected, message));
+                }
+                // What has lasted is so until it is taken, also where it fails in another way now.
+                if let Some(problem) = lock(memory).refused(self.waits) {
+                    self.problems.insert(0, problem);
+                    self.held_back = true;
+                }
+                self.error = Some(Error::Apply(error));
+            }
+        }
+    }
+}
+
+// === impl Urls ===
+
+impl Urls {
+    pub(super) fn of(validated: &ValidatedServer, namespace: &str, domain: &str) -> Self {
+        Self {
+            cluster: format!("http://{}.{namespace}.svc.{domain}/mcp", validated.names.service()),
+            public: validated.public_host.as_ref().map(|host| format!("https://{host}/mcp")),
+        }
+    }
+}
