@@ -192,18 +192,10 @@ fn annotation(annotations: Option<&BTreeMap<String, String>>, name: &str) -> Opt
 }
 
 fn cut(text: &str) -> String {
-    let mut end = text.len().min(LONGEST_MESSAGE);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text[..end].trim().to_owned()
+    text[..text.floor_char_boundary(LONGEST_MESSAGE)].trim().to_owned()
 }
 
 /// The end of a text is where a program says why it gave up.
 fn cut_front(text: &str) -> String {
-    let mut start = text.len().saturating_sub(LONGEST_MESSAGE);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text[start..].trim().to_owned()
+    text[text.ceil_char_boundary(text.len().saturating_sub(LONGEST_MESSAGE))..].trim().to_owned()
 }

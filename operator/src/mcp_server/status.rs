@@ -359,11 +359,7 @@ fn count<'a>(pods: impl Iterator<Item = &'a PodFacts>) -> i32 {
 
 fn cut(mut message: String) -> String {
     if message.len() > LONGEST_MESSAGE {
-        let mut end = LONGEST_MESSAGE - 3;
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE - '…'.len_utf8()));
         message.push('…');
     }
     message
