@@ -9,6 +9,7 @@ use super::*;
 use crate::api_keys::{KeyProblem, ParsedKeys};
 use crate::mcp_server::build::{Prepared, Resources, build};
 use crate::mcp_server::dereference::ApiKeysLookup;
+use crate::mcp_server::session_keys::SessionKeys;
 use crate::settings::{Place, Settings, Sidecar};
 
 fn settings() -> Settings {
