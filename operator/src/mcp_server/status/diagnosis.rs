@@ -3,18 +3,16 @@
 //! A container that fails is restarted again and again, and its state runs through the same circle each time: running,
 //! ended, waiting. All of the circle is one diagnosis here, with one message, so that a status does not flap.
 
-use std::borrow::Cow;
+mod ends;
 
-use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
+use longshore_crds::names::SERVER_CONTAINER;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
 use longshore_sidecar_config::ports::ADMIN;
 
 use super::{Observation, PodFacts, Report, find};
 use crate::mcp_server::condition::{ConditionType, Reason};
-use crate::view::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer, PodView};
-
-/// So much of what a container said last is repeated: a condition has room for it and for what stands before it.
-const LAST_WORDS: usize = 640;
+use crate::view::{ContainerState, ContainerView, KeptOut, OtherContainer, PodView};
+use ends::{ended, exit, image_message, sidecar_exit, start};
 
 /// What is known of a pod that does not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,21 +168,6 @@ fn of_sidecar(pod: &PodView, has_spoken: bool) -> Option<Diagnosis> {
     }
 }
 
-fn sidecar_exit(pod: &str, ended: &Ended) -> String {
-    if ended.reason == OUT_OF_MEMORY {
-        return "was killed because it used more memory than its limit allows; raise \
-                spec.sidecar.resources.limits.memory"
-            .to_owned();
-    }
-    if ended.code == 0 {
-        return format!(
-            "ended as it does when it is told to, which its liveness probe may have done: let the kubelet reach port \
-             {ADMIN} of the pod; `kubectl describe pod {pod}` says what the probe met"
-        );
-    }
-    exit(pod, SIDECAR_CONTAINER, ended)
-}
-
 fn of_server(pod: &PodView) -> Option<Diagnosis> {
     let container = &pod.server;
     if let ContainerState::Waiting { reason, message } = &container.state
@@ -248,91 +231,6 @@ fn waiting(reason: &str, message: &str, image: &str) -> Option<Diagnosis> {
         )),
         _ => None,
     }
-}
-
-/// The kubelet says it in two ways by turns, one of which quotes the other.
-fn image_message(message: &str, image: &str) -> String {
-    let cause = message.split_once("ErrImagePull: ").map_or(message, |(_, cause)| cause);
-    if cause.starts_with("Back-off pulling image") || cause.is_empty() {
-        return format!(
-            "the image {image} cannot be pulled: check its name, and spec.pod.imagePullSecrets if it is private"
-        );
-    }
-    format!(
-        "the image {image} cannot be pulled (check its name, and spec.pod.imagePullSecrets if it is private): {cause}"
-    )
-}
-
-/// A container that the runtime could not start at all.
-fn start(message: &str) -> Diagnosis {
-    let text = message.to_ascii_lowercase();
-    if text.contains("executable file not found") || text.contains("no such file or directory") {
-        failure(
-            Reason::CommandNotFound,
-            format!("the image has no such program; correct spec.source.command: {}", essence(message)),
-        )
-    } else if text.contains("permission denied") {
-        failure(
-            Reason::CommandNotExecutable,
-            format!(
-                "the program may not be executed by the server's user; correct spec.source.command or the file's mode: {}",
-                essence(message)
-            ),
-        )
-    } else {
-        failure(Reason::ContainerRefused, format!("the container cannot be started: {}", essence(message)))
-    }
-}
-
-/// The runtime wraps what happened in the story of how it came to it, which differs from one attempt to the next.
-fn essence(message: &str) -> &str {
-    let end = message.rfind(": unknown").unwrap_or(message.len());
-    let message = &message[..end];
-    let start = ["exec: ", "stat "].iter().filter_map(|mark| message.find(mark)).min().unwrap_or(0);
-    &message[start..]
-}
-
-fn ended(pod: &str, ended: &Ended) -> Diagnosis {
-    match ended.reason.as_str() {
-        "StartError" | "ContainerCannotRun" => start(&ended.message),
-        OUT_OF_MEMORY => failure(
-            Reason::OutOfMemory,
-            "the server was killed because memory ran out: raise spec.pod.resources.limits.memory; if nothing limits it, \
-             the node had no more, and spec.pod.resources.requests.memory lets it come to one that has",
-        ),
-        _ => failure(Reason::ServerExited, format!("the server {}", exit(pod, SERVER_CONTAINER, ended))),
-    }
-}
-
-fn exit(pod: &str, container: &str, ended: &Ended) -> String {
-    let code = ended.code;
-    // Shells and the kubelet say so when a signal ended a process.
-    let how = if code > 128 && code < 192 {
-        format!("was ended by signal {}", code - 128)
-    } else {
-        format!("exited with code {code}")
-    };
-    let hint = match code {
-        0 if container == SERVER_CONTAINER => ", which a server must not do while it is wanted",
-        126 => ", which usually means that a program may not be executed",
-        127 => ", which usually means that a program was not found",
-        _ => "",
-    };
-    if ended.message.is_empty() {
-        format!("{how}{hint}; `kubectl logs {pod} -c {container} --previous` may say why")
-    } else {
-        format!("{how}{hint}; its last lines: {}", last_lines(&ended.message))
-    }
-}
-
-/// The end of a log, where a program says why it gave up: whole lines of it, unless the first is most of what fits.
-fn last_lines(log: &str) -> Cow<'_, str> {
-    if log.len() <= LAST_WORDS {
-        return log.into();
-    }
-    let end = &log[log.ceil_char_boundary(log.len() - LAST_WORDS)..];
-    let line = end.find('\n').filter(|at| *at < LAST_WORDS / 2);
-    format!("…{}", line.map_or(end, |at| &end[at + 1..])).into()
 }
 
 /// What the sidecar says, if it has no connection.
