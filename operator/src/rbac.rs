@@ -1,5 +1,5 @@
-//! The rights that the operator and the catalog need, each with its reason. The chart's roles say the same; tests hold them together
-//! and show that every right is used.
+//! The rights that the operator and the catalog need, each with its reason. The chart's roles say the same; tests hold them
+//! together and show that every right is used.
 
 /// Some verbs on one resource, and what they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,13 +32,13 @@ pub struct ServerMemory {
     applying: HashMap<Object, Option<String>>,
     /// What was written into the status last, and the resource version that this gave.
     pub status: Option<(u64, McpServerStatus)>,
-    /// The resource version that shows that status, and otherwise what the status speaks of.
-    pub echo: Option<u64>,
     /// When that was.
     pub status_written: Option<Instant>,
     /// When all writes so far would have been made at the pace that is kept in the long run (`status::write`): a change
     /// waits where this is too far ahead.
     pub status_pace: Option<Instant>,
+    /// The resource version that shows that status, and otherwise what the status speaks of.
+    pub echo: Option<u64>,
     /// What sessions are sealed with, as the Secret has it or will have it.
     pub session_keys: Option<SessionKeys>,
     /// Whether they were read, and not made here. Such a Secret may be deleted before it was ever applied.

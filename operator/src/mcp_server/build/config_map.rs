@@ -72,7 +72,8 @@ fn processes(server: &ValidatedServer, upstream: &Upstream, before: Option<&str>
 }
 
 /// Gives a configuration the generation that it had before if nothing else in it has changed: a change of the manifest
-/// that does not reach the sidecars, such as of the number of pods, is no news for them. Returns how it was made: that generation, a digest of the rest, and the bounds of processes, if it has any.
+/// that does not reach the sidecars, such as of the number of pods, is no news for them. Returns how it was made: that
+/// generation, a digest of the rest, and the bounds of processes, if it has any.
 fn settle(config: &mut Config, before: Option<&str>) -> String {
     let rest = Config { generation: 0, ..config.clone() };
     let rest = digest::hex(to_json(&rest).as_bytes())[..16].to_owned();

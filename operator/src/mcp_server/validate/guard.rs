@@ -1,5 +1,6 @@
 //! What a manifest may not do to its pod and its Service: whoever may write a manifest may run a pod and have a Service in
-//! front of it, and no more, and may not reach into the sidecar. The schema refuses most of this already at `kubectl apply`; this is the whole of it.
+//! front of it, and no more, and may not reach into the sidecar. The schema refuses most of this already at `kubectl apply`;
+//! this is the whole of it.
 
 pub(super) mod security;
 #[cfg(test)]
