@@ -1,39 +1,31 @@
 //! The pod: the sidecar first, the server second, and the volumes between them.
 
+mod volumes;
+
 use k8s_openapi::api::core::v1::{
-    ConfigMapProjection, Container, ContainerPort, DownwardAPIProjection, DownwardAPIVolumeFile,
-    EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, KeyToPath, Lifecycle,
-    LifecycleHandler, LocalObjectReference, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe,
-    ProjectedVolumeSource, SecretProjection, ServiceAccountTokenProjection, TopologySpreadConstraint, Volume,
-    VolumeMount, VolumeProjection,
+    Container, ContainerPort, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler,
+    LocalObjectReference, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, TopologySpreadConstraint,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER, SIDECAR_USER};
 use longshore_sidecar_config::{Upstream, paths, ports};
 
-use super::{config_map, peers, resources, security, upstream_text};
+use super::{peers, resources, security, upstream_text};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names::{self, DEFAULT_CONTAINER_ANNOTATION, UPSTREAM_ANNOTATION};
 use crate::settings::Settings;
-
-const CONFIG_VOLUME: &str = "longshore-config";
-const PROGRAM_VOLUME: &str = "longshore-program";
-const SOCKETS_VOLUME: &str = "longshore-sockets";
-const TMP_VOLUME: &str = "longshore-tmp";
-const TOKEN_VOLUME: &str = "longshore-token";
+use volumes::{
+    CONFIG_VOLUME, PROGRAM_VOLUME, SOCKETS_VOLUME, TMP, TMP_VOLUME, TOKEN_VOLUME, has_sockets, mount,
+    needs_tmp, read_only,
+};
 
 /// Which pod it is.
 const POD_UID: &str = "LONGSHORE_POD_UID";
 /// Where the others find it.
 const POD_IP: &str = "LONGSHORE_POD_IP";
-/// Where programs look for temporary files, and for a home that they can write to.
-const TMP: &str = "/tmp";
 /// Where Kubernetes clients look for their token.
 const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Read-only for owner and group: the sidecar is in the group of the pod's files.
-const GROUP_READABLE: i32 = 0o440;
 /// How much longer than the longest call a pod may take to end: calls are taken for five seconds, and for ten more while
 /// clients come that have yet to hear that the pod goes, and the last of them may be the longest; then the processes of a
 /// stdio server get eight to end in order, and connections five to deliver the last words. Sessions that move, and
@@ -79,7 +71,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             termination_grace_period_seconds: Some(grace_period(server)),
             // The order matters: the kubelet starts them so, and the sidecar's postStart holds a stdio server back.
             containers: vec![sidecar(server, settings), self::server(server)],
-            volumes: Some(volumes(server)),
+            volumes: Some(volumes::volumes(server)),
             node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
             tolerations: some_unless_empty(pod.tolerations.clone()),
             affinity: pod.affinity.clone(),
@@ -268,128 +260,6 @@ fn post_start(server: &ValidatedServer) -> Option<Lifecycle> {
 fn stdio_command(shim: &str, server: &ValidatedServer) -> Vec<String> {
     let words = [shim, "--peer-uid", &SIDECAR_USER.to_string(), "--"].map(str::to_owned);
     words.into_iter().chain(server.container.command.iter().cloned()).collect()
-}
-
-/// Whether the server's container opens sockets of its own for the sidecar: that of a stdio server does, in a volume that
-/// both may write. Otherwise the sidecar's one socket lies beside the shim, where the server may connect and not write:
-/// each volume in memory is a mount on the node and two in the pod, and every mount makes the next one slower.
-fn has_sockets(server: &ValidatedServer) -> bool {
-    matches!(server.upstream, Upstream::Stdio {})
-}
-
-fn needs_tmp(server: &ValidatedServer) -> bool {
-    !server.container.volume_mounts.iter().any(|mount| mount.mount_path.trim_end_matches('/') == TMP)
-}
-
-fn volumes(server: &ValidatedServer) -> Vec<Volume> {
-    let mut volumes = vec![
-        config_volume(server),
-        // The sidecar alone writes here, so it need not count as memory; a mount less is also a faster start.
-        disk(PROGRAM_VOLUME, "32Mi"),
-    ];
-    if has_sockets(server) {
-        volumes.push(memory(SOCKETS_VOLUME, "1Mi"));
-    }
-    if needs_tmp(server) {
-        volumes.push(memory(TMP_VOLUME, "256Mi"));
-    }
-    if server.pod.service_account.is_some() {
-        volumes.push(token_volume());
-    }
-    volumes.extend(server.pod.volumes.iter().cloned());
-    volumes
-}
-
-/// What the sidecar reads: the configuration, and the keys that belong to it. One volume of both is one mount less, and
-/// the two change in one step.
-fn config_volume(server: &ValidatedServer) -> Volume {
-    let config = VolumeProjection {
-        config_map: Some(ConfigMapProjection {
-            name: config_map::name(server, &server.upstream),
-            ..ConfigMapProjection::default()
-        }),
-        ..VolumeProjection::default()
-    };
-    let keys = VolumeProjection {
-        secret: Some(SecretProjection { name: server.names.keys_secret(), ..SecretProjection::default() }),
-        ..VolumeProjection::default()
-    };
-    Volume {
-        name: CONFIG_VOLUME.to_owned(),
-        projected: Some(ProjectedVolumeSource {
-            sources: Some(vec![config, keys]),
-            default_mode: Some(GROUP_READABLE),
-        }),
-        ..Volume::default()
-    }
-}
-
-fn memory(name: &str, limit: &str) -> Volume {
-    Volume {
-        name: name.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource {
-            medium: Some("Memory".to_owned()),
-            size_limit: Some(Quantity(limit.to_owned())),
-        }),
-        ..Volume::default()
-    }
-}
-
-fn disk(name: &str, limit: &str) -> Volume {
-    Volume {
-        name: name.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource { medium: None, size_limit: Some(Quantity(limit.to_owned())) }),
-        ..Volume::default()
-    }
-}
-
-/// What Kubernetes itself mounts where a token is wanted, but for one container only.
-fn token_volume() -> Volume {
-    let token = VolumeProjection {
-        service_account_token: Some(ServiceAccountTokenProjection {
-            path: "token".to_owned(),
-            expiration_seconds: Some(3607),
-            audience: None,
-        }),
-        ..VolumeProjection::default()
-    };
-    let authority = VolumeProjection {
-        config_map: Some(ConfigMapProjection {
-            name: "kube-root-ca.crt".to_owned(),
-            items: Some(vec![KeyToPath { key: "ca.crt".to_owned(), path: "ca.crt".to_owned(), mode: None }]),
-            optional: None,
-        }),
-        ..VolumeProjection::default()
-    };
-    let namespace = VolumeProjection {
-        downward_api: Some(DownwardAPIProjection {
-            items: Some(vec![DownwardAPIVolumeFile {
-                path: "namespace".to_owned(),
-                field_ref: Some(ObjectFieldSelector {
-                    field_path: "metadata.namespace".to_owned(),
-                    api_version: Some("v1".to_owned()),
-                }),
-                ..DownwardAPIVolumeFile::default()
-            }]),
-        }),
-        ..VolumeProjection::default()
-    };
-    Volume {
-        name: TOKEN_VOLUME.to_owned(),
-        projected: Some(ProjectedVolumeSource {
-            sources: Some(vec![token, authority, namespace]),
-            default_mode: None,
-        }),
-        ..Volume::default()
-    }
-}
-
-fn mount(volume: &str, path: &str) -> VolumeMount {
-    VolumeMount { name: volume.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
-}
-
-fn read_only(mount: VolumeMount) -> VolumeMount {
-    VolumeMount { read_only: Some(true), ..mount }
 }
 
 fn container_port(name: &str, port: u16) -> ContainerPort {
