@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Why a call failed.
 #[derive(Debug, Error)]
-pub enum ApiError {
+pub(crate) enum ApiError {
     /// The API server read the request and will not do it. The same request will fail again.
     #[error("{}", .0.message)]
     Refused(Box<kube::core::Status>),
@@ -30,7 +30,7 @@ pub enum ApiError {
 }
 
 /// What a write that was not answered is said to be. A webhook may be waited for longer than anybody here waits.
-pub fn unanswered() -> String {
+pub(crate) fn unanswered() -> String {
     format!(
         "it answers, but not to this within {} seconds, as where a webhook of the cluster does not",
         DEADLINE.as_secs()
@@ -38,7 +38,7 @@ pub fn unanswered() -> String {
 }
 
 /// Waits for a call, up to [`DEADLINE`].
-pub async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+pub(crate) async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     match tokio::time::timeout(DEADLINE, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(ApiError::Conflict(status)),
@@ -57,13 +57,13 @@ fn is_final(status: &kube::core::Status) -> bool {
 
 impl ApiError {
     /// Whether the object that the call was about does not exist.
-    pub fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.is_not_found())
     }
 
     /// The API server's words where it has read the request and cannot do it now: it may lack something itself, or a
     /// webhook that it asks does not answer.
-    pub fn failure(&self) -> Option<&str> {
+    pub(crate) fn failure(&self) -> Option<&str> {
         let Self::Unavailable(error) = self else { return None };
         match &**error {
             kube::Error::Api(status) if status.code >= 500 => Some(&status.message),
@@ -72,7 +72,7 @@ impl ApiError {
     }
 
     /// The API server's words where it gives no hope, or where it has failed for long.
-    pub fn lasting(&self, for_long: bool) -> Option<&str> {
+    pub(crate) fn lasting(&self, for_long: bool) -> Option<&str> {
         match self {
             Self::Refused(status) => Some(&status.message),
             Self::Conflict(_) | Self::Unavailable(_) | Self::TimedOut => self.failure().filter(|_| for_long),
@@ -81,7 +81,7 @@ impl ApiError {
 
     /// Whether the object has a field that the API server does not know: the kind is of an older release than whoever
     /// wrote it.
-    pub fn is_of_older_kind(&self) -> bool {
+    pub(crate) fn is_of_older_kind(&self) -> bool {
         let words = match self {
             Self::Refused(status) => Some(&*status.message),
             Self::Conflict(_) | Self::Unavailable(_) | Self::TimedOut => self.failure(),
@@ -90,7 +90,7 @@ impl ApiError {
     }
 
     /// Whether nothing can be made any more because the namespace is being deleted.
-    pub fn is_namespace_ending(&self) -> bool {
+    pub(crate) fn is_namespace_ending(&self) -> bool {
         let Self::Refused(status) = self else { return false };
         let causes = status.details.iter().flat_map(|details| &details.causes);
         causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")

@@ -4,10 +4,10 @@ use thiserror::Error;
 
 use crate::digest;
 
-pub use longshore_crds::api_keys::{KeyProblem, ParsedKeys};
+pub(crate) use longshore_crds::api_keys::ParsedKeys;
 
 /// A key that was just made. Shown once; Longshore keeps the hash only.
-pub struct NewKey {
+pub(crate) struct NewKey {
     /// The key itself.
     pub key: String,
     /// `sha256:<64 hex digits>`: the line for the Secret.
@@ -17,11 +17,11 @@ pub struct NewKey {
 /// The system gave no random numbers.
 #[derive(Debug, Error)]
 #[error("the system gave no random numbers")]
-pub struct NoRandomness;
+pub(crate) struct NoRandomness;
 
 impl NewKey {
     /// Makes a key of 256 random bits.
-    pub fn generate() -> Result<Self, NoRandomness> {
+    pub(crate) fn generate() -> Result<Self, NoRandomness> {
         use base64::Engine as _;
         let mut bits = [0_u8; 32];
         aws_lc_rs::rand::fill(&mut bits).map_err(|_| NoRandomness)?;

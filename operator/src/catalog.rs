@@ -28,7 +28,7 @@ use source::Source;
 
 /// What `longshore catalog` was told.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Where the REST API is.
     pub listen_addr: SocketAddr,
     /// Where `/livez`, `/readyz` and `/metrics` are.
@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 /// Runs the catalog until it is asked to end (SIGTERM, SIGINT) or something fails that it cannot mend.
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let (catalog, indexer) = Catalog::new(Metrics::new().context("cannot register the metrics")?);

@@ -18,18 +18,18 @@ use rmcp::service::{QuitReason, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use thiserror::Error;
 
-pub use http::HttpError;
+pub(crate) use http::HttpError;
 
 /// What the server calls itself.
-pub const NAME: &str = "longshore-example";
+pub(crate) const NAME: &str = "longshore-example";
 
 /// The server.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Example;
+pub(crate) struct Example;
 
 /// Why the server over stdin and stdout ended.
 #[derive(Debug, Error)]
-pub enum StdioError {
+pub(crate) enum StdioError {
     /// The client's first messages were not those of a client.
     #[error("no MCP client speaks at the other end of stdin")]
     Handshake(#[from] Box<rmcp::service::ServerInitializeError>),
@@ -39,7 +39,7 @@ pub enum StdioError {
 }
 
 /// Serves one client over stdin and stdout, until that client closes stdin.
-pub async fn over_stdio() -> Result<(), StdioError> {
+pub(crate) async fn over_stdio() -> Result<(), StdioError> {
     let running = match Example.serve(rmcp::transport::io::stdio_pipes()).await {
         Ok(running) => running,
         // Whoever starts a program to see whether it starts is no error.
@@ -53,7 +53,7 @@ pub async fn over_stdio() -> Result<(), StdioError> {
 }
 
 /// Serves Streamable HTTP at `/mcp` until `stop` is done; `started` is told where, once it listens.
-pub async fn over_http(
+pub(crate) async fn over_http(
     address: SocketAddr,
     started: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()> + Send + 'static,

@@ -16,11 +16,11 @@ use crate::metrics::Metrics;
 
 /// Whether this process can do its part: lead, or take over. Set once its caches are filled or it stands for election.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<AtomicBool>);
+pub(crate) struct Readiness(Arc<AtomicBool>);
 
 impl Readiness {
     /// From now on `/readyz` says yes.
-    pub fn ready(&self) {
+    pub(crate) fn ready(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -10,20 +10,22 @@ use kube::runtime::reflector::ObjectRef;
 use longshore_crds::McpServer;
 use longshore_sidecar_client::{self as client, Bounds};
 
-pub use longshore_sidecar_client::{PodUid, TokenFile};
-pub use summary::{ServerInfo, ServerSummary, Summary, ToolsSummary};
+pub(crate) use longshore_sidecar_client::{PodUid, TokenFile};
+#[cfg(test)]
+pub(crate) use summary::{ServerInfo, ServerSummary};
+pub(crate) use summary::{Summary, ToolsSummary};
 
 /// What is known of one sidecar.
-pub type Observation = client::Observation<Summary>;
+pub(crate) type Observation = client::Observation<Summary>;
 /// Hands out what is known, and names the pods to ask. Cheap to clone.
-pub type Inventories = client::Inventories<ObjectRef<McpServer>, Summary>;
+pub(crate) type Inventories = client::Inventories<ObjectRef<McpServer>, Summary>;
 /// The servers whose sidecars said something new.
-pub type Changes = client::Changes<ObjectRef<McpServer>>;
+pub(crate) type Changes = client::Changes<ObjectRef<McpServer>>;
 /// Asks the sidecars.
-pub type Poller = client::Poller<ObjectRef<McpServer>, Summary>;
+pub(crate) type Poller = client::Poller<ObjectRef<McpServer>, Summary>;
 
 /// The parts: the handle, the stream of changes, and the future to run.
-pub fn inventories(token: TokenFile) -> (Inventories, Changes, Poller) {
+pub(crate) fn inventories(token: TokenFile) -> (Inventories, Changes, Poller) {
     // Three of the longest answers fit beside all else into the memory that the chart gives the operator.
     client::inventories(token, Bounds { concurrent_answers: 3, ..Bounds::default() })
 }

@@ -20,7 +20,7 @@ use crate::reasons::sentence;
 
 /// Why an operator no longer leads.
 #[derive(Debug, Error)]
-pub enum Lost {
+pub(crate) enum Lost {
     /// The API server did not take a renewal in time.
     #[error("the lease could not be renewed for {}", describe(*.0))]
     NotRenewed(Duration),
@@ -35,7 +35,7 @@ fn describe(duration: Duration) -> String {
 
 /// How long things take. The order `retry` < `renew_deadline` < `duration` keeps two from leading at once.
 #[derive(Clone, Copy, Debug)]
-pub struct Timings {
+pub(crate) struct Timings {
     /// How long others leave a lease alone that they see no change of.
     pub duration: Duration,
     /// How long a holder tries to renew before it gives up.
@@ -56,7 +56,7 @@ impl Default for Timings {
 
 /// One operator's part in the election.
 #[derive(Clone)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     api: Api<Lease>,
     name: String,
     identity: String,
@@ -64,7 +64,7 @@ pub struct Candidate {
 }
 
 /// The lease is held. [`Leadership::hold`] keeps it.
-pub struct Leadership {
+pub(crate) struct Leadership {
     candidate: Candidate,
     lease: Lease,
     renewed: Instant,
@@ -80,7 +80,7 @@ struct Observed {
 
 impl Candidate {
     /// Stands for election. `identity` tells this process from every other that may be alive.
-    pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timings: Timings) -> Self {
+    pub(crate) fn new(client: Client, namespace: &str, name: &str, identity: &str, timings: Timings) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
             name: name.to_owned(),
@@ -90,7 +90,7 @@ impl Candidate {
     }
 
     /// Waits until this operator leads. Failures of the API server are logged and waited out.
-    pub async fn acquire(self) -> Leadership {
+    pub(crate) async fn acquire(self) -> Leadership {
         let mut observed: Option<Observed> = None;
         loop {
             match self.try_acquire(&mut observed).await {
@@ -172,7 +172,7 @@ impl Candidate {
 impl Leadership {
     /// Renews until `stop`, then releases the lease so that the next operator need not wait. Returns early when the
     /// lease is lost: the process must end at once then, since another may act already.
-    pub async fn hold(mut self, stop: CancellationToken) -> Result<(), Lost> {
+    pub(crate) async fn hold(mut self, stop: CancellationToken) -> Result<(), Lost> {
         let timings = self.candidate.timings;
         let mut pause = timings.retry;
         loop {

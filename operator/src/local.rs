@@ -10,7 +10,7 @@ mod catalog;
 mod cluster_only;
 mod environment;
 mod files;
-pub mod guard;
+pub(crate) mod guard;
 mod keys;
 mod manifests;
 pub(crate) mod output;
@@ -51,7 +51,7 @@ const USAGE: u8 = 2;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Files and folders with manifests. None: the example.
     pub paths: Vec<PathBuf>,
     /// The first server's port. `None`: whatever is free from the usual one on.
@@ -66,7 +66,7 @@ pub struct Options {
 
 /// A server, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServerId {
+pub(crate) struct ServerId {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -75,7 +75,7 @@ pub struct ServerId {
 
 /// Why none of it can go on.
 #[derive(Debug, Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// There is no room for the sidecars' files.
     #[error(
         "cannot write the sidecars' files: set TMPDIR to a folder that can be written (in a container: --tmpfs /tmp)"
@@ -140,7 +140,7 @@ enum Event {
 
 /// Serves until `stop` is done, then ends everything that it started. When `stop` is done once more, that is not waited
 /// for: what is left ends by itself, since nobody holds its pipes any longer.
-pub async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCode, Error> {
+pub(crate) async fn run(options: Options, mut stop: impl AsyncFnMut()) -> Result<ExitCode, Error> {
     let report = if options.json { Report::Json } else { Report::People };
     let mut reader = Reader::new(options.paths.clone());
     // Before it is read, so that a change meanwhile is one.
@@ -220,7 +220,7 @@ fn url(address: SocketAddr) -> String {
 
 impl ServerId {
     /// Of this manifest.
-    pub fn of(manifest: &McpServer) -> Self {
+    pub(crate) fn of(manifest: &McpServer) -> Self {
         let metadata = &manifest.metadata;
         Self {
             namespace: metadata.namespace.clone().unwrap_or_default(),

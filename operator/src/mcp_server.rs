@@ -5,22 +5,22 @@
 //!    client       pure      pure   client          pure, then client
 //! ```
 
-pub mod apply;
-pub mod build;
-pub mod condition;
-pub mod context;
-pub mod dereference;
-pub mod failures;
-pub mod memory;
-pub mod probe;
+pub(crate) mod apply;
+pub(crate) mod build;
+pub(crate) mod condition;
+pub(crate) mod context;
+pub(crate) mod dereference;
+pub(crate) mod failures;
+pub(crate) mod memory;
+pub(crate) mod probe;
 mod pursuit;
-pub mod references;
-pub mod rotate;
-pub mod session_keys;
-pub mod slots;
-pub mod status;
-pub mod upgrades;
-pub mod validate;
+pub(crate) mod references;
+pub(crate) mod rotate;
+pub(crate) mod session_keys;
+pub(crate) mod slots;
+pub(crate) mod status;
+pub(crate) mod upgrades;
+pub(crate) mod validate;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ use upgrades::Turn;
 
 /// Why a reconciliation failed and has to be tried again.
 #[derive(Debug, Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// What the manifest names could not be read.
     #[error("cannot read what the manifest names: {0}")]
     Dereference(#[source] ApiError),
@@ -69,7 +69,7 @@ pub enum Error {
 /// A reconciliation that has to be tried again.
 #[derive(Debug, Error)]
 #[error("{error}")]
-pub struct Failed {
+pub(crate) struct Failed {
     #[source]
     error: Error,
     /// When there is something else to do, which does not wait for what failed.
@@ -77,7 +77,7 @@ pub struct Failed {
 }
 
 /// Brings one server to what its manifest says, and writes down how it is: now, or when it is called.
-pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Failed> {
+pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Failed> {
     let key = ServerKey::of(object.as_ref());
     let Some(_slot) = context.slots.take(&key) else { return Ok(Action::await_change()) };
     let started = Instant::now();
@@ -177,7 +177,7 @@ fn serves_on(finalizers: &[String], context: &Context, key: &ServerKey, uid: &st
 }
 
 /// What to do after a failure: try again, later each time, or when there is something else to do.
-pub fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<Context>) -> Action {
+pub(crate) fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<Context>) -> Action {
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
     if !context.memory.knows(&key, &uid) {

@@ -17,7 +17,7 @@ use crate::view::View;
 
 /// A server, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerKey {
+pub(crate) struct ServerKey {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -26,14 +26,14 @@ pub struct ServerKey {
 
 impl ServerKey {
     /// Of a manifest, whether or not the rest of it can be read.
-    pub fn of(server: &impl ResourceExt) -> Self {
+    pub(crate) fn of(server: &impl ResourceExt) -> Self {
         Self { namespace: server.namespace().unwrap_or_default(), name: server.name_any() }
     }
 }
 
 /// The views of all objects of one kind, by the server that they belong to.
 #[derive(Debug)]
-pub struct Mirror<V> {
+pub(crate) struct Mirror<V> {
     objects: RwLock<Objects<V>>,
     /// Whose watch has had its first complete list.
     filled: watch::Sender<BTreeSet<Scope>>,
@@ -48,7 +48,7 @@ struct Objects<V> {
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     /// It is new, or no longer as it was.
     Applied,
     /// It has gone.
@@ -64,30 +64,30 @@ impl<V> Default for Mirror<V> {
 
 impl<V: View> Mirror<V> {
     /// The objects of a server, by name.
-    pub fn of_server(&self, server: &ServerKey) -> BTreeMap<String, Arc<V>> {
+    pub(crate) fn of_server(&self, server: &ServerKey) -> BTreeMap<String, Arc<V>> {
         self.read().by_server.get(server).cloned().unwrap_or_default()
     }
 
     /// The servers of a scope that have any.
-    pub fn servers(&self, scope: &Scope) -> Vec<ServerKey> {
+    pub(crate) fn servers(&self, scope: &Scope) -> Vec<ServerKey> {
         let objects = self.read();
         let in_scope = |server: &&ServerKey| scope::covers(scope, &server.namespace);
         objects.by_server.keys().filter(in_scope).cloned().collect()
     }
 
     /// One object of a server.
-    pub fn get(&self, server: &ServerKey, name: &str) -> Option<Arc<V>> {
+    pub(crate) fn get(&self, server: &ServerKey, name: &str) -> Option<Arc<V>> {
         self.read().by_server.get(server)?.get(name).cloned()
     }
 
     /// Waits until the watch of this scope has had its first complete list.
-    pub async fn filled(&self, scope: &Scope) {
+    pub(crate) async fn filled(&self, scope: &Scope) {
         // The sender lives as long as the mirror.
         let _ = self.filled.subscribe().wait_for(|filled| filled.contains(scope)).await;
     }
 
     /// Keeps the mirror up to date with what is heard of one namespace or of all, and says what happened to whose object.
-    pub async fn follow<K>(
+    pub(crate) async fn follow<K>(
         &self,
         events: impl Stream<Item = Event<K>>,
         scope: &Scope,

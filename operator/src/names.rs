@@ -3,56 +3,56 @@
 use std::collections::BTreeMap;
 
 /// The field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
-pub const MANAGER: &str = "longshore";
+pub(crate) const MANAGER: &str = "longshore";
 
 /// Which server an object belongs to. Part of the Deployment's selector, so it can never change.
-pub const SERVER_LABEL: &str = "longshore.dev/server";
+pub(crate) const SERVER_LABEL: &str = "longshore.dev/server";
 /// The recommended label that says who looks after an object.
-pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+pub(crate) const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The recommended label that says what an object is.
 pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 /// What it says of the pods of the control plane: the chart gives it to all of them.
 pub const CONTROL_PLANE: &str = "longshore";
 /// The recommended label that says which part of a whole an object is.
-pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+pub(crate) const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 /// The component of every object that serves an MCP server.
-pub const COMPONENT: &str = "mcp-server";
+pub(crate) const COMPONENT: &str = "mcp-server";
 
 /// On a pod: the digest of the template that it was made from, by which a new version is told from an old one.
-pub const TEMPLATE_ANNOTATION: &str = "longshore.dev/template";
+pub(crate) const TEMPLATE_ANNOTATION: &str = "longshore.dev/template";
 /// On a pod: how its sidecar reaches its server, as JSON. A pod of an older version keeps it until it goes, whatever
 /// the manifest says by then.
-pub const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
+pub(crate) const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
 /// On an `McpServer`: a value that its owner changes to ask for a new session key.
-pub const ROTATE_ANNOTATION: &str = "longshore.dev/rotate-session-keys";
+pub(crate) const ROTATE_ANNOTATION: &str = "longshore.dev/rotate-session-keys";
 /// On the Secret with the session keys: how far they are, as JSON. It holds no key.
-pub const SESSION_KEYS_ANNOTATION: &str = "longshore.dev/session-keys";
+pub(crate) const SESSION_KEYS_ANNOTATION: &str = "longshore.dev/session-keys";
 /// On a ConfigMap: how it was made, so that it stays as it is while nothing in it has to change.
-pub const CONFIGURED_ANNOTATION: &str = "longshore.dev/configured";
+pub(crate) const CONFIGURED_ANNOTATION: &str = "longshore.dev/configured";
 /// On a pod: touched when its configuration changes, which makes the kubelet update the mounted files at once.
-pub const CONFIG_ANNOTATION: &str = "longshore.dev/config";
+pub(crate) const CONFIG_ANNOTATION: &str = "longshore.dev/config";
 /// Says which container `kubectl logs` and `kubectl exec` mean when none is named.
-pub const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
+pub(crate) const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
 
 /// The selector of every object that Longshore made for some server.
-pub fn owned_selector() -> String {
+pub(crate) fn owned_selector() -> String {
     format!("{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={COMPONENT}")
 }
 
 /// The labels by which a server's pods are selected.
-pub fn pod_selector(server: &str) -> BTreeMap<String, String> {
+pub(crate) fn pod_selector(server: &str) -> BTreeMap<String, String> {
     pairs([(SERVER_LABEL, server), (COMPONENT_LABEL, COMPONENT)])
 }
 
 /// The same selector as text.
-pub fn selector_text(server: &str) -> String {
+pub(crate) fn selector_text(server: &str) -> String {
     let pairs: Vec<_> =
         pod_selector(server).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     pairs.join(",")
 }
 
 /// The labels of everything that is made for a server.
-pub fn labels(server: &str) -> BTreeMap<String, String> {
+pub(crate) fn labels(server: &str) -> BTreeMap<String, String> {
     pairs([
         (SERVER_LABEL, server),
         (COMPONENT_LABEL, COMPONENT),
@@ -66,7 +66,7 @@ pub fn labels(server: &str) -> BTreeMap<String, String> {
 const KEYS_SECRET_SUFFIX: &str = "-longshore-keys";
 
 /// Whether a Secret of this name is Longshore's own, or would be if it existed: of this server or of any other.
-pub fn is_keys_secret(name: &str) -> bool {
+pub(crate) fn is_keys_secret(name: &str) -> bool {
     name.ends_with(KEYS_SECRET_SUFFIX)
 }
 

@@ -11,7 +11,7 @@ use crate::view::{DeploymentView, PodView, ReplicaSetView};
 /// the `McpServer` does. Kubernetes keeps such a chain alive only where its controllers count the pod: whoever makes one
 /// with the labels of a ReplicaSet that lacks a pod, and names it as the owner, has made that pod. It can be asked for
 /// its inventory, and so sees the token that it is asked with (docs/operating.md, "Rights").
-pub fn pods_of(
+pub(crate) fn pods_of(
     deployments: &Mirror<DeploymentView>,
     replica_sets: &Mirror<ReplicaSetView>,
     pods: &Mirror<PodView>,

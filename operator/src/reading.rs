@@ -23,11 +23,11 @@ pub(crate) struct Lean<K>(pub(crate) K);
 
 /// An `McpServer` that may be unreadable: one such must not stop the watch of all the others.
 #[derive(Clone, Debug)]
-pub struct Guarded(pub Result<McpServer, Unreadable>);
+pub(crate) struct Guarded(pub Result<McpServer, Unreadable>);
 
 /// What is known of an object that cannot be read.
 #[derive(Clone, Debug)]
-pub struct Unreadable {
+pub(crate) struct Unreadable {
     /// Why it cannot be.
     pub error: String,
     /// Which object it is.
@@ -42,7 +42,7 @@ pub struct Unreadable {
 
 impl Guarded {
     /// The status that was seen on it, whether or not the rest can be read.
-    pub fn status(&self) -> Option<&McpServerStatus> {
+    pub(crate) fn status(&self) -> Option<&McpServerStatus> {
         self.0.as_ref().map_or_else(|unreadable| unreadable.status.as_ref(), |server| server.status.as_ref())
     }
 }

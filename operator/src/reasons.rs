@@ -4,7 +4,7 @@ use std::error::Error;
 
 /// An error with the reasons that it does not name itself: `kube` says of a connection that was refused only that there
 /// was none.
-pub fn sentence(error: &dyn Error) -> String {
+pub(crate) fn sentence(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let reasons = std::iter::successors(error.source(), |&reason| reason.source());
     for reason in reasons.map(ToString::to_string) {

@@ -36,7 +36,7 @@ const FINISH: Duration = Duration::from_secs(15);
 
 /// What `longshore operator` was told.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// What is the same for every server.
     pub settings: Settings,
     /// The operator's own namespace.
@@ -56,7 +56,7 @@ pub struct Options {
 }
 
 /// Runs the operator until it is asked to end (SIGTERM, SIGINT) or something fails that it cannot mend.
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

@@ -13,10 +13,10 @@ use crate::names::{SERVER_LABEL, owned_selector};
 pub const PAGE: u32 = 16;
 
 /// One namespace, or all of them.
-pub type Scope = Option<String>;
+pub(crate) type Scope = Option<String>;
 
 /// The namespaces to watch.
-pub fn scopes(namespaces: &[String]) -> Vec<Scope> {
+pub(crate) fn scopes(namespaces: &[String]) -> Vec<Scope> {
     if namespaces.is_empty() {
         return vec![None];
     }
@@ -24,12 +24,12 @@ pub fn scopes(namespaces: &[String]) -> Vec<Scope> {
 }
 
 /// Whether a namespace is in a scope.
-pub fn covers(scope: &Scope, namespace: &str) -> bool {
+pub(crate) fn covers(scope: &Scope, namespace: &str) -> bool {
     scope.as_ref().is_none_or(|scope| scope == namespace)
 }
 
 /// The objects of a kind in a scope.
-pub fn api<K>(client: &Client, scope: &Scope) -> Api<K>
+pub(crate) fn api<K>(client: &Client, scope: &Scope) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -40,6 +40,6 @@ where
 }
 
 /// A watch of what Longshore made for servers.
-pub fn owned() -> watcher::Config {
+pub(crate) fn owned() -> watcher::Config {
     watcher::Config::default().labels(&format!("{},{SERVER_LABEL}", owned_selector()))
 }

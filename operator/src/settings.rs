@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// What is the same for every server of this installation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The sidecars.
     pub sidecar: Sidecar,
     /// The DNS domain of the cluster, such as `cluster.local`.
@@ -28,7 +28,7 @@ pub struct Settings {
 
 /// What all sidecars have in common.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sidecar {
+pub(crate) struct Sidecar {
     /// The image, which holds the shim too.
     pub image: String,
     /// When the kubelet pulls it. `None`: Kubernetes' default.
@@ -43,7 +43,7 @@ pub struct Sidecar {
 
 /// Where servers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// In pods, of which a server may have several.
     Cluster,
     /// As processes of this machine: each server once.
@@ -54,7 +54,7 @@ pub enum Place {
 
 impl Sidecar {
     /// Sidecars of this image, with what they request and may use where nobody says otherwise.
-    pub fn of(image: String) -> Self {
+    pub(crate) fn of(image: String) -> Self {
         let amount = |(name, amount): (&str, &str)| (name.to_owned(), Quantity(amount.to_owned()));
         Self {
             image,

@@ -13,8 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 
 use crate::names::{CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION};
-pub use objects::{BriefDeployment, BriefPod};
-pub use pod::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer, PodView};
+pub(crate) use objects::BriefDeployment;
+#[cfg(test)]
+pub(crate) use objects::BriefPod;
+pub(crate) use pod::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer, PodView};
 
 /// Messages of the cluster are cut here, on their way into memory.
 const LONGEST_MESSAGE: usize = 2048;
@@ -22,7 +24,7 @@ const LONGEST_MESSAGE: usize = 2048;
 const LONGEST_ANNOTATION: usize = 4096;
 
 /// Something that can be remembered of an object.
-pub trait View: Sized + PartialEq + Send + Sync + 'static {
+pub(crate) trait View: Sized + PartialEq + Send + Sync + 'static {
     /// The object.
     type Object;
     /// What is remembered of it.
@@ -38,7 +40,7 @@ pub trait View: Sized + PartialEq + Send + Sync + 'static {
 /// Which object this is, in which state, and who controls it. Two sightings are equal if nothing that matters has changed
 /// between them.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub(crate) struct Live {
     /// Its UID.
     pub uid: String,
     /// Its resource version, as the number that it is.
@@ -51,7 +53,7 @@ pub struct Live {
 
 /// An object of which the metadata says enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owned<K> {
+pub(crate) struct Owned<K> {
     /// Which object it is.
     pub live: Live,
     kind: std::marker::PhantomData<fn() -> K>,
@@ -67,7 +69,7 @@ impl<K: Send + Sync + 'static + PartialEq> View for Owned<K> {
 
 /// A ConfigMap: its state, and how it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigMapView {
+pub(crate) struct ConfigMapView {
     /// Which object it is.
     pub live: Live,
     /// What [`CONFIGURED_ANNOTATION`] says.
@@ -86,7 +88,7 @@ impl View for ConfigMapView {
 
 /// A Deployment: its state, and why it has fewer pods than it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeploymentView {
+pub(crate) struct DeploymentView {
     /// Which object it is.
     pub live: Live,
     /// The digest of its pods' template.
@@ -115,7 +117,7 @@ impl View for DeploymentView {
 
 /// A ReplicaSet: the link between a pod and its Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaSetView {
+pub(crate) struct ReplicaSetView {
     /// Its UID.
     pub uid: String,
     /// The UID of its Deployment.
@@ -147,7 +149,7 @@ impl Eq for Live {}
 
 impl Live {
     /// Of an object.
-    pub fn of(metadata: &ObjectMeta) -> Self {
+    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
         let version = version(metadata);
         Self {
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -181,7 +183,7 @@ fn version(metadata: &ObjectMeta) -> u64 {
 }
 
 /// The UID of the object that controls this one.
-pub fn controller(metadata: &ObjectMeta) -> Option<String> {
+pub(crate) fn controller(metadata: &ObjectMeta) -> Option<String> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
 }

@@ -7,7 +7,7 @@ mod values;
 
 use std::process::Command;
 
-use longshore::names::{CONTROL_PLANE, NAME_LABEL};
+use longshore::{CONTROL_PLANE, NAME_LABEL};
 use longshore_e2e::cluster::{Cluster, Shape, run};
 use longshore_e2e::longshore::helm;
 use longshore_e2e::testing::{Kind, Room};

@@ -16,7 +16,7 @@ use super::Example;
 
 /// Why the server over HTTP ended.
 #[derive(Debug, Error)]
-pub enum HttpError {
+pub(crate) enum HttpError {
     /// The port is taken, or may not be used.
     #[error("cannot listen on {address}: choose another with --port and --host")]
     Listen {

@@ -29,7 +29,7 @@ const LONGEST_ADDRESS: usize = 64;
 /// is cut to size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Which configuration the sidecar runs.
     #[serde(deserialize_with = "config")]
     pub config: ConfigState,
@@ -59,7 +59,7 @@ pub struct Summary {
 /// What a server said of itself, cut to size.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ServerSummary {
+pub(crate) struct ServerSummary {
     /// Its name and version.
     pub info: ServerInfo,
     /// The revision that it speaks with its sidecar.
@@ -99,7 +99,7 @@ impl Summary {
 
 impl ServerSummary {
     /// Every revision that it is known to speak, the newest first.
-    pub fn revisions(&self) -> &[String] {
+    pub(crate) fn revisions(&self) -> &[String] {
         if self.protocol_versions.is_empty() {
             std::slice::from_ref(&self.protocol_version)
         } else {
@@ -110,7 +110,7 @@ impl ServerSummary {
 
 /// A server's name and version, cut to size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct ServerInfo {
+pub(crate) struct ServerInfo {
     /// Its name.
     #[serde(default, deserialize_with = "short")]
     pub name: String,
@@ -121,7 +121,7 @@ pub struct ServerInfo {
 
 /// How many tools there are, and what the first are called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolsSummary {
+pub(crate) struct ToolsSummary {
     /// How many.
     pub count: u32,
     /// The names of the first 64, but for those that are too long: no tool has a name that was cut.

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Why the guard could not begin.
 #[derive(Debug, Error)]
-pub enum GuardError {
+pub(crate) enum GuardError {
     /// The program is not there, or cannot be executed.
     #[error("cannot start {program:?}")]
     Start {
@@ -44,7 +44,7 @@ pub enum GuardError {
 }
 
 /// Runs the program until it ends, or until stdin closes. Its exit code is the program's.
-pub fn run(program: &OsString, arguments: &[OsString]) -> Result<ExitCode, GuardError> {
+pub(crate) fn run(program: &OsString, arguments: &[OsString]) -> Result<ExitCode, GuardError> {
     // Without the terminal of `local`: a server that asks it for a password shall hear that there is none, rather than be
     // stopped by it.
     _ = setsid();

@@ -40,7 +40,7 @@ const NO_VERSION: &str = "1";
 
 /// Why an object could not be applied.
 #[derive(Debug, Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The name is taken, or the API server refuses the object: the manifest or the cluster has to change.
     #[error("{}", .0.message)]
     Problem(Problem),
@@ -64,7 +64,7 @@ pub enum Error {
 }
 
 /// Applies objects for one server.
-pub struct Applier<'a> {
+pub(crate) struct Applier<'a> {
     /// The client and the mirrors.
     pub context: &'a Context,
     /// The server.
@@ -81,7 +81,7 @@ pub struct Applier<'a> {
 
 impl Applier<'_> {
     /// Applies every object, those that pods need before the pods, of which there are to be so many.
-    pub async fn apply(
+    pub(crate) async fn apply(
         &self,
         prepared: Resources<Prepared>,
         replicas: u32,
@@ -242,7 +242,7 @@ impl Applier<'_> {
     }
 
     /// Gives the Deployment that is there its number of pods, and leaves the rest of it as it is.
-    pub async fn scale(&self, replicas: u32) -> Result<(), Error> {
+    pub(crate) async fn scale(&self, replicas: u32) -> Result<(), Error> {
         let name = ObjectNames::of(&self.server.name).deployment();
         let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
         let deployment = self.context.mirrors.deployments.get(self.server, &name);
@@ -321,7 +321,7 @@ impl Applier<'_> {
 }
 
 /// Whether an object is still what was applied. A sighting from before the apply says nothing.
-pub fn is_as_applied(live: &Live, applied: &Live) -> bool {
+pub(crate) fn is_as_applied(live: &Live, applied: &Live) -> bool {
     live.version < applied.version || (live.uid == applied.uid && live.fingerprint == applied.fingerprint)
 }
 
@@ -353,7 +353,7 @@ fn taken(server: &str, what: &str, found: &ObjectMeta) -> Problem {
 }
 
 /// What is known of objects of a kind, whatever else is.
-pub trait HasLive {
+pub(crate) trait HasLive {
     /// The kind's name.
     const KIND: &'static str;
     /// Which object it is, in which state.

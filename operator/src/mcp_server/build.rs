@@ -17,7 +17,7 @@ mod service_account;
 #[cfg(test)]
 mod tests;
 
-pub use deployment::MIN_READY_SECONDS;
+pub(crate) use deployment::MIN_READY_SECONDS;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -40,14 +40,14 @@ use crate::view::PodView;
 
 /// Objects as they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prepared;
+pub(crate) struct Prepared;
 /// Objects as the API server has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Applied;
+pub(crate) struct Applied;
 
 /// Every object of one server. Only applying the prepared ones gives applied ones.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resources<State> {
+pub(crate) struct Resources<State> {
     /// An identity without rights, unless the manifest names one.
     pub service_account: Option<ServiceAccount>,
     /// The hashes of the API keys.
@@ -70,7 +70,7 @@ pub struct Resources<State> {
 
 /// What a pod of the newest version looks like, to tell it from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Desired {
+pub(crate) struct Desired {
     /// The digest of the pod template.
     pub template: String,
     /// The digest of each configuration, by the name of its ConfigMap: there is one for each way to reach the server.
@@ -86,7 +86,7 @@ pub struct Desired {
 impl Desired {
     /// The digest of the configuration that a pod's sidecar should run. None is written any more for a pod of a release
     /// with another form of it.
-    pub fn config_of(&self, pod: &PodView) -> Option<&str> {
+    pub(crate) fn config_of(&self, pod: &PodView) -> Option<&str> {
         pod.config_maps.iter().find_map(|name| self.configs.get(name)).map(String::as_str)
     }
 }
@@ -95,7 +95,7 @@ impl Desired {
 ///
 /// What a Secret or ConfigMap has come to hold makes no new pods, of all servers at once that name it. So whether they are
 /// given a home, which such an object may do instead, stays as it was where nothing else makes new ones.
-pub fn build_beside(
+pub(crate) fn build_beside(
     server: &mut ValidatedServer,
     settings: &Settings,
     live: Option<&str>,
@@ -117,7 +117,7 @@ pub fn build_beside(
 }
 
 /// Builds every object of a server.
-pub fn build(server: &ValidatedServer, settings: &Settings) -> (Resources<Prepared>, Desired) {
+pub(crate) fn build(server: &ValidatedServer, settings: &Settings) -> (Resources<Prepared>, Desired) {
     let (secret, keys_digest) = secret::build(server);
     let mut config_maps = Vec::new();
     let mut configs = BTreeMap::new();

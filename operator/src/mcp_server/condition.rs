@@ -7,7 +7,7 @@ use longshore_sidecar_config::inventory::ConnectionReason;
 
 /// What a condition is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConditionType {
+pub(crate) enum ConditionType {
     /// Longshore can do what the manifest says.
     Accepted,
     /// A pod serves.
@@ -28,7 +28,7 @@ pub enum ConditionType {
 
 impl ConditionType {
     /// As it stands in the status.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Accepted => "Accepted",
             Self::Available => "Available",
@@ -44,7 +44,7 @@ impl ConditionType {
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Truth {
+pub(crate) enum Truth {
     /// It does.
     True,
     /// It does not.
@@ -55,7 +55,7 @@ pub enum Truth {
 
 impl Truth {
     /// As it stands in the status.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::True => "True",
             Self::False => "False",
@@ -239,7 +239,7 @@ impl Reason {
 
 /// What is wrong with a manifest or with what it names, for the `Accepted` condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// The class.
     pub reason: Reason,
     /// What is wrong, where, and what to do.
@@ -248,12 +248,12 @@ pub struct Problem {
 
 impl Problem {
     /// A problem of this class.
-    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
     /// A value that cannot be used, in this field.
-    pub fn invalid(field: &str, message: impl std::fmt::Display) -> Self {
+    pub(crate) fn invalid(field: &str, message: impl std::fmt::Display) -> Self {
         Self::new(Reason::Invalid, format!("{field}: {message}"))
     }
 }

@@ -25,7 +25,7 @@ use crate::settings::Settings;
 use crate::view::{ConfigMapView, DeploymentView, Owned, PodView, ReplicaSetView};
 
 /// What every reconciliation works with.
-pub struct Context {
+pub(crate) struct Context {
     /// Speaks to the API server.
     pub client: kube::Client,
     /// What the operator was told on its command line.
@@ -52,7 +52,7 @@ pub struct Context {
 
 /// One mirror for each kind of owned object.
 #[derive(Default)]
-pub struct Mirrors {
+pub(crate) struct Mirrors {
     /// Deployments.
     pub deployments: Arc<Mirror<DeploymentView>>,
     /// Their ReplicaSets.
@@ -77,7 +77,7 @@ pub struct Mirrors {
 
 impl Context {
     /// Forgets a server that was deleted. Its objects go with it: Kubernetes collects what has no owner.
-    pub fn forget(&self, server: &ServerKey) {
+    pub(crate) fn forget(&self, server: &ServerKey) {
         self.memory.forget(server);
         self.upgrades.done(server);
         self.slots.forget(server);
@@ -87,7 +87,7 @@ impl Context {
     }
 
     /// Writes an event about a server. Events are a courtesy: one that cannot be written changes nothing.
-    pub async fn tell(&self, server: &ServerKey, uid: &str, event: &Event) {
+    pub(crate) async fn tell(&self, server: &ServerKey, uid: &str, event: &Event) {
         let mut reference = ObjectReference::from(object_ref(server));
         reference.uid = Some(uid.to_owned());
         if let Err(error) = api::call(self.recorder.publish(event, &reference)).await
@@ -98,7 +98,7 @@ impl Context {
     }
 
     /// Brings the gauge of servers up to date.
-    pub fn count_servers(&self) {
+    pub(crate) fn count_servers(&self) {
         self.metrics.servers(|| self.memory.standings());
     }
 }
@@ -114,6 +114,6 @@ impl Audience for Context {
 }
 
 /// A server, in the words of the kube library.
-pub fn object_ref(server: &ServerKey) -> kube::runtime::reflector::ObjectRef<McpServer> {
+pub(crate) fn object_ref(server: &ServerKey) -> kube::runtime::reflector::ObjectRef<McpServer> {
     kube::runtime::reflector::ObjectRef::new(&server.name).within(&server.namespace)
 }

@@ -4,8 +4,8 @@
 //! reads nothing. Of an object only the names of those entries are kept that some manifest asks for, and of API keys their
 //! hashes: whoever writes a ConfigMap of fifty thousand entries fills nobody's memory.
 
-pub mod cache;
-pub mod own_keys;
+pub(crate) mod cache;
+pub(crate) mod own_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::reading::Lean;
 
 /// Whether an object that a manifest names exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// It does not.
     Missing,
     /// It is one of Longshore's own, which no manifest may name.
@@ -38,7 +38,7 @@ pub enum Lookup {
 
 /// What the Secret with the API keys holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ApiKeysLookup {
+pub(crate) enum ApiKeysLookup {
     /// The manifest names none.
     #[default]
     NotNamed,
@@ -54,7 +54,7 @@ pub enum ApiKeysLookup {
 
 /// Everything outside of the manifest that decides what its objects look like.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dereferenced {
+pub(crate) struct Dereferenced {
     /// The Secrets, ConfigMaps and ServiceAccounts that it names.
     pub objects: BTreeMap<(Kind, String), Lookup>,
     /// The Secret with the API keys.
@@ -73,7 +73,7 @@ pub struct Dereferenced {
 
 impl Dereferenced {
     /// What is known of one of them.
-    pub fn lookup(&self, kind: Kind, name: &str) -> &Lookup {
+    pub(crate) fn lookup(&self, kind: Kind, name: &str) -> &Lookup {
         self.objects.get(&(kind, name.to_owned())).unwrap_or(&Lookup::Missing)
     }
 }
@@ -82,7 +82,7 @@ impl Dereferenced {
 ///
 /// What cannot be read is trouble of that object alone, once it is certain that it cannot: where the API server refuses
 /// it, or has failed for long (`patient`: it has not). Gives the first such failure beside what was found.
-pub async fn dereference(
+pub(crate) async fn dereference(
     server: &McpServer,
     context: &Context,
     patient: bool,

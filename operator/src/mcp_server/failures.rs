@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::api::ApiError;
 
 /// The first delay after a failure.
-pub const FIRST_DELAY: Duration = Duration::from_millis(200);
+pub(crate) const FIRST_DELAY: Duration = Duration::from_millis(200);
 /// The longest.
 const LAST_DELAY: Duration = Duration::from_secs(60);
 /// A failure of the API server's that has gone on for so long is no passing one. Tries do not count: each change makes
@@ -16,7 +16,7 @@ const LASTING: Duration = Duration::from_secs(12);
 
 /// What has failed lately.
 #[derive(Debug, Default)]
-pub struct Failures {
+pub(crate) struct Failures {
     /// Tries in a row.
     in_a_row: u32,
     /// Since when the API server has answered that it cannot do what it is asked.
@@ -29,7 +29,7 @@ pub struct Failures {
 
 /// What one try met of what may pass by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Passing {
+pub(crate) enum Passing {
     /// Nothing: it was done, or refused.
     #[default]
     Nothing,
@@ -45,7 +45,7 @@ pub enum Passing {
 
 impl Passing {
     /// What an error is.
-    pub fn of(error: &ApiError) -> Self {
+    pub(crate) fn of(error: &ApiError) -> Self {
         match error {
             ApiError::Refused(_) => Self::Nothing,
             error if error.failure().is_some() => Self::Failure,
@@ -58,7 +58,7 @@ impl Passing {
 
 impl Failures {
     /// Takes note of what a try met at the worst.
-    pub fn met(&mut self, passing: Passing, now: Instant) {
+    pub(crate) fn met(&mut self, passing: Passing, now: Instant) {
         match passing {
             Passing::Nothing => (self.since, self.silent, self.unanswered) = (None, None, None),
             Passing::Silence => {
@@ -79,25 +79,25 @@ impl Failures {
     }
 
     /// Whether what the API server cannot do now is no passing failure: it could not do it for long.
-    pub fn last(&self, now: Instant) -> bool {
+    pub(crate) fn last(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
     }
 
     /// Whether a write that is not answered now was not for long.
-    pub fn unanswered(&self, now: Instant) -> bool {
+    pub(crate) fn unanswered(&self, now: Instant) -> bool {
         self.unanswered.is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
     }
 
     /// Counts a failure, and says how long to wait after it. That doubles with each in a row, with some chance, so that
     /// many that failed together do not come back together.
-    pub fn delay(&mut self, first: Duration) -> Duration {
+    pub(crate) fn delay(&mut self, first: Duration) -> Duration {
         let delay = first.saturating_mul(1_u32 << self.in_a_row.min(10)).min(LAST_DELAY);
         self.in_a_row = self.in_a_row.saturating_add(1);
         longshore_sidecar_client::jittered(delay)
     }
 
     /// Nothing fails any more.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         *self = Self::default();
     }
 }

@@ -17,13 +17,13 @@ use crate::view::{ConfigMapView, Live};
 
 /// The memory of all servers.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     servers: Mutex<HashMap<ServerKey, Arc<Mutex<ServerMemory>>>>,
 }
 
 /// The memory of one server.
 #[derive(Debug, Default)]
-pub struct ServerMemory {
+pub(crate) struct ServerMemory {
     /// The UID of the `McpServer`: another of the same name starts anew.
     uid: String,
     /// What was applied last, by kind and name.
@@ -71,14 +71,14 @@ pub struct ServerMemory {
 }
 
 /// The kind of the object that holds the session keys.
-pub const SECRET: &str = "Secret";
+pub(crate) const SECRET: &str = "Secret";
 
 /// The kind of an object and its name.
-pub type Object = (&'static str, String);
+pub(crate) type Object = (&'static str, String);
 
 /// An object as it was applied.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// The digest of what was sent.
     pub digest: String,
     /// What the API server made of it.
@@ -91,7 +91,7 @@ pub struct Record {
 
 /// When a pod was touched, and for what.
 #[derive(Clone, Debug)]
-pub struct Touch {
+pub(crate) struct Touch {
     /// The digest of the configuration that its sidecar should load.
     pub digest: String,
     /// How often.
@@ -107,7 +107,7 @@ pub struct Touch {
 impl ServerMemory {
     /// How the ConfigMaps that are there were made, by name. A sighting from before an apply says nothing: to go by it would
     /// give the same configuration another generation, and the one before again as soon as that is seen.
-    pub fn configured(
+    pub(crate) fn configured(
         &self,
         seen: &BTreeMap<String, Arc<ConfigMapView>>,
         uid: &str,
@@ -124,7 +124,7 @@ impl ServerMemory {
     }
 
     /// The API server does not take an object: if it is the Deployment, one whose pods have this template.
-    pub fn note_refused(&mut self, template: &str, problem: Problem) {
+    pub(crate) fn note_refused(&mut self, template: &str, problem: Problem) {
         if self.deployment_failed {
             // All others were taken before.
             self.refused = None;
@@ -135,21 +135,21 @@ impl ServerMemory {
     }
 
     /// What the API server has not taken, of what is applied: the Deployment of a server that waits is not.
-    pub fn refused(&self, waits: bool) -> Option<Problem> {
+    pub(crate) fn refused(&self, waits: bool) -> Option<Problem> {
         let of_turn = self.refused_turn.as_ref().filter(|_| !waits).map(|(_, problem)| problem);
         self.refused.as_ref().or(of_turn).cloned()
     }
 
     /// Why the upgrade that it waits for came to nothing when it was its turn before. A change that was refused and taken back
     /// is none.
-    pub fn refused_upgrade(&self) -> Option<Problem> {
+    pub(crate) fn refused_upgrade(&self) -> Option<Problem> {
         let (template, problem) = self.refused_turn.as_ref()?;
         let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
         (self.upgrades_to.as_ref() == Some(template)).then(|| Problem::new(problem.reason, message))
     }
 
     /// The API server has taken every object, but for the Deployment of a server that waits for its turn.
-    pub fn note_taken(&mut self, waits: bool) {
+    pub(crate) fn note_taken(&mut self, waits: bool) {
         self.refused = None;
         if !waits {
             self.refused_turn = None;
@@ -157,12 +157,12 @@ impl ServerMemory {
     }
 
     /// An object is about to be applied.
-    pub fn begin(&mut self, object: Object) {
+    pub(crate) fn begin(&mut self, object: Object) {
         self.applying.insert(object, None);
     }
 
     /// What the API server made of it, if it did. The news that it has gone again may be older than the answer.
-    pub fn end(&mut self, object: Object, record: Option<Record>) {
+    pub(crate) fn end(&mut self, object: Object, record: Option<Record>) {
         let gone = self.applying.remove(&object).flatten();
         let Some(record) = record else { return };
         let uid = record.live.uid.clone();
@@ -205,7 +205,7 @@ impl ServerMemory {
 
 impl Memory {
     /// The memory of a server.
-    pub fn of(&self, server: &ServerKey, uid: &str) -> Arc<Mutex<ServerMemory>> {
+    pub(crate) fn of(&self, server: &ServerKey, uid: &str) -> Arc<Mutex<ServerMemory>> {
         let memory = lock(&self.servers).entry(server.clone()).or_default().clone();
         let mut guard = lock(&memory);
         if guard.uid != uid {
@@ -216,13 +216,13 @@ impl Memory {
     }
 
     /// Whether this server is remembered: from its first reconciliation until it has gone.
-    pub fn knows(&self, server: &ServerKey, uid: &str) -> bool {
+    pub(crate) fn knows(&self, server: &ServerKey, uid: &str) -> bool {
         let memory = lock(&self.servers).get(server).cloned();
         memory.is_some_and(|memory| lock(&memory).uid == uid)
     }
 
     /// Whether all that is new of a server in this version is the status that was written last.
-    pub fn is_echo(&self, server: &ServerKey, seen: &Live) -> bool {
+    pub(crate) fn is_echo(&self, server: &ServerKey, seen: &Live) -> bool {
         let memory = lock(&self.servers).get(server).cloned();
         memory.is_some_and(|memory| {
             let memory = lock(&memory);
@@ -231,17 +231,17 @@ impl Memory {
     }
 
     /// The server has gone.
-    pub fn forget(&self, server: &ServerKey) {
+    pub(crate) fn forget(&self, server: &ServerKey) {
         lock(&self.servers).remove(server);
     }
 
     /// Every server that is remembered.
-    pub fn servers(&self) -> Vec<ServerKey> {
+    pub(crate) fn servers(&self) -> Vec<ServerKey> {
         lock(&self.servers).keys().cloned().collect()
     }
 
     /// An object of a server has gone: it has to be applied again.
-    pub fn forget_object(&self, server: &ServerKey, kind: &'static str, name: &str, uid: &str) {
+    pub(crate) fn forget_object(&self, server: &ServerKey, kind: &'static str, name: &str, uid: &str) {
         let memory = lock(&self.servers).get(server).cloned();
         if let Some(memory) = memory {
             lock(&memory).forget_object((kind, name.to_owned()), uid);
@@ -251,7 +251,7 @@ impl Memory {
     /// A list of a kind is complete that was begun at this time. What had been applied until then and is not there went before
     /// any watch had seen it, and has to be applied again. Gives the servers that lack some. Whether one is there is asked by
     /// its name and its UID.
-    pub fn forget_gone(
+    pub(crate) fn forget_gone(
         &self,
         kind: &'static str,
         scope: &Scope,
@@ -270,7 +270,7 @@ impl Memory {
     }
 
     /// How many servers there are of each standing.
-    pub fn standings(&self) -> BTreeMap<Standing, usize> {
+    pub(crate) fn standings(&self) -> BTreeMap<Standing, usize> {
         let servers: Vec<_> = lock(&self.servers).values().cloned().collect();
         let mut counts = BTreeMap::new();
         for standing in servers.iter().filter_map(|server| lock(server).ready) {
@@ -281,7 +281,7 @@ impl Memory {
 }
 
 /// Locks what only short, whole steps change: after a panic elsewhere it is still what it was.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -42,14 +42,14 @@ const MOST_TOUCHES_OF_A_REFUSAL: u32 = 8;
 const TOUCHES_OF_THE_UNHEARD: u32 = 2;
 
 /// The pods that really are the server's.
-pub fn pods_of(context: &Context, server: &ServerKey, uid: &str) -> Vec<Arc<PodView>> {
+pub(crate) fn pods_of(context: &Context, server: &ServerKey, uid: &str) -> Vec<Arc<PodView>> {
     let mirrors = &context.mirrors;
     ownership::pods_of(&mirrors.deployments, &mirrors.replica_sets, &mirrors.pods, server, uid)
 }
 
 /// Names the pods whose sidecars are to be asked, and says what is known of each. The questions themselves are asked
 /// all the time, beside the reconciliations.
-pub fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> {
+pub(crate) fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> {
     let pods = pods_of(context, server, uid);
     let addresses: BTreeMap<PodUid, IpAddr> =
         pods.iter().filter_map(|pod| Some((pod.uid.clone(), pod.askable_at()?))).collect();
@@ -70,7 +70,7 @@ pub fn probe(context: &Context, server: &ServerKey, uid: &str) -> Vec<PodFacts> 
 
 /// What came of touching pods.
 #[derive(Debug)]
-pub struct Touched {
+pub(crate) struct Touched {
     /// When to look again.
     pub again: Option<Duration>,
     /// Whether one could not be touched now, and is to be.
@@ -82,7 +82,7 @@ pub struct Touched {
 ///
 /// Each has delays of its own: one that cannot be touched, as where a webhook does not answer for it, keeps none waiting
 /// for what may end a key that was revoked, unless so many are.
-pub async fn touch(
+pub(crate) async fn touch(
     context: &Context,
     server: &ServerKey,
     memory: &Mutex<ServerMemory>,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The kinds of objects that a manifest can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A Secret.
     Secret,
     /// A ConfigMap.
@@ -22,7 +22,7 @@ pub enum Kind {
 
 impl Kind {
     /// As people write it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Secret => "Secret",
             Self::ConfigMap => "ConfigMap",
@@ -33,7 +33,7 @@ impl Kind {
 
 /// One place of a manifest that names an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub(crate) struct Reference {
     /// What kind of object.
     pub kind: Kind,
     /// Its name, in the server's namespace.
@@ -48,7 +48,7 @@ pub struct Reference {
 
 /// Whether a pod starts without an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub(crate) enum Need {
     /// It does not.
     Required,
     /// It does: the manifest says `optional: true`.
@@ -62,25 +62,25 @@ impl Need {
 }
 
 /// So many objects may be named by a manifest, each of which is read. Templates have room for fifteen thousand.
-pub const MOST: usize = 512;
+pub(crate) const MOST: usize = 512;
 
 /// The first reference to an object more than may be named, if there are so many.
-pub fn beyond(references: &[Reference]) -> Option<&Reference> {
+pub(crate) fn beyond(references: &[Reference]) -> Option<&Reference> {
     let mut objects = BTreeSet::new();
     references.iter().find(|it| objects.insert((it.kind, it.name.as_str())) && objects.len() > MOST)
 }
 
 /// The variable that a container has in any case: whether it is the manifest's makes a difference.
-pub const HOME: &str = "HOME";
+pub(crate) const HOME: &str = "HOME";
 
 /// The entry that makes a variable where all entries become variables, with this before their names. `None`: none does.
-pub fn entry_of<'a>(variable: &'a str, prefix: Option<&str>) -> Option<&'a str> {
+pub(crate) fn entry_of<'a>(variable: &'a str, prefix: Option<&str>) -> Option<&'a str> {
     variable.strip_prefix(prefix.unwrap_or_default())
 }
 
 /// The objects that a manifest names, but for the Secret with the API keys, and which entries of each it matters to know
 /// of. None at all where there are more than may be named: the validation refuses it, whatever they are.
-pub fn asked(spec: &McpServerSpec) -> BTreeMap<(Kind, String), BTreeSet<String>> {
+pub(crate) fn asked(spec: &McpServerSpec) -> BTreeMap<(Kind, String), BTreeSet<String>> {
     let references = of(spec);
     let mut asked: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     if beyond(&references).is_some() {
@@ -104,7 +104,7 @@ pub fn asked(spec: &McpServerSpec) -> BTreeMap<(Kind, String), BTreeSet<String>>
 }
 
 /// Every reference of a manifest, but for the Secret with the API keys.
-pub fn of(spec: &McpServerSpec) -> Vec<Reference> {
+pub(crate) fn of(spec: &McpServerSpec) -> Vec<Reference> {
     let mut found = Collector::default();
     found.env("spec.source.env", &spec.source.env);
     found.env_from("spec.source.envFrom", &spec.source.env_from);

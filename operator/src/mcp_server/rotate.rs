@@ -25,7 +25,7 @@ const WAITS: Duration = Duration::from_secs(30);
 const LAST_BREATH: i64 = 60;
 
 /// What came of it.
-pub struct Rotation {
+pub(crate) struct Rotation {
     /// The keys that follow, if they do.
     pub next: Option<(SessionKeys, Step)>,
     /// When to look again.
@@ -33,7 +33,7 @@ pub struct Rotation {
 }
 
 /// Decides, and makes a key where one is wanted. No client.
-pub fn rotate(
+pub(crate) fn rotate(
     server: &ValidatedServer,
     settings: &Settings,
     wish: Option<&str>,
@@ -62,12 +62,12 @@ pub fn rotate(
 }
 
 /// What the server's owner wrote to ask for a new key.
-pub fn wish(server: &McpServer) -> Option<&str> {
+pub(crate) fn wish(server: &McpServer) -> Option<&str> {
     server.metadata.annotations.as_ref()?.get(ROTATE_ANNOTATION).map(String::as_str)
 }
 
 /// Says that the keys moved on. Client required.
-pub async fn tell(context: &Context, server: &ServerKey, uid: &str, step: Step) {
+pub(crate) async fn tell(context: &Context, server: &ServerKey, uid: &str, step: Step) {
     tracing::info!(server = %server.name, namespace = %server.namespace, ?step, "session keys move on");
     let Step::Sealing { id, before } = step else { return };
     let event = Event {

@@ -21,8 +21,6 @@ use longshore_sidecar_config::SessionKey;
 
 use crate::digest;
 
-pub use record::Broken;
-
 /// How many bytes a key has.
 const SECRET_BYTES: usize = 32;
 /// How many keys there may be at once. Each is a try for whoever opens an id, and a part of the file that every pod
@@ -35,7 +33,7 @@ const SLACK: Duration = Duration::from_secs(60);
 
 /// The keys of one server, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionKeys {
+pub(crate) struct SessionKeys {
     held: Vec<Held>,
     /// The number of the one that new ids are sealed with. One of those that are held.
     seal_with: u8,
@@ -54,7 +52,7 @@ struct Held {
 
 /// What a new key is made of.
 #[derive(Clone)]
-pub struct Material {
+pub(crate) struct Material {
     /// The number of a server's very first key: another one than that of a key which was lost, most likely.
     pub first_id: u8,
     /// The key.
@@ -63,7 +61,7 @@ pub struct Material {
 
 /// What decides whether the keys move on.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub(crate) struct Situation<'a> {
     /// The time.
     pub now: Timestamp,
     /// How long what a key has sealed may matter: see [`lives`].
@@ -78,7 +76,7 @@ pub struct Situation<'a> {
 
 /// What the keys did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// A new one is accepted from now on.
     Accepted {
         /// Its number.
@@ -101,7 +99,7 @@ pub enum Step {
 
 impl SessionKeys {
     /// The first key of a server.
-    pub fn first(material: &Material, now: Timestamp, wish: Option<&str>) -> Self {
+    pub(crate) fn first(material: &Material, now: Timestamp, wish: Option<&str>) -> Self {
         let id = material.first_id.max(1);
         Self { held: vec![material.held(id, now)], seal_with: id, heard: wish.map(heard) }
     }
@@ -113,17 +111,17 @@ impl SessionKeys {
     }
 
     /// All that are accepted.
-    pub fn held(&self) -> impl Iterator<Item = &SessionKey> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = &SessionKey> {
         self.held.iter().map(|held| &held.key)
     }
 
     /// The number of the one that new ids are sealed with.
-    pub fn seal_with(&self) -> u8 {
+    pub(crate) fn seal_with(&self) -> u8 {
         self.seal_with
     }
 
     /// The keys after their next step, if there is one to take now.
-    pub fn advance<E>(
+    pub(crate) fn advance<E>(
         &self,
         situation: &Situation<'_>,
         material: impl FnOnce() -> Result<Material, E>,
@@ -157,7 +155,7 @@ impl SessionKeys {
     }
 
     /// Whether there is a step to take, once the pods have taken the one before.
-    pub fn is_waiting(&self, situation: &Situation<'_>) -> bool {
+    pub(crate) fn is_waiting(&self, situation: &Situation<'_>) -> bool {
         self.waiting().is_some()
             || self.is_to_retire()
             || self.is_wanted(situation)
@@ -165,7 +163,7 @@ impl SessionKeys {
     }
 
     /// When time alone will bring the next step.
-    pub fn due(&self, situation: &Situation<'_>) -> Option<Duration> {
+    pub(crate) fn due(&self, situation: &Situation<'_>) -> Option<Duration> {
         let drops = self.held.iter().filter_map(|held| self.left(held, situation));
         let sealing = self.held.iter().find(|held| held.key.id == self.seal_with);
         let rotation = sealing
@@ -213,7 +211,7 @@ impl SessionKeys {
 /// How long what a key has sealed may matter: as long as a session may live, or a call may wait for its client. Both may
 /// have begun under the key of before, and be sealed when the server answers.
 #[must_use]
-pub fn lives(max_age: Duration, request_timeout: Duration) -> Duration {
+pub(crate) fn lives(max_age: Duration, request_timeout: Duration) -> Duration {
     max_age.max(ANSWERS) + request_timeout
 }
 

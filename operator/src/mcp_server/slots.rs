@@ -20,7 +20,7 @@ const MOST: usize = 2 * SLOTS;
 
 /// The slots, and who waits for one.
 #[derive(Debug, Default)]
-pub struct Slots {
+pub(crate) struct Slots {
     state: Mutex<State>,
     is_called: Notify,
 }
@@ -50,7 +50,7 @@ struct Line {
 /// A slot of a namespace's, given back when this goes.
 #[derive(Debug)]
 #[must_use]
-pub struct Slot<'a> {
+pub(crate) struct Slot<'a> {
     slots: &'a Slots,
     namespace: String,
 }
@@ -59,7 +59,7 @@ pub struct Slot<'a> {
 
 impl Slots {
     /// A slot for a server. If there is none now, it waits, and is called in its turn.
-    pub fn take(&self, server: &ServerKey) -> Option<Slot<'_>> {
+    pub(crate) fn take(&self, server: &ServerKey) -> Option<Slot<'_>> {
         let mut state = lock(&self.state);
         if !state.kept.contains(server) {
             state.wait(server);
@@ -74,7 +74,7 @@ impl Slots {
     }
 
     /// Waits until a server is called, which has to come and take what is kept for it, or to be forgotten.
-    pub async fn called(&self) -> ServerKey {
+    pub(crate) async fn called(&self) -> ServerKey {
         loop {
             if let Some(server) = lock(&self.state).called.pop_front() {
                 return server;
@@ -84,7 +84,7 @@ impl Slots {
     }
 
     /// The server has gone, and waits no longer.
-    pub fn forget(&self, server: &ServerKey) {
+    pub(crate) fn forget(&self, server: &ServerKey) {
         let mut state = lock(&self.state);
         if let Some(place) = state.places.remove(server)
             && let Some(line) = state.namespaces.get_mut(&server.namespace)

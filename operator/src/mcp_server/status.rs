@@ -37,17 +37,17 @@ use crate::view::{DeploymentView, PodView};
 use available::available;
 pub(crate) use callable::{Offered, nobody};
 use cast::Cast;
-pub use cast::trials_end;
+pub(crate) use cast::trials_end;
 use connected::connected;
 use ready::ready;
-pub use write::{previous, wait, write};
+pub(crate) use write::{previous, wait, write};
 
 /// A condition's message is cut here.
 const LONGEST_MESSAGE: usize = 1024;
 
 /// Everything that a status is made of.
 #[derive(Clone, Debug)]
-pub struct Observation<'a> {
+pub(crate) struct Observation<'a> {
     /// The generation of the manifest that was looked at.
     pub generation: i64,
     /// The status before.
@@ -78,7 +78,7 @@ pub struct Observation<'a> {
 
 /// Where clients find a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub(crate) enum Address {
     /// There, since there is a Service.
     Known {
         /// The address inside of the cluster.
@@ -94,7 +94,7 @@ pub enum Address {
 
 /// Whether a catalog lists a server. It says nothing about who may call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Publication {
+pub(crate) enum Publication {
     /// The manifest says so, and there is a catalog.
     Published,
     /// The manifest says that it is not to.
@@ -107,7 +107,7 @@ pub enum Publication {
 
 /// A pod, and what its sidecar says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PodFacts {
+pub(crate) struct PodFacts {
     /// The pod.
     pub pod: Arc<PodView>,
     /// Its sidecar's words.
@@ -116,7 +116,7 @@ pub struct PodFacts {
 
 /// What is known of a sidecar.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Report {
+pub(crate) enum Report {
     /// Nothing yet.
     #[default]
     Pending,
@@ -137,7 +137,7 @@ struct Verdict {
 }
 
 /// Makes the status of what was observed.
-pub fn status(observed: &Observation<'_>) -> McpServerStatus {
+pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let cast = Cast::of(observed);
     let accepted = accepted(observed.problems);
     let available = available(observed, &cast);
@@ -334,7 +334,7 @@ fn condition(
 
 /// Whether clients use what the manifest says now, and no pod of the version before is left to be replaced. Of pods that
 /// serve and say nothing *Ready* alone would not tell: it is as it was.
-pub fn is_in_force(status: &McpServerStatus) -> bool {
+pub(crate) fn is_in_force(status: &McpServerStatus) -> bool {
     let reason_of = |type_| find(&status.conditions, type_).map(|condition| condition.reason.as_str());
     let is_replacing = [Reason::RollingOut, Reason::RolloutFailing]
         .iter()
@@ -345,7 +345,7 @@ pub fn is_in_force(status: &McpServerStatus) -> bool {
 }
 
 /// The condition of this type, if it is there.
-pub fn find(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
+pub(crate) fn find(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == type_.name())
 }
 
@@ -378,7 +378,7 @@ impl Observation<'_> {
 
 impl Report {
     /// What the sidecar said, if it did.
-    pub fn summary(&self) -> Option<&Summary> {
+    pub(crate) fn summary(&self) -> Option<&Summary> {
         match self {
             Self::Answered(summary) => Some(summary),
             Self::Pending | Self::Unreachable(_) => None,

@@ -29,7 +29,7 @@ const SPARE: usize = 8;
 
 /// Who gets new pods for Longshore's sake, and who waits for it.
 #[derive(Debug)]
-pub struct Upgrades {
+pub(crate) struct Upgrades {
     at_once: usize,
     state: Mutex<State>,
     /// Servers whose turn it may be. Each waits at most once, so the channel is as short as the list of servers.
@@ -48,7 +48,7 @@ struct State {
 
 /// Whether a server may have its new pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(crate) enum Turn {
     /// Now.
     Now,
     /// When another is done, or after this time at the latest.
@@ -57,13 +57,13 @@ pub enum Turn {
 
 impl Upgrades {
     /// Lets this many servers change at once. The receiver tells whose turn it is.
-    pub fn new(at_once: usize) -> (Self, mpsc::UnboundedReceiver<ServerKey>) {
+    pub(crate) fn new(at_once: usize) -> (Self, mpsc::UnboundedReceiver<ServerKey>) {
         let (due, turns) = mpsc::unbounded_channel();
         (Self { at_once: at_once.max(1), state: Mutex::default(), due }, turns)
     }
 
     /// Asks for a turn.
-    pub fn ask(&self, server: &ServerKey) -> Turn {
+    pub(crate) fn ask(&self, server: &ServerKey) -> Turn {
         let mut state = lock(&self.state);
         state.rolling.retain(|_, since| since.elapsed() < PATIENCE);
         if state.rolling.contains_key(server) || state.rolling.len() < self.at_once {
@@ -83,13 +83,13 @@ impl Upgrades {
     }
 
     /// The server serves its newest version, or has gone: the next one's turn.
-    pub fn done(&self, server: &ServerKey) {
+    pub(crate) fn done(&self, server: &ServerKey) {
         lock(&self.state).rolling.remove(server);
         self.not_needed(server);
     }
 
     /// The server needs no turn, or no longer: if it was given one, it is the next one's.
-    pub fn not_needed(&self, server: &ServerKey) {
+    pub(crate) fn not_needed(&self, server: &ServerKey) {
         let mut state = lock(&self.state);
         state.waiting.retain(|waiting| waiting != server);
         let free = self.at_once.saturating_sub(state.rolling.len());
@@ -200,7 +200,7 @@ fn decide(
 
 /// Counts what is being replaced already, before the first look at any server: the operator before this one may have
 /// ended in the middle of an upgrade, and as many more servers would begin.
-pub fn resume(context: &Context, scope: &Scope) {
+pub(crate) fn resume(context: &Context, scope: &Scope) {
     let deployments = &context.mirrors.deployments;
     for server in deployments.servers(scope) {
         let Some(deployment) = deployments.get(&server, &server.name) else { continue };

@@ -23,11 +23,11 @@ use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::Dereferenced;
 use crate::mcp_server::references;
 use crate::names::ObjectNames;
-pub use bounds::is_too_little_memory;
-pub use named::unreadable;
-pub use quantity::{amount, duration};
+pub(crate) use bounds::is_too_little_memory;
+pub(crate) use named::unreadable;
+pub(crate) use quantity::{amount, duration};
 pub(crate) use rules::tool_filter;
-pub use validated::{
+pub(crate) use validated::{
     Readiness, ServerContainer, ServerPod, ValidatedAuth, ValidatedServer, ValidatedSidecar,
 };
 
@@ -40,7 +40,7 @@ const MOST_PROBLEMS: usize = 16;
 /// that is revoked meanwhile goes on working with the pods that are there. So only what `kubectl apply` refuses is such
 /// an error, and a Secret of keys that cannot be read. What else is wrong costs the pods of the new version, and gives
 /// nobody more than the manifest says.
-pub fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedServer, Vec<Problem>> {
+pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedServer, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut unfit = Vec::new();
     let spec = &server.spec;

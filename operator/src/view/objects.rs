@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct BriefPod {
+pub(crate) struct BriefPod {
     /// Whose it is.
     pub metadata: ObjectMeta,
     /// What it is made of.
@@ -25,7 +25,7 @@ pub struct BriefPod {
 /// What a pod is made of.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BriefPodSpec {
+pub(crate) struct BriefPodSpec {
     pub(super) service_account_name: Option<String>,
     pub(super) volumes: Option<Vec<BriefVolume>>,
 }
@@ -56,7 +56,7 @@ pub(super) struct Named {
 
 /// A Deployment.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct BriefDeployment {
+pub(crate) struct BriefDeployment {
     /// Whose it is.
     pub metadata: ObjectMeta,
     #[serde(default)]

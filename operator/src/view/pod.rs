@@ -17,7 +17,7 @@ const AMBIENT_ANNOTATION: &str = "ambient.istio.io/redirection";
 
 /// A pod, as far as it tells how its server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodView {
+pub(crate) struct PodView {
     /// Its name.
     pub name: String,
     /// Its UID.
@@ -62,7 +62,7 @@ pub struct PodView {
 
 /// What keeps a pod out whose containers are ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeptOut {
+pub(crate) enum KeptOut {
     /// A readiness gate, with the kubelet's sentence.
     Gate(String),
     /// Its node is not heard of, and what is known of its containers is from before.
@@ -71,7 +71,7 @@ pub enum KeptOut {
 
 /// A container of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerView {
+pub(crate) struct ContainerView {
     /// What it does now.
     pub state: ContainerState,
     /// How it ended the last time, if it did and that is known.
@@ -88,7 +88,7 @@ pub struct ContainerView {
 
 /// A container that is not Longshore's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherContainer {
+pub(crate) struct OtherContainer {
     /// Its name.
     pub name: String,
     /// Whether the containers wait for it.
@@ -99,7 +99,7 @@ pub struct OtherContainer {
 
 /// What a container does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ContainerState {
+pub(crate) enum ContainerState {
     /// Nothing is known of it yet.
     #[default]
     Unknown,
@@ -118,7 +118,7 @@ pub enum ContainerState {
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Its exit code.
     pub code: i32,
     /// The kubelet's word.
@@ -218,7 +218,7 @@ impl View for PodView {
 impl PodView {
     /// Where its sidecar can be asked. Whoever asks shows a token, and while the sidecar does not run, the server or an
     /// init container could listen at its port: it is asked when it is known to run, which the kubelet says late.
-    pub fn askable_at(&self) -> Option<IpAddr> {
+    pub(crate) fn askable_at(&self) -> Option<IpAddr> {
         let runs = self.sidecar.state == ContainerState::Running;
         if self.ending || self.failed.is_some() || !runs {
             return None;

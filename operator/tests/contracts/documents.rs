@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longshore::mcp_server::condition::Reason;
-use longshore::metrics::{Metrics, Outcome, Write};
+use longshore::Reason;
+use longshore::{Metrics, Outcome, Write};
 
 /// Whoever looks a reason up finds it, and finds none that is no longer given.
 #[test]

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Api;
 use kube::api::Patch;
-use longshore::scope::PAGE;
+use longshore::PAGE;
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::testing::{Kind, Room, eventually};

@@ -20,7 +20,7 @@ use crate::view::PodView;
 impl Applier<'_> {
     /// Deletes what this server no longer needs: configurations that no pod mounts, an identity that no pod can need, and
     /// a budget for more pods than there are.
-    pub async fn prune(&self, applied: &Resources<Applied>, desired: &Desired) -> Result<(), Error> {
+    pub(crate) async fn prune(&self, applied: &Resources<Applied>, desired: &Desired) -> Result<(), Error> {
         if applied.deployment.is_none() {
             // The pods are from before, and may need what is not among the objects of now.
             return Ok(());

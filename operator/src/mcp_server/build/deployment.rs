@@ -19,7 +19,7 @@ use crate::settings::Settings;
 /// they cannot work, such as one whose database refuses them, and would have taken the place of one that did. It takes up
 /// to five seconds until such an end is seen: a connection that is lost, and three probes. Whoever waits for a new server
 /// need not wait for this: its own `Ready` is that of its pod.
-pub const MIN_READY_SECONDS: u8 = 10;
+pub(crate) const MIN_READY_SECONDS: u8 = 10;
 
 /// The Deployment, and the digest of its pods' template.
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deployment, String) {

@@ -19,7 +19,7 @@ const READS: usize = 4;
 
 /// Remembers what was read until the watch says that it changed.
 #[derive(Debug)]
-pub struct ReferenceCache {
+pub(crate) struct ReferenceCache {
     state: Mutex<State>,
     reads: Semaphore,
 }
@@ -68,7 +68,12 @@ impl Default for ReferenceCache {
 
 impl ReferenceCache {
     /// Remembers which objects a server names from now on, and which entries of each.
-    pub fn uses(&self, namespace: &str, server: &str, objects: BTreeMap<(Kind, String), BTreeSet<String>>) {
+    pub(crate) fn uses(
+        &self,
+        namespace: &str,
+        server: &str,
+        objects: BTreeMap<(Kind, String), BTreeSet<String>>,
+    ) {
         let keys: BTreeSet<Key> = objects.keys().map(|(kind, name)| key(*kind, namespace, name)).collect();
         let mut state = self.state();
         let user = (namespace.to_owned(), server.to_owned());
@@ -176,7 +181,7 @@ impl ReferenceCache {
     }
 
     /// The watch saw an object. Returns the servers that have to be looked at again.
-    pub fn seen(&self, kind: Kind, metadata: &ObjectMeta) -> Vec<String> {
+    pub(crate) fn seen(&self, kind: Kind, metadata: &ObjectMeta) -> Vec<String> {
         let key = key(
             kind,
             metadata.namespace.as_deref().unwrap_or_default(),
@@ -192,13 +197,13 @@ impl ReferenceCache {
     }
 
     /// The watch saw an object go.
-    pub fn gone(&self, kind: Kind, namespace: &str, name: &str) -> Vec<String> {
+    pub(crate) fn gone(&self, kind: Kind, namespace: &str, name: &str) -> Vec<String> {
         self.state().entries.get_mut(&key(kind, namespace, name)).map(Entry::forget).unwrap_or_default()
     }
 
     /// The watch began anew, and these are the objects that there are. Returns servers (namespace and name) of which
     /// an object has gone meanwhile.
-    pub fn listed(
+    pub(crate) fn listed(
         &self,
         kind: Kind,
         scope: Option<&str>,

@@ -26,7 +26,7 @@ const KEYS_REPLACED: &str = "SessionKeysReplaced";
 
 /// Why there are no keys.
 #[derive(Debug, Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The Secret could not be read.
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -38,7 +38,7 @@ pub enum Error {
 /// The keys that are in force, and the Secret that they are from, if there is one. Client required, but for a Secret that
 /// is as it was left, and for a new server: its keys are made here, and whoever applies them finds out whether there are
 /// others already.
-pub async fn session_keys(
+pub(crate) async fn session_keys(
     context: &Context,
     server: &ServerKey,
     uid: &str,
@@ -99,7 +99,7 @@ pub async fn session_keys(
 }
 
 /// What to say in the status of a failure that is no passing one.
-pub fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Option<Problem> {
+pub(crate) fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Option<Problem> {
     let Error::Api(error) = error else { return None };
     let words = error.lasting(!patient)?;
     let name = ObjectNames::of(&server.name).keys_secret();
@@ -133,7 +133,7 @@ fn known(
 }
 
 /// Material for a key, from the system's randomness.
-pub fn material() -> Result<Material, NoRandomness> {
+pub(crate) fn material() -> Result<Material, NoRandomness> {
     let mut material = Material { first_id: 0, secret: [0; _] };
     rand::fill(&mut material.secret).map_err(|_| NoRandomness)?;
     rand::fill(std::slice::from_mut(&mut material.first_id)).map_err(|_| NoRandomness)?;

@@ -14,7 +14,7 @@ use super::{Held, SECRET_BYTES, SessionKeys, heard};
 
 /// Why the keys in a Secret cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum Broken {
+pub(crate) enum Broken {
     /// The file is none.
     #[error("{file} in it cannot be read", file = paths::KEYS_FILE)]
     Unreadable,
@@ -48,7 +48,7 @@ impl SessionKeys {
     /// The keys that a Secret holds. `None`: it is of a release that had none.
     ///
     /// Keys whose story is lost are kept, and it begins anew: whatever came after the oldest follows it again.
-    pub fn read(
+    pub(crate) fn read(
         data: &BTreeMap<String, ByteString>,
         record: Option<&str>,
         now: Timestamp,
@@ -74,7 +74,7 @@ impl SessionKeys {
     }
 
     /// The annotation.
-    pub fn record(&self) -> String {
+    pub(crate) fn record(&self) -> String {
         let story =
             |held: &Held| Story { id: held.key.id, made: Time(held.made), retired: held.retired.map(Time) };
         let record = Record {

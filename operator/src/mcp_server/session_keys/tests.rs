@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use longshore_sidecar_config::{Keys, paths};
 use serde_json::{Value, json};
 
+use super::record::Broken;
 use super::*;
 
 const HOUR: i64 = 3600;

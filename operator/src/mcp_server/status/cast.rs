@@ -87,7 +87,7 @@ impl<'a> Cast<'a> {
 }
 
 /// When to look again at pods that serve, and of which it is not certain yet that they go on.
-pub fn trials_end(pods: &[PodFacts], now: i64) -> Option<Duration> {
+pub(crate) fn trials_end(pods: &[PodFacts], now: i64) -> Option<Duration> {
     pods.iter().filter_map(|facts| trial(facts, now)).min()
 }
 

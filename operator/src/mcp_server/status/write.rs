@@ -23,7 +23,7 @@ use crate::reading::Lean;
 use crate::view::Live;
 
 /// The status before: what was written last, as long as the watch has not shown what came of it.
-pub fn previous(
+pub(crate) fn previous(
     memory: &Mutex<ServerMemory>,
     version: u64,
     seen: Option<&McpServerStatus>,
@@ -46,7 +46,7 @@ const AT_ONCE: u32 = 20;
 /// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
 /// the API server and everybody who watches. The first is written at once: it says that somebody is at work. So is what
 /// follows from another manifest.
-pub fn wait(
+pub(crate) fn wait(
     memory: &Mutex<ServerMemory>,
     previous: Option<&McpServerStatus>,
     status: &McpServerStatus,
@@ -102,7 +102,7 @@ fn tell_of_older_kind(error: &ApiError) {
 }
 
 /// Writes the status if it is not what it was.
-pub async fn write(
+pub(crate) async fn write(
     context: &Context,
     server: &ServerKey,
     observed: &ObjectMeta,

@@ -72,7 +72,7 @@ pub(super) fn sidecar(resources: Option<&ResourceRequirements>, problems: &mut V
 }
 
 /// Whether a sidecar that may use no more than this would be killed before it serves.
-pub fn is_too_little_memory(limit: &Quantity) -> bool {
+pub(crate) fn is_too_little_memory(limit: &Quantity) -> bool {
     // Of what is no amount the API server says so, and none at all is no limit.
     quantity::amount(&limit.0).is_some_and(|limit| limit > 0.0 && limit < LEAST_SIDECAR_MEMORY)
 }

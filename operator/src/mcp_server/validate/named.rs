@@ -66,7 +66,7 @@ pub(super) fn check_reference(
 }
 
 /// Says of an object which cannot be read what the server has to do with it, and what the API server says.
-pub fn unreadable(kind: &str, namespace: &str, name: &str, role: &str, words: &str) -> Problem {
+pub(crate) fn unreadable(kind: &str, namespace: &str, name: &str, role: &str, words: &str) -> Problem {
     Problem::new(
         Reason::Unreadable,
         format!(

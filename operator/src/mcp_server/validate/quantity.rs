@@ -20,7 +20,7 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
 }
 
 /// A quantity of Kubernetes, `100m` or `1.5Gi`, as a number that is good enough to compare.
-pub fn amount(text: &str) -> Option<f64> {
+pub(crate) fn amount(text: &str) -> Option<f64> {
     if let Ok(plain) = text.parse() {
         return Some(plain);
     }
@@ -48,7 +48,7 @@ pub fn amount(text: &str) -> Option<f64> {
 }
 
 /// A time: `60s`, `1m30s`, `250ms`, `1h`, `0s`.
-pub fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total: u64 = 0;
     while !rest.is_empty() {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use longshore_crds::api_keys::KeyProblem;
 use longshore_sidecar_config::{ApiKey, InventoryAccess};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api_keys::{KeyProblem, ParsedKeys};
+use crate::api_keys::ParsedKeys;
 use crate::mcp_server::build::{Prepared, Resources, build};
 use crate::mcp_server::dereference::ApiKeysLookup;
 use crate::mcp_server::session_keys::SessionKeys;

@@ -16,7 +16,7 @@ use crate::names::ObjectNames;
 
 /// Everything that is needed to build a server's objects, checked and in the types of those who use it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ValidatedServer {
+pub(crate) struct ValidatedServer {
     /// Whose objects these are.
     pub identity: config::ServerIdentity,
     /// `metadata.generation` of the manifest.
@@ -68,7 +68,7 @@ pub struct ValidatedServer {
 
 /// How callers prove who they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ValidatedAuth {
+pub(crate) enum ValidatedAuth {
     /// Not at all.
     None,
     /// By one of these keys.
@@ -77,7 +77,7 @@ pub enum ValidatedAuth {
 
 /// Whether everything that a pod needs exists, and the pod may be as the manifest has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Readiness {
+pub(crate) enum Readiness {
     /// It does.
     Complete,
     /// It does, and something that is not vital is wrong.
@@ -89,7 +89,7 @@ pub enum Readiness {
 
 impl Readiness {
     /// What is wrong, the gravest first.
-    pub fn problems(&self) -> &[Problem] {
+    pub(crate) fn problems(&self) -> &[Problem] {
         match self {
             Self::Complete => &[],
             Self::Flawed(problems) | Self::Incomplete(problems) => problems,
@@ -99,7 +99,7 @@ impl Readiness {
 
 /// The server's container.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServerContainer {
+pub(crate) struct ServerContainer {
     /// Its image.
     pub image: String,
     /// When the kubelet pulls it.
@@ -122,7 +122,7 @@ pub struct ServerContainer {
 
 /// The pod around the server's container.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServerPod {
+pub(crate) struct ServerPod {
     /// The manifest's labels.
     pub labels: BTreeMap<String, String>,
     /// The manifest's annotations.
@@ -147,7 +147,7 @@ pub struct ServerPod {
 
 /// The sidecar.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ValidatedSidecar {
+pub(crate) struct ValidatedSidecar {
     /// Requests and limits, if the manifest has them.
     pub resources: Option<ResourceRequirements>,
     /// What it logs.
@@ -160,7 +160,7 @@ pub struct ValidatedSidecar {
 
 impl ValidatedAuth {
     /// Who callers can be.
-    pub fn principals(&self) -> Vec<String> {
+    pub(crate) fn principals(&self) -> Vec<String> {
         match self {
             Self::None => vec![ANONYMOUS.to_owned()],
             Self::ApiKeys(keys) => {
@@ -176,7 +176,7 @@ impl ValidatedAuth {
 impl ValidatedServer {
     /// Whether what is wrong keeps clients from using what the manifest says: there may be no pod of it, or nobody has a
     /// key.
-    pub fn is_held_back(&self) -> bool {
+    pub(crate) fn is_held_back(&self) -> bool {
         match &self.readiness {
             Readiness::Complete => false,
             Readiness::Flawed(_) => {
