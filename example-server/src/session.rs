@@ -141,7 +141,7 @@ impl Session {
     }
 
     /// It has begun this task.
-    pub(crate) fn has_task(&self, name: &str) {
+    pub(crate) fn add_task(&self, name: &str) {
         let mut state = self.lock();
         if state.begun.len() >= crate::tasks::MAX_TASKS {
             // The server has forgotten it long since.

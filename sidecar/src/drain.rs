@@ -158,7 +158,7 @@ impl Ending {
     }
 
     /// Waits until nothing is waited for any longer.
-    pub(crate) async fn is_cut(&self) {
+    pub(crate) async fn until_cut(&self) {
         // The sender is here.
         let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
     }

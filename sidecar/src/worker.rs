@@ -181,7 +181,7 @@ pub(crate) async fn serve(
     let given = tokio::select! {
         () = ended => true,
         () = enough(&worker) => false,
-        () = worker.shared.ending.is_cut() => false,
+        () = worker.shared.ending.until_cut() => false,
     };
     if !given {
         tracing::info!(connections = connections.len(), "closing connections that did not end");

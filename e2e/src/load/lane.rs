@@ -140,7 +140,7 @@ impl Lane {
                 self.fails(session, began, Kind::Nonsense, message);
             }
             Err(Trouble::Failed(kind, message)) => self.fails(session, began, kind, message),
-            Err(Trouble::Wrong(what)) => self.tally.is_wrong(what),
+            Err(Trouble::Wrong(what)) => self.tally.note_wrong(what),
         }
         false
     }

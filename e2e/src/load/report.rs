@@ -107,7 +107,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn is_wrong(&mut self, what: String) {
+    pub(super) fn note_wrong(&mut self, what: String) {
         self.wrong += 1;
         if self.wrong_answers.len() < MAX_REMEMBERED {
             self.wrong_answers.push(what);

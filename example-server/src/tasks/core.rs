@@ -28,7 +28,7 @@ pub(crate) fn begin(call: &Call, tool: &str, arguments: Map<String, Value>, want
     let live = wanted.ttl.unwrap_or(TIME_TO_LIVE).min(TIME_TO_LIVE);
     let task = Task::run(call, tool, arguments, live);
     if let Side::Session(session) = &call.side {
-        session.has_task(&task.name);
+        session.add_task(&task.name);
     }
     json!({"task": task.spelled()})
 }

@@ -80,7 +80,7 @@ impl Authenticated {
     }
 
     /// Whether that is so of a request that somebody else serves, who looks at no key.
-    pub(crate) fn is_still(&self, worker: &Worker) -> Result<(), Refusal> {
+    pub(crate) fn check_still(&self, worker: &Worker) -> Result<(), Refusal> {
         if self.newer(worker)?.is_none() { Ok(()) } else { self.caller_alone().still(worker).map(drop) }
     }
 

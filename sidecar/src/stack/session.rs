@@ -142,7 +142,7 @@ async fn search(
     };
     let forward = async |peer: &_| {
         // To find it may have taken its time.
-        caller.is_still(worker)?;
+        caller.check_still(worker)?;
         forward::forward(worker, caller, body, peer, trail).await
     };
     // A client that has lost the stream of a call comes back to it.

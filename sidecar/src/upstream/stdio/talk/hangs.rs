@@ -54,7 +54,7 @@ impl Talk<'_> {
     }
 
     /// It has said something, so it does not hang.
-    pub(super) fn is_heard(&mut self) {
+    pub(super) fn note_heard(&mut self) {
         if let Some((_, question)) = self.hangs.asked.take() {
             // Not every server answers it.
             self.routes.answered(question);

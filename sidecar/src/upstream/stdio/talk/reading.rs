@@ -16,7 +16,7 @@ impl Talk<'_> {
             Ok(0) => self.output_ended(),
             Ok(length) => {
                 self.turn += length;
-                self.is_heard();
+                self.note_heard();
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => self.output_ended(),
