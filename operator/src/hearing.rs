@@ -42,8 +42,8 @@ const PAGE_WITHIN: Duration = Duration::from_secs(30);
 /// How long any answer may take to begin. A watch says nothing until something happens, so nobody would notice that it
 /// never began.
 const BEGINS_WITHIN: Duration = Duration::from_secs(30);
-/// How many lists are read at once, of all kinds: one page of each is in memory.
-const LISTS: usize = 2;
+/// How many pages of lists are in memory at once, of all kinds.
+const PAGES: usize = 2;
 /// A watch ends after so many seconds, and goes on where it was. `kube` waits for five more.
 const WATCH_SECONDS: u32 = 20;
 /// A connection over which nothing is said for so long is dead. A little sooner than `kube` gives the watch up: it would ask
@@ -116,8 +116,8 @@ fn patience() -> TimeoutLayer {
 pub(crate) struct Hearing {
     audience: Arc<dyn Audience>,
     watches: watch::Sender<Watches>,
-    /// One for each list that may be read now.
-    lists: Arc<Semaphore>,
+    /// One for each page of a list that may be in memory now.
+    pages: Arc<Semaphore>,
 }
 
 struct Watch<K: 'static> {
@@ -127,8 +127,10 @@ struct Watch<K: 'static> {
     config: watcher::Config,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     state: State,
-    /// While it reads a list.
-    list: Option<OwnedSemaphorePermit>,
+    /// While a page of a list is read or in memory.
+    page: Option<OwnedSemaphorePermit>,
+    /// How many of its objects were handed on.
+    of_page: u32,
     retry: Retry,
     /// Since when the API server refuses each of its lists.
     refused: Option<Instant>,
@@ -154,7 +156,7 @@ struct Retry {
 
 impl Hearing {
     pub(crate) fn new(audience: Arc<dyn Audience>) -> Self {
-        Self { audience, watches: watch::Sender::default(), lists: Arc::new(Semaphore::new(LISTS)) }
+        Self { audience, watches: watch::Sender::default(), pages: Arc::new(Semaphore::new(PAGES)) }
     }
 
     /// Waits until all watches that there are have been heard once, but for those of namespaces that grant none.
@@ -190,7 +192,8 @@ impl Hearing {
             api,
             config,
             state: State::Listing,
-            list: None,
+            page: None,
+            of_page: 0,
             retry: Retry { next: FIRST_RETRY, failed: Instant::now() },
             refused: None,
         };
@@ -256,10 +259,11 @@ impl<K: Watched> Watch<K> {
         loop {
             let event = match self.state {
                 State::Listing => {
-                    // A page is in memory until the last of its objects is handed on, and the next one comes then: it is
-                    // let go of with the whole list, or nobody would wait for what was read. Nobody closes the semaphore.
-                    if self.list.is_none() {
-                        self.list = self.hearing.lists.clone().acquire_owned().await.ok();
+                    // A page is in memory until the last of its objects is handed on, and the next one is asked for then:
+                    // behind those that wait, or two long lists would keep all others. Nobody closes the semaphore.
+                    if self.page.is_none() {
+                        self.page = self.hearing.pages.clone().acquire_owned().await.ok();
+                        self.of_page = 0;
                     }
                     timeout(PAGE_WITHIN, self.events.next()).await
                 }
@@ -273,8 +277,10 @@ impl<K: Watched> Watch<K> {
                         Event::Init | Event::InitApply(_) => State::Listing,
                         Event::InitDone | Event::Apply(_) | Event::Delete(_) => State::Heard,
                     };
-                    if self.state == State::Heard {
-                        self.list = None;
+                    self.of_page += u32::from(matches!(event, Event::InitApply(_)));
+                    // One that is shorter is kept beside the next.
+                    if self.state == State::Heard || self.of_page == PAGE {
+                        self.page = None;
                     }
                     return event;
                 }
@@ -293,7 +299,7 @@ impl<K: Watched> Watch<K> {
             }
             // What was read of the list goes now: another one is read while this one waits.
             self.events = stream::pending().boxed();
-            self.list = None;
+            self.page = None;
             let now = Instant::now();
             self.refused = is_refused.then(|| self.refused.unwrap_or(now));
             let word = match self.refused {

@@ -1,6 +1,6 @@
 //! Watches of an API server that does not do as it should.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -234,38 +234,56 @@ async fn what_is_told_before_anybody_looks_is_not_kept() {
     assert_eq!(begun.elapsed(), second);
 }
 
-/// Each of these namespaces has two pages. The second one of those in `hang` never comes.
-fn paged(hang: &'static [&str], begun: &Arc<Mutex<BTreeSet<String>>>) -> Client {
-    let begun = begun.clone();
-    let answer = move |uri: Uri, query: Query<HashMap<String, String>>| {
-        let begun = begun.clone();
-        async move {
-            let namespace = uri.path().split('/').nth(4).unwrap().to_owned();
-            let is_last = query.contains_key("continue");
-            if query.contains_key("watch") || is_last && hang.contains(&&*namespace) {
-                pending::<()>().await;
+/// Each namespace has so many pages, each of which takes so long: without end, the last one of those that hang.
+struct Lists {
+    pages: fn(&str) -> usize,
+    each: Duration,
+    hang: &'static [&'static str],
+}
+
+impl Lists {
+    /// Counts the pages of each namespace that it gave.
+    fn client(self, given: &Arc<Mutex<BTreeMap<String, usize>>>) -> Client {
+        let (lists, given) = (Arc::new(self), given.clone());
+        let answer = move |uri: Uri, query: Query<HashMap<String, String>>| {
+            let (lists, given) = (lists.clone(), given.clone());
+            async move {
+                let namespace = uri.path().split('/').nth(4).unwrap().to_owned();
+                let page: usize = query.get("continue").map_or(1, |page| page.parse().unwrap());
+                let is_last = page == (lists.pages)(&namespace);
+                if query.contains_key("watch") || is_last && lists.hang.contains(&&*namespace) {
+                    pending::<()>().await;
+                }
+                sleep(lists.each).await;
+                *given.lock().unwrap().entry(namespace.clone()).or_default() += 1;
+                let item = |number: u32| json!({"metadata": {"name": format!("x{number}"), "namespace": namespace, "resourceVersion": "1"}});
+                let next = if is_last { String::new() } else { (page + 1).to_string() };
+                axum::Json(json!({
+                    "apiVersion": "v1", "kind": "ConfigMapList",
+                    "metadata": {"resourceVersion": "1", "continue": next},
+                    "items": (0..PAGE).map(item).collect::<Vec<_>>(),
+                }))
             }
-            begun.lock().unwrap().insert(namespace.clone());
-            let item = |number: u32| json!({"metadata": {"name": format!("x{number}"), "namespace": namespace, "resourceVersion": "1"}});
-            let next = if is_last { "" } else { "next" };
-            axum::Json(json!({
-                "apiVersion": "v1", "kind": "ConfigMapList",
-                "metadata": {"resourceVersion": "1", "continue": next},
-                "items": (0..PAGE).map(item).collect::<Vec<_>>(),
-            }))
-        }
-    };
-    ClientBuilder::new(Router::new().fallback(answer), "tools").with_layer(&patience()).build()
+        };
+        ClientBuilder::new(Router::new().fallback(answer), "tools").with_layer(&patience()).build()
+    }
 }
 
 /// A page that was read is in memory until its last object is handed on.
 #[tokio::test(start_paused = true)]
-async fn of_all_lists_two_are_read_at_once_and_one_that_hangs_keeps_no_other_waiting_for_long() {
+async fn of_all_lists_two_pages_are_in_memory_and_none_that_hangs_or_is_long_keeps_others_waiting_for_long() {
     const NAMESPACES: [&str; 5] = ["a", "b", "c", "d", "e"];
-    for hang in [&[][..], &["a", "b", "c"]] {
+    let (moment, second) = (Duration::ZERO, Duration::from_secs(1));
+    let two = |_: &str| 2;
+    let long = |namespace: &str| if ["a", "b"].contains(&namespace) { 100 } else { 2 };
+    for (lists, others, within) in [
+        (Lists { pages: two, each: moment, hang: &[] }, &NAMESPACES[..], PAGE_WITHIN * 4),
+        (Lists { pages: two, each: moment, hang: &["a", "b", "c"] }, &["d", "e"], PAGE_WITHIN * 4),
+        (Lists { pages: long, each: second, hang: &[] }, &["c", "d", "e"], second * 10),
+    ] {
         let hearing = Hearing::new(Arc::<Listener>::default());
-        let begun = Arc::default();
-        let client = paged(hang, &begun);
+        let given = Arc::default();
+        let client = lists.client(&given);
         let events = NAMESPACES.map(|scope| {
             let config = watcher::Config::default();
             let events = hearing.events::<ConfigMap>(&client, &Some(scope.to_owned()), config);
@@ -273,18 +291,21 @@ async fn of_all_lists_two_are_read_at_once_and_one_that_hangs_keeps_no_other_wai
         });
         let mut events = stream::select_all(events);
         let mut done = BTreeSet::new();
+        let mut handed_on = BTreeMap::<_, usize>::new();
         let reading = async {
             while let Some((scope, event)) = events.next().await {
-                let unfinished = begun.lock().unwrap().iter().filter(|it| !done.contains(*it)).count();
-                assert!(unfinished <= LISTS || !hang.is_empty(), "{unfinished} lists are being read");
+                *handed_on.entry(scope).or_default() += usize::from(matches!(event, Event::InitApply(_)));
+                let given: usize = given.lock().unwrap().values().sum();
+                let finished: usize = handed_on.values().map(|objects| objects / PAGE as usize).sum();
+                assert!(given - finished <= PAGES, "{} pages are in memory", given - finished);
                 if matches!(event, Event::InitDone) {
-                    done.insert(scope.to_owned());
+                    done.insert(scope);
                 }
-                if done.len() + hang.len() == NAMESPACES.len() {
+                if others.iter().all(|other| done.contains(other)) {
                     break;
                 }
             }
         };
-        assert!(timeout(PAGE_WITHIN * 4, reading).await.is_ok(), "{hang:?} hang: {done:?}");
+        assert!(timeout(within, reading).await.is_ok(), "{others:?}: {done:?} are done");
     }
 }
