@@ -23,8 +23,11 @@ use crate::view::{DeploymentView, PodView};
 /// A server that takes longer than this to serve its new version no longer keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// So many more are told that a turn is free than there are turns: it may be long until one comes whose namespace is held
-/// up, and who comes first has it.
+/// A free turn is kept for so long for the namespace that had one the longest ago. Then who comes first has it: it may be
+/// long until one comes whose namespace is held up.
+const KEPT: Duration = Duration::from_secs(2);
+
+/// So many more are told that a turn is free than there are turns.
 const SPARE: usize = 8;
 
 /// Who gets new pods for Longshore's sake, and who waits for it.
@@ -39,11 +42,16 @@ pub(crate) struct Upgrades {
 #[derive(Debug, Default)]
 struct State {
     rolling: HashMap<ServerKey, Instant>,
+    /// Whom a free turn is kept for, and since when.
+    kept: HashMap<ServerKey, Instant>,
     /// Who asked first is first. Whose turn came to nothing asks again, and is last.
     waiting: Vec<ServerKey>,
-    /// When one of a namespace was told last, as a number that grows.
+    /// When one of a namespace was told last.
     told: HashMap<String, u64>,
-    last_told: u64,
+    /// When one of a namespace was given a turn last, or had one kept for it in vain.
+    had: HashMap<String, u64>,
+    /// The time, as a number that grows.
+    now: u64,
 }
 
 /// Whether a server may have its new pods.
@@ -65,16 +73,23 @@ impl Upgrades {
     /// Asks for a turn.
     pub(crate) fn ask(&self, server: &ServerKey) -> Turn {
         let mut state = lock(&self.state);
-        state.rolling.retain(|_, since| since.elapsed() < PATIENCE);
-        if state.rolling.contains_key(server) || state.rolling.len() < self.at_once {
+        let free = state.free(self.at_once);
+        if state.rolling.contains_key(server) {
             state.waiting.retain(|waiting| waiting != server);
-            state.rolling.entry(server.clone()).or_insert_with(Instant::now);
+            return Turn::Now;
+        }
+        if state.kept.remove(server).is_some() || free > 0 {
+            state.waiting.retain(|waiting| waiting != server);
+            state.rolling.insert(server.clone(), Instant::now());
+            state.note_given(server);
             return Turn::Now;
         }
         if !state.waiting.contains(server) {
             state.waiting.push(server.clone());
         }
-        Turn::Later(PATIENCE)
+        // Whoever was told, and comes before the one that the turn is kept for, comes again in case that one does not.
+        let kept = state.kept.values().map(|since| KEPT.saturating_sub(since.elapsed()));
+        Turn::Later(kept.min().unwrap_or(PATIENCE))
     }
 
     /// Somebody has given the server a turn already, of which it has yet to make use.
@@ -92,7 +107,8 @@ impl Upgrades {
     pub(crate) fn not_needed(&self, server: &ServerKey) {
         let mut state = lock(&self.state);
         state.waiting.retain(|waiting| waiting != server);
-        let free = self.at_once.saturating_sub(state.rolling.len());
+        state.kept.remove(server);
+        let free = state.free(self.at_once);
         for next in state.next(free) {
             // The receiver ends only with the process.
             let _ = self.due.send(next);
@@ -103,8 +119,21 @@ impl Upgrades {
 // === impl State ===
 
 impl State {
+    /// How many turns nobody has, and are kept for nobody.
+    fn free(&mut self, at_once: usize) -> usize {
+        self.rolling.retain(|_, since| since.elapsed() < PATIENCE);
+        self.kept.retain(|_, since| since.elapsed() < KEPT);
+        at_once.saturating_sub(self.rolling.len() + self.kept.len())
+    }
+
+    /// The server's namespace is given a turn.
+    fn note_given(&mut self, server: &ServerKey) {
+        self.now += 1;
+        self.had.insert(server.namespace.clone(), self.now);
+    }
+
     /// Who is told that so many turns are free: of each namespace no more than that, and first of those of which somebody
-    /// was told the longest ago.
+    /// was told the longest ago. The turns are kept for those of them whose namespaces had one the longest ago.
     fn next(&mut self, free: usize) -> Vec<ServerKey> {
         if free == 0 {
             return Vec::new();
@@ -122,14 +151,21 @@ impl State {
             .collect();
         next.sort_by_key(|(before, told, _)| (*before, *told));
         next.truncate(free + SPARE);
+        // One of each namespace comes before the second of any.
+        next.sort_by_key(|(before, _, server)| (*before, self.had.get(&server.namespace).copied()));
         let next: Vec<_> = next.into_iter().map(|(.., server)| server).collect();
         self.waiting.retain(|waiting| !next.contains(waiting));
         for server in &next {
-            self.last_told += 1;
-            self.told.insert(server.namespace.clone(), self.last_told);
+            self.now += 1;
+            self.told.insert(server.namespace.clone(), self.now);
         }
-        if self.waiting.is_empty() {
-            self.told.clear();
+        for server in next.iter().take(free) {
+            self.note_given(server);
+            self.kept.insert(server.clone(), Instant::now());
+        }
+        if self.waiting.is_empty() && self.rolling.is_empty() && self.kept.is_empty() {
+            // All is done.
+            (self.told, self.had) = (HashMap::new(), HashMap::new());
         }
         next
     }
@@ -352,8 +388,8 @@ mod tests {
     }
 
     /// One that stands in the line of its namespace comes late.
-    #[test]
-    fn a_turn_is_not_kept_for_a_server_that_does_not_come_and_who_had_one_in_vain_is_last() {
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_is_kept_for_a_moment_and_who_had_one_in_vain_is_last() {
         let (upgrades, mut turns) = Upgrades::new(1);
         let later = Turn::Later(PATIENCE);
         assert_eq!(upgrades.ask(&of("aaa", "1")), Turn::Now);
@@ -362,20 +398,53 @@ mod tests {
         }
         // Its new pods are refused.
         upgrades.done(&of("aaa", "1"));
-        assert_eq!(told(&mut turns), [of("aaa", "2"), of("team", "1")]);
-        assert_eq!(upgrades.ask(&of("team", "1")), Turn::Now);
-        assert_eq!(upgrades.ask(&of("aaa", "2")), later, "it comes too late");
-        assert_eq!(upgrades.ask(&of("aaa", "1")), later, "it asks again");
-        upgrades.done(&of("team", "1"));
-        assert_eq!(told(&mut turns), [of("aaa", "2"), of("team", "2")]);
-        assert_eq!(upgrades.ask(&of("aaa", "2")), Turn::Now);
-        assert_eq!(upgrades.ask(&of("team", "2")), later);
+        assert_eq!(told(&mut turns), [of("team", "1"), of("aaa", "2")]);
+        tokio::time::advance(KEPT / 2).await;
+        assert_eq!(
+            upgrades.ask(&of("aaa", "2")),
+            Turn::Later(KEPT / 2),
+            "it is first, and not of those who wait"
+        );
+        assert_eq!(upgrades.ask(&of("aaa", "1")), Turn::Later(KEPT / 2), "it asks again");
+        tokio::time::advance(KEPT / 2).await;
+        assert_eq!(upgrades.ask(&of("aaa", "2")), Turn::Now, "the other does not come");
+        assert_eq!(upgrades.ask(&of("team", "1")), later, "it comes too late");
         upgrades.done(&of("aaa", "2"));
-        assert_eq!(told(&mut turns), [of("aaa", "1"), of("team", "2")]);
+        assert_eq!(told(&mut turns), [of("team", "2"), of("aaa", "1")]);
+        assert_eq!(upgrades.ask(&of("team", "2")), Turn::Now);
+        assert_eq!(upgrades.ask(&of("aaa", "1")), later);
+        upgrades.done(&of("team", "2"));
+        assert_eq!(told(&mut turns), [of("aaa", "1"), of("team", "1")]);
+        upgrades.not_needed(&of("aaa", "1"));
+        assert_eq!(upgrades.ask(&of("team", "1")), Turn::Now, "what is kept for one that needs none is free");
     }
 
+    /// Of the servers that are told at once, the last one comes first.
     #[test]
-    fn where_many_do_not_come_others_are_told_the_next_time() {
+    fn every_namespace_has_its_turn_whoever_comes_first() {
+        for namespaces in [2, 3, SPARE + 1, SPARE + 2, SPARE + 4] {
+            let (upgrades, mut turns) = Upgrades::new(1);
+            assert_eq!(upgrades.ask(&server("x")), Turn::Now);
+            for (namespace, number) in (0..namespaces).flat_map(|it| (0..50).map(move |number| (it, number)))
+            {
+                upgrades.ask(&of(&format!("n{namespace:02}"), &number.to_string()));
+            }
+            let mut had = HashSet::new();
+            let mut rolling = server("x");
+            for _ in 0..2 * namespaces {
+                upgrades.done(&rolling);
+                let asked = told(&mut turns).into_iter().rev();
+                let given: Vec<_> = asked.filter(|server| upgrades.ask(server) == Turn::Now).collect();
+                assert_eq!(given.len(), 1, "{given:?}");
+                rolling = given[0].clone();
+                had.insert(rolling.namespace.clone());
+            }
+            assert_eq!(had.len(), namespaces, "{had:?} had a turn");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_many_do_not_come_others_are_told_the_next_time() {
         let (upgrades, mut turns) = Upgrades::new(1);
         assert_eq!(upgrades.ask(&server("x")), Turn::Now);
         for number in 0..3 * SPARE {
@@ -386,6 +455,7 @@ mod tests {
         }
         upgrades.done(&server("x"));
         let first = told(&mut turns);
+        tokio::time::advance(KEPT).await;
         // As whoever was upgraded does, each time it is looked after.
         upgrades.done(&server("x"));
         let second = told(&mut turns);
