@@ -146,7 +146,11 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             Err(Failed { error, again })
         }
         None => {
-            lock(&memory).failures.end();
+            // Whether what was refused still is, is seen in its turn, and nothing is better until then: many that are
+            // refused for ever would take turns for ever, as fast as they can.
+            if !(pursuit.waits && pursuit.held_back) {
+                lock(&memory).failures.end();
+            }
             let outcome = match &pursuit {
                 Pursuit { untouched: true, .. } => Outcome::Retry,
                 Pursuit { problems, .. } if problems.is_empty() => Outcome::Done,
@@ -300,6 +304,12 @@ async fn pursue(
     let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
     if pursuit.held_back && pursuit.error.is_some() && !is_new {
         context.upgrades.done(key);
+        if lock(memory).is_upgrade(&desired.template)
+            && let Some(live) = live
+        {
+            // It waits again, and until its turn comes the version that is there is the one that is wanted.
+            desired.template = live;
+        }
     }
 
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.

@@ -13,7 +13,7 @@ use crate::mcp_server::failures::Failures;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
 use crate::scope::{self, Scope};
-use crate::view::{ConfigMapView, Live};
+use crate::view::{ConfigMapView, DeploymentView, Live};
 
 /// The memory of all servers.
 #[derive(Debug, Default)]
@@ -123,15 +123,29 @@ impl ServerMemory {
         made.into_iter().filter_map(|(name, (_, text))| Some((name.clone(), text?.clone()))).collect()
     }
 
-    /// The API server does not take an object: if it is the Deployment, one whose pods have this template.
-    pub(crate) fn note_refused(&mut self, template: &str, problem: Problem) {
-        if self.deployment_failed {
-            // All others were taken before.
-            self.refused = None;
-            self.refused_turn = Some((template.to_owned(), problem));
-        } else {
-            self.refused = Some(problem);
+    /// Whether pods of this template would be an upgrade, which waits for its turn.
+    pub(crate) fn is_upgrade(&self, template: &str) -> bool {
+        let is_taken = self.applied.keys().any(|(kind, _)| *kind == DeploymentView::KIND);
+        !is_taken && self.upgrades_to.as_deref() == Some(template)
+    }
+
+    /// The API server does not take an object: if it is the Deployment, one whose pods have this template. Gives what to
+    /// say, of an upgrade the same in its turn as while it waits for another: the status stands still.
+    pub(crate) fn note_refused(&mut self, template: &str, problem: Problem) -> Problem {
+        if !self.deployment_failed {
+            self.refused = Some(problem.clone());
+            return problem;
         }
+        let problem = if self.is_upgrade(template) {
+            let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
+            Problem::new(problem.reason, message)
+        } else {
+            problem
+        };
+        // All others were taken before.
+        self.refused = None;
+        self.refused_turn = Some((template.to_owned(), problem.clone()));
+        problem
     }
 
     /// What the API server has not taken, of what is applied: the Deployment of a server that waits is not.
@@ -144,8 +158,7 @@ impl ServerMemory {
     /// is none.
     pub(crate) fn refused_upgrade(&self) -> Option<Problem> {
         let (template, problem) = self.refused_turn.as_ref()?;
-        let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
-        (self.upgrades_to.as_ref() == Some(template)).then(|| Problem::new(problem.reason, message))
+        self.is_upgrade(template).then(|| problem.clone())
     }
 
     /// The API server has taken every object, but for the Deployment of a server that waits for its turn.

@@ -70,7 +70,7 @@ impl Pursuit {
     ) {
         match error {
             apply::Error::Problem(problem) => {
-                lock(memory).note_refused(template, problem.clone());
+                let problem = lock(memory).note_refused(template, problem);
                 self.problems.insert(0, problem.clone());
                 self.held_back = true;
                 self.error = Some(Error::Apply(apply::Error::Problem(problem)));

@@ -1,5 +1,8 @@
 //! The watches, and how what they show reaches the reconciliations.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::ready;
 use std::sync::Arc;
@@ -307,45 +310,6 @@ where
                 let namespace = object.namespace().unwrap_or_default();
                 due(namespace.clone(), context.references.gone(kind, &namespace, &object.name_any()));
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-
-    use super::*;
-    use crate::mcp_server::apply::tests::context;
-    use crate::mcp_server::upgrades::Turn;
-
-    #[tokio::test]
-    async fn what_a_reconciliation_leaves_of_a_server_that_went_meanwhile_is_forgotten() {
-        let key = |name: &str| ServerKey { namespace: "tools".to_owned(), name: name.to_owned() };
-        for is_there_again in [false, true] {
-            let context = context(kube::Client::new(axum::Router::new(), "tools"));
-            let (there, mut writer) = reflector::store::<Guarded>();
-            if is_there_again {
-                let server = serde_json::from_value(serde_json::json!({
-                    "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
-                    "metadata": {"name": "demo", "namespace": "tools"}, "spec": {},
-                }));
-                writer.apply_watcher_event(&Event::Apply(server.unwrap()));
-            }
-            context.forget(&key("demo"));
-            // It was under way, and goes on.
-            let secret = (Kind::Secret, "token".to_owned());
-            context.references.uses("tools", "demo", BTreeMap::from([(secret, BTreeSet::new())]));
-            assert_eq!(context.upgrades.ask(&key("demo")), Turn::Now);
-            // Then the server is due.
-            let demo = ObjectRef::<Guarded>::new("demo").within("tools").erase();
-            let error = controller::Error::<Infallible, Infallible>::ObjectNotFound(Box::new(demo));
-            forget_gone(&context, &there, Err::<(), _>(error));
-
-            let users = context.references.gone(Kind::Secret, "tools", "token");
-            assert_eq!(users.is_empty(), !is_there_again, "{users:?}");
-            let turn = context.upgrades.ask(&key("other"));
-            assert_eq!(turn == Turn::Now, !is_there_again, "{turn:?}");
         }
     }
 }
