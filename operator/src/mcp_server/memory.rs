@@ -148,9 +148,11 @@ impl ServerMemory {
         problem
     }
 
-    /// What the API server has not taken, of what is applied: the Deployment of a server that waits is not.
-    pub(crate) fn refused(&self, waits: bool) -> Option<Problem> {
-        let of_turn = self.refused_turn.as_ref().filter(|_| !waits).map(|(_, problem)| problem);
+    /// What the API server has not taken, of what is applied for pods of this template: the Deployment of a server that
+    /// waits is not, and one of another template is what the manifest said before.
+    pub(crate) fn refused(&self, template: &str, waits: bool) -> Option<Problem> {
+        let of_turn = self.refused_turn.as_ref().filter(|(of, _)| !waits && of == template);
+        let of_turn = of_turn.map(|(_, problem)| problem);
         self.refused.as_ref().or(of_turn).cloned()
     }
 
@@ -303,6 +305,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::mcp_server::condition::Reason;
 
     #[test]
     fn how_a_configuration_was_made_is_told_by_the_newer_of_what_was_applied_and_what_is_seen() {
@@ -342,6 +345,20 @@ mod tests {
             let seen = seen.map(|seen| ("a".to_owned(), view(seen))).into_iter().collect();
             let expected = expected.map(|text| ("a".to_owned(), text)).into_iter().collect();
             assert_eq!(memory.configured(&seen, "us"), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_of_a_change_is_not_said_of_the_next() {
+        let mut memory = ServerMemory { deployment_failed: true, ..ServerMemory::default() };
+        memory.note_refused("c1", Problem::new(Reason::Rejected, "c1 is refused"));
+        for (template, waits, expected, why) in [
+            ("c1", false, Some("c1 is refused"), "it cannot be tried now"),
+            ("c1", true, None, "it waits"),
+            ("c2", false, None, "its owner corrected it"),
+        ] {
+            let said = memory.refused(template, waits).map(|problem| problem.message);
+            assert_eq!(said.as_deref(), expected, "{why}");
         }
     }
 

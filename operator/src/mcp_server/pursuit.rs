@@ -93,7 +93,7 @@ impl Pursuit {
                     lock(memory).note_refused(template, Problem::new(Reason::Rejected, message));
                 }
                 // What has lasted is so until it is taken, also where it fails in another way now.
-                if let Some(problem) = lock(memory).refused(self.waits) {
+                if let Some(problem) = lock(memory).refused(template, self.waits) {
                     self.problems.insert(0, problem);
                     self.held_back = true;
                 }
