@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use futures::TryFutureExt;
 use http::StatusCode;
-use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::envelope::{self, Message, Outcome, Response};
+use longshore_mcp::error::{self, Code};
 use longshore_mcp::listen::{Filter, Offers};
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{Method, ServerNotification};
@@ -41,20 +42,20 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
     match hearing.open(&way).await {
         Ok(()) => {}
-        // It has one, and is asked again: many clients give up their sessions at whatever is no stream and no 405.
-        Err(Any::Lowered(Failure::Status(status))) if StatusCode::from_u16(status).is_ok_and(is_not_now) => {
-            tracing::debug!(status, "the server does not give its stream now");
-            hearing.lost = true;
-        }
-        // Whatever it has promised, it has none, unless it is another server by now.
         Err(Any::Lowered(Failure::Status(status))) => {
             tracing::debug!(status, "the server gives no stream");
-            let is_there_still = way.is_modern().await?;
-            return if is_there_still {
-                Ok(empty(StatusCode::METHOD_NOT_ALLOWED))
-            } else {
-                Err(Failure::Forgotten.into())
-            };
+            let status = StatusCode::from_u16(status).unwrap_or_default();
+            // It may be another server by now, which knows no request without a session.
+            if is_for_good(status) && !way.is_modern().await? {
+                return Err(Failure::Forgotten.into());
+            }
+            // Whatever it has promised.
+            if status == StatusCode::METHOD_NOT_ALLOWED {
+                return Ok(empty(status));
+            }
+            // It has one, and is asked again: many clients give up their sessions at whatever is no stream and no 405, and
+            // after a 405 they never ask again.
+            hearing.lost = true;
         }
         // A server that does not answer is no stream that is silent.
         Err(failure) => return Err(failure),
@@ -171,12 +172,13 @@ async fn open(way: &Way) -> Result<Option<(Source, Option<BTreeSet<String>>)>, A
     let repeated = repeat(Method::SubscriptionsListen, &Outline::default(), None);
     let mut source = way.call(request.into(), &repeated).await?;
     if !source.streams || !source.status.is_success() {
-        return Err(Failure::Status(source.status.as_u16()).into());
+        let said = source.answer(&id).await.ok().flatten();
+        return Err(refused(source.status, said.as_deref()).into());
     }
     while let Some(message) = source.next().await? {
         if is_answer(&message, &id) {
             // An end before the beginning is none.
-            return Err(Failure::Status(source.status.as_u16()).into());
+            return Err(refused(source.status, Some(&message)).into());
         }
         if is(&message, ServerNotification::SubscriptionsAcknowledged) {
             let granted = object::at(&message, &["params"]).and_then(Filter::read).map(|filter| filter.uris);
@@ -184,6 +186,25 @@ async fn open(way: &Way) -> Result<Option<(Source, Option<BTreeSet<String>>)>, A
         }
     }
     Err(Failure::BrokenOff.into())
+}
+
+/// Why there is no stream: with 405 if the server has none, whatever it says that with. What else it may answer it may
+/// answer otherwise the next time.
+fn refused(status: StatusCode, answer: Option<&str>) -> Failure {
+    let has_none = match answer.map(|answer| envelope::read_servers(answer.as_bytes())) {
+        Some(Ok(Message::Response(Response { outcome: Outcome::Error(error), .. }))) => {
+            error::code_of(error.get()).and_then(Code::of) == Some(Code::MethodNotFound)
+        }
+        Some(_) => false,
+        None => is_for_good(status),
+    };
+    let status = if has_none { StatusCode::METHOD_NOT_ALLOWED } else { status };
+    Failure::Status(status.as_u16())
+}
+
+/// Whether a status refuses something once and for all.
+fn is_for_good(status: StatusCode) -> bool {
+    (status.is_client_error() || status == StatusCode::NOT_IMPLEMENTED) && !is_not_now(status)
 }
 
 /// The next message, if there is a stream that has one.

@@ -106,10 +106,12 @@ fn r073_a_session_hears_what_it_wants_to_hear() {
     assert_eq!(client.end().status, 204);
 }
 
+/// In place of a status: an answer that comes as an event.
+const AS_AN_EVENT: u16 = 0;
+
 /// Whatever it has promised: many clients give up their sessions at whatever is no stream and no 405.
 #[test]
 fn r073_a_server_that_refuses_to_tell_has_no_stream() {
-    const AS_AN_EVENT: u16 = 0;
     for status in [404, 200, 400, 501, AS_AN_EVENT] {
         let server =
             Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
@@ -132,8 +134,58 @@ fn r073_a_server_that_refuses_to_tell_has_no_stream() {
         // Nor is it asked again for those who cannot ask themselves.
         let _caller = Caller::open(&sidecar, None);
         eventually("it is known that there is none", || {
-            (sidecar.written().matches("server offers no GET stream").count() == 2).then_some(())
+            let written = sidecar.written();
+            let audited = written.lines().filter(|line| line.contains("\"audit\":"));
+            let refused = audited.filter(|line| line.contains("server offers no GET stream"));
+            (refused.count() == 2).then_some(())
         });
+    }
+}
+
+/// A moment later it may tell, and its clients do not ask again.
+#[test]
+fn r073_a_server_that_cannot_tell_now_is_asked_again() {
+    let error = |code: i64| json!({"error": {"code": code, "message": "not now"}});
+    for (status, said) in [
+        (200, error(-32603)),
+        (AS_AN_EVENT, error(-32603)),
+        (400, error(-32602)),
+        (200, error(-32000)),
+        (AS_AN_EVENT, json!({"result": {"resultType": "complete"}})),
+        (503, error(-32603)),
+    ] {
+        let asked = Arc::<Mutex<usize>>::default();
+        let count = asked.clone();
+        let refusal = said.clone();
+        let server =
+            Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
+                let message = message(request);
+                let meta = &message["params"]["_meta"];
+                if meta["io.modelcontextprotocol/clientInfo"]["name"] != "longshore-sidecar" {
+                    let mut count = count.lock().unwrap();
+                    *count += 1;
+                    // The first of each of the two clients.
+                    if *count % 2 == 1 {
+                        let mut refusal = refusal.clone();
+                        (refusal["jsonrpc"], refusal["id"]) = (json!("2.0"), message["id"].clone());
+                        return match status {
+                            AS_AN_EVENT => scripted::events(stream, &[&format!("data: {refusal}\n\n")]),
+                            _ => scripted::json_with(stream, status, "", &refusal.to_string()),
+                        };
+                    }
+                }
+                scripted::begin_events(stream);
+                acknowledge(stream, &message["id"], &message["params"]["notifications"]);
+                let _ = std::io::Read::read(stream, &mut [0]);
+            });
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        let mut events = Events::open(&client.get(), sidecar.mcp);
+        assert_eq!(events.status, 200, "{status} {said}");
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+        let mut caller = Caller::open(&sidecar, None);
+        assert_eq!(caller.hear()["method"], "notifications/tools/list_changed", "{status} {said}");
+        assert_eq!(*asked.lock().unwrap(), 4);
     }
 }
 

@@ -54,7 +54,7 @@ impl Caller {
         self.key.iter().fold(request, |request, key| request.key(key))
     }
 
-    pub(super) fn hear(&mut self) -> Value {
+    pub(crate) fn hear(&mut self) -> Value {
         let event = self.stream.next().expect("something is said");
         assert_eq!((event.event.as_str(), event.id.as_str()), ("message", ""));
         event.message()
