@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use longshore_mcp::capabilities::TASKS_EXTENSION;
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
@@ -72,9 +73,19 @@ impl Judge {
 
     /// Whether an answer may be edited, and has to be whole for it.
     pub(super) fn edits(&self) -> bool {
-        // What may begin a task is looked through for its id. Where a client wants none and a server begins one all the same,
-        // so large that it passes as it comes, that client hears an id which opens nothing.
-        self.naming.is_some() || self.method.list().is_some() || self.method == Method::ServerDiscover
+        // What may begin a task is looked through for its id. Where a client wants none, or the server says that it has none,
+        // and it begins one all the same, so large that it passes as it comes, that client hears an id which opens nothing.
+        let has_tasks = self.naming.is_some() && (self.method != Method::ToolsCall || self.may_begin_tasks());
+        has_tasks || self.method.list().is_some() || self.method == Method::ServerDiscover
+    }
+
+    /// Whether the server may answer a call with a task. Clients declare in every request that they know tasks, in front of
+    /// servers without any too: one that says of this revision that it has none begins none, and of others nobody knows.
+    fn may_begin_tasks(&self) -> bool {
+        self.shared.view.borrow().server.as_ref().is_none_or(|server| {
+            let is_of_another = server.protocol_version != self.revision.as_str();
+            is_of_another || server.capabilities["extensions"].get(TASKS_EXTENSION).is_some()
+        })
     }
 
     /// Whether what is answered is for nobody else, whatever the server thinks: it does not know who may call it.

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::{DONE, answered};
 use crate::harness::config::keys;
 use crate::harness::http::connect;
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{
+    Client, Events, Files, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
+};
 
 const ODD: &str = "{\"id\": \"\\u0061\" ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"io.modelcontextprotocol/clientCapabilities\":{ },\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
@@ -299,5 +301,31 @@ fn large_messages_pass_both_ways() {
         let params = json!({"name": "t", "arguments": {"text": "x".repeat(size)}});
         let message = modern::request(1, "tools/call", params).send(sidecar.mcp).message();
         assert_eq!(message["result"]["text"].as_str().unwrap().len(), size);
+    }
+}
+
+/// The client says in every request that it knows tasks.
+#[test]
+fn an_answer_that_can_begin_no_task_passes_as_it_comes() {
+    const SIZE: usize = 33 << 20;
+    for (has_tasks, passes) in [(false, true), (true, false)] {
+        let extension = json!({"io.modelcontextprotocol/tasks": {}});
+        let mut capabilities = json!({"tools": {}});
+        if has_tasks {
+            capabilities["extensions"] = extension.clone();
+        }
+        let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+        let server = Sessionless::start(capabilities, tools, |request, stream| {
+            let content = json!([{"type": "text", "text": "y".repeat(SIZE)}]);
+            let result = json!({"resultType": "complete", "content": content});
+            scripted::json(stream, &scripted::reply_to(request, &result));
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let mut call = modern::message(1, "tools/call", json!({"name": "t", "arguments": {}}));
+        call["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+            json!({"extensions": extension});
+        let answer = modern::of(&call.to_string()).send(sidecar.mcp).message();
+        let text = answer["result"]["content"][0]["text"].as_str().map(str::len);
+        assert_eq!(text, passes.then_some(SIZE), "{has_tasks}: {}", answer["error"]);
     }
 }
