@@ -21,8 +21,12 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(super) const FEW: usize = 4 * 1024;
 /// How many calls that nobody waits for are remembered, so that the server can be told. That comes at once or never.
 const MAX_LOST: usize = 256;
-/// How many calls of one session that have become tasks are remembered: of those that began last the progress is told.
-const MAX_TASKS: usize = 64;
+/// How many calls that have become tasks are remembered, of one session and in all: of those that began last the progress is
+/// told. Nobody hears when a task ends.
+const MAX_TASKS_OF_ONE: usize = 64;
+const MAX_TASKS: usize = 4096;
+/// The longest token of theirs that is kept for that: twice as long as people have.
+const MAX_TOKEN_OF_TASK: usize = 64;
 
 /// Calls under way.
 #[derive(Default)]
@@ -34,8 +38,8 @@ pub(super) struct Routes {
     cancelled: VecDeque<(Instant, u64)>,
     /// Those that nobody waits for any more.
     lost: VecDeque<(Name, Key, u64)>,
-    /// Those that have become tasks, with the tokens that their progress goes on under.
-    tasks: VecDeque<(Name, u64, String)>,
+    /// Those that have become tasks, with the tokens that their progress goes on under: the oldest is the first.
+    tasks: BTreeMap<u64, (Name, Box<str>)>,
     /// A call was given up that the process may still be busy with, so what it says of no call could be of that one.
     pub(super) abandoned: bool,
     /// How many calls were given up before their answer came.
@@ -156,23 +160,27 @@ impl Routes {
         Some(call)
     }
 
-    /// A call was answered with this: if it is a task now, its token is good for as long as that is there.
+    /// A call was answered with this: if it is a task now, its token stays good.
     pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) {
         let (About::Task, Some(from), Some(token)) = (call.about(), call.from, call.token()) else { return };
-        if object::at(result, &["task"]).is_none() {
+        if token.len() > MAX_TOKEN_OF_TASK || object::at(result, &["task"]).is_none() {
             return;
         }
-        let of_session = |(name, ..): &&(Name, u64, String)| *name == from;
-        if self.tasks.iter().filter(of_session).count() >= MAX_TASKS {
-            let oldest = self.tasks.iter().position(|(name, ..)| *name == from);
-            oldest.map(|index| self.tasks.remove(index));
+        let mut of_session =
+            self.tasks.iter().filter(|(_, (name, _))| *name == from).map(|(begun, _)| *begun);
+        if let Some(oldest) = of_session.next()
+            && of_session.count() + 1 >= MAX_TASKS_OF_ONE
+        {
+            self.tasks.remove(&oldest);
+        } else if self.tasks.len() >= MAX_TASKS {
+            self.tasks.pop_first();
         }
-        self.tasks.push_back((from, number, token));
+        self.tasks.insert(number, (from, token.into()));
     }
 
     /// In which session the call of this number has become a task, and the token of that, as its client wrote it.
     pub(super) fn task(&self, number: u64) -> Option<(Name, &str)> {
-        let (from, _, token) = self.tasks.iter().find(|(_, begun, _)| *begun == number)?;
+        let (from, token) = self.tasks.get(&number)?;
         Some((*from, token))
     }
 
@@ -328,7 +336,7 @@ impl Routes {
     /// Takes the calls of one session out, which has ended. Gives their numbers.
     pub(super) fn leave(&mut self, name: Name, failure: &Failure) -> Vec<u64> {
         self.lost.retain(|(from, ..)| *from != name);
-        self.tasks.retain(|(from, ..)| *from != name);
+        self.tasks.retain(|_, (from, _)| *from != name);
         let of = |call: &Call| call.from == Some(name);
         let numbers: Vec<_> =
             self.calls.iter().filter(|(_, call)| of(call)).map(|(number, _)| *number).collect();
@@ -512,15 +520,19 @@ mod tests {
         assert_eq!(table.routes.leave(1, &Failure::Ended), [0; 0]);
         assert!(table.routes.lost.is_empty());
     }
+
+    /// A call with this token.
+    fn begun_with(name: Name, about: About, token: &str) -> Call {
+        let (control, _) = tokio::sync::mpsc::unbounded_channel();
+        let (caller, _waiting) = pair(control);
+        let asked = Asked { id: key("a"), at: 0..3, token: Some(3..3 + token.len()), about };
+        Call::of(name, asked, format!("\"a\"{token}").into(), caller)
+    }
+
     #[test]
     fn calls_that_became_tasks_are_remembered_with_their_session() {
         let mut routes = Routes::default();
-        let begun = |name, about| {
-            let (control, _) = tokio::sync::mpsc::unbounded_channel();
-            let (caller, _waiting) = pair(control);
-            let asked = Asked { id: key("a"), at: 0..3, token: Some(3..6), about };
-            Call::of(name, asked, "\"a\"\"t\"".into(), caller)
-        };
+        let begun = |name, about| begun_with(name, about, "\"t\"");
         for (number, about, result, expected) in [
             (1, About::Task, r#"{"task":{}}"#, Some((7, "\"t\""))),
             (2, About::Task, r#"{"content":[]}"#, None),
@@ -530,12 +542,35 @@ mod tests {
             assert_eq!(routes.task(number), expected, "{number}");
         }
         routes.note_task(4, &begun(8, About::Task), r#"{"task":{}}"#);
-        for number in (5..).take(MAX_TASKS) {
+        for number in (5..).take(MAX_TASKS_OF_ONE) {
             routes.note_task(number, &begun(7, About::Task), r#"{"task":{}}"#);
         }
         assert!(routes.task(1).is_none() && routes.task(5).is_some());
         routes.leave(7, &Failure::Ended);
         assert!(routes.task(5).is_none());
         assert_eq!(routes.task(4), Some((8, "\"t\"")), "another session's");
+    }
+
+    #[test]
+    fn what_is_remembered_of_tasks_is_bounded() {
+        let mut routes = Routes::default();
+        let mut number = 0;
+        for name in 0..200 {
+            for _ in 0..MAX_TASKS_OF_ONE {
+                number += 1;
+                routes.note_task(number, &begun_with(name, About::Task, "\"t\""), r#"{"task":{}}"#);
+            }
+        }
+        assert_eq!(routes.tasks.len(), MAX_TASKS);
+        assert!(routes.task(1).is_none());
+        routes.note_task(number + 1, &begun_with(999, About::Task, "\"u\""), r#"{"task":{}}"#);
+        assert_eq!(routes.task(number + 1), Some((999, "\"u\"")), "whoever begins one has it");
+        assert_eq!(routes.tasks.len(), MAX_TASKS);
+        for (length, is_kept) in [(MAX_TOKEN_OF_TASK, true), (MAX_TOKEN_OF_TASK + 1, false)] {
+            number += 2;
+            let token = format!("\"{}\"", "x".repeat(length - 2));
+            routes.note_task(number, &begun_with(999, About::Task, &token), r#"{"task":{}}"#);
+            assert_eq!(routes.task(number).is_some(), is_kept, "{length}");
+        }
     }
 }
