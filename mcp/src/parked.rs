@@ -26,6 +26,7 @@ use crate::error::{self, Code};
 use crate::meta::SERVER_INFO;
 use crate::method::ServerRequest;
 use crate::object::{Object, quote};
+use crate::tasks;
 use crate::translate::{Pair, Way, errors, names, questions};
 
 /// The most questions that may be open in one call. More is no conversation with a user.
@@ -224,9 +225,11 @@ impl Parked {
         let mut usable = Vec::new();
         for Question { key, id, request, .. } in &self.open {
             let Some(answer) = given.original(key) else { continue };
-            let answer = questions::answer(up, *request, answer)
-                .map_err(|error| BadAnswer::Unusable { key: key.clone(), why: error.to_string() })?;
-            usable.push((key.clone(), id.clone(), answer));
+            let unusable = |why: String| BadAnswer::Unusable { key: key.clone(), why };
+            let answer =
+                questions::answer(up, *request, answer).map_err(|error| unusable(error.to_string()))?;
+            let unrelated = tasks::unrelated(&answer).map_err(|error| unusable(error.to_string()))?;
+            usable.push((key.clone(), id.clone(), unrelated.into_owned()));
         }
         self.can = can;
         let mut messages = Vec::new();

@@ -198,6 +198,16 @@ pub fn related_to<'a>(
     Ok(message.into_text())
 }
 
+/// A client's result that belongs to no task.
+pub(crate) fn unrelated(result: &str) -> Result<Cow<'_, str>, Unnameable> {
+    if !may_be_related(result.as_bytes()) {
+        return Ok(Cow::Borrowed(result));
+    }
+    let mut result = Object::read(result)?;
+    related(&mut result, &mut |_| None)?;
+    Ok(result.into_text())
+}
+
 /// `subscriptions/listen` and its acknowledgement under other ids; what has no name is left out.
 pub fn listened<'a>(
     message: &'a str,

@@ -42,10 +42,11 @@ fn questions_are_asked_in_one_round_and_answered_by_key() {
     let wrong = parked.answered(Some(r#"{"elicitation-1":{"action":"perhaps"}}"#), everything());
     assert!(matches!(wrong, Err(BadAnswer::Unusable { key, .. }) if key == "elicitation-1"));
     assert_eq!(parked.answered(None, everything()), Ok(Next::AskAgain(Vec::new())));
-    let next = parked.answered(Some(r#"{"elicitation-1":{"action":"decline"}}"#), everything()).unwrap();
+    let related = r#"{"elicitation-1":{"action":"decline","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"1"}}}}"#;
+    let next = parked.answered(Some(related), everything()).unwrap();
     assert_eq!(
         next,
-        Next::Tell(vec![r#"{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}"#.to_owned()])
+        Next::Tell(vec![r#"{"jsonrpc":"2.0","id":1,"result":{"action":"decline","_meta":{}}}"#.to_owned()])
     );
     // The next question has a key of its own, and the same id may come again.
     assert_eq!(ask(&mut parked, "1", "elicitation/create", Some(FORM)), Asked::Kept);

@@ -8,6 +8,7 @@ use crate::meta;
 use crate::method::Method;
 use crate::object::{Object, quote};
 use crate::revision::{Era, Revision, Tasks};
+use crate::tasks::RELATED;
 
 /// What a session knows of its client, and each modern request has to say.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +80,9 @@ fn edit<'a>(
         edit_meta(way, &mut params, |meta| {
             match to {
                 _ if from == to => {}
-                // Trace context and names of vendors stay.
+                // Trace context and names of vendors stay. A task would be one of the server's own, somebody else's perhaps.
                 Era::Legacy => {
+                    meta.remove(RELATED);
                     for name in meta::OF_MODERN_REQUESTS {
                         meta.remove(name);
                     }
@@ -159,7 +161,9 @@ mod tests {
         let modern = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
         for (meta, expected) in [
             (
-                format!(r#"{{{modern},"progressToken":"t","a":1.0}}"#),
+                format!(
+                    r#"{{{modern},"progressToken":"t","io.modelcontextprotocol/related-task":{{"taskId":"1"}},"a":1.0}}"#
+                ),
                 r#","_meta":{"progressToken":7,"a":1.0}"#,
             ),
             (format!("{{{modern}}}"), ""),

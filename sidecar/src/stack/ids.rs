@@ -2,7 +2,7 @@
 //! (`sessions::aliases`), and so do handshakes and all that goes to a server which gives no session ids; that is undone in what
 //! comes back (`exchange::edit`), and what takes one of them back names it by that too. Others keep their client's.
 
-use longshore_mcp::envelope::{self, Id, Malformed, Message};
+use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::params::Params;
 use longshore_mcp::parts::replaced;
@@ -29,10 +29,7 @@ pub(crate) fn outgoing(
     let Upstream::StreamableHttp { .. } = authorised.snapshot.config.upstream else {
         return Ok((outgoing, None));
     };
-    let text = || match &outgoing {
-        Outgoing::AsItIs => std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson)),
-        Outgoing::Rewritten(text) => Ok(text.as_str()),
-    };
+    let text = || outgoing.text(body);
     let (text, alias) = match (&authorised.asks, message) {
         (Asks::Handshake, Message::Request(request)) => {
             let alias = Alias::of_handshake(&request.id).ok_or(Refusal::Internal)?;

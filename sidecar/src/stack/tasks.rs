@@ -122,7 +122,7 @@ pub(crate) fn outgoing(
         Asks::Handshake | Asks::Ignored => return Ok(outgoing),
     };
     if !are_in(session) {
-        return Ok(outgoing);
+        return unrelated(outgoing, body);
     }
     let named = naming.and_then(|naming| naming.asked.first());
     if named.is_none() && !tasks::may_be_related(body) {
@@ -131,7 +131,6 @@ pub(crate) fn outgoing(
     let (snapshot, principal) = (&authorised.snapshot, &authorised.caller.principal);
     // Between equals nothing was written anew before.
     let text = std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson))?;
-    let unusable = |_| Refusal::Malformed(Malformed::NotMessage("the task cannot be named".to_owned()));
     let mut said = Cow::Borrowed(text);
     if let Some(task) = named {
         said = tasks::with_id(text, &task.id).map_err(unusable)?.into();
@@ -149,6 +148,22 @@ pub(crate) fn outgoing(
         (Some(text), _) | (None, Cow::Owned(text)) => Outgoing::Rewritten(text),
         (None, Cow::Borrowed(_)) => outgoing,
     })
+}
+
+/// A client's message where it can have no task of the server's, which may have some all the same, in another revision.
+fn unrelated(outgoing: Outgoing, body: &[u8]) -> Result<Outgoing, Refusal> {
+    if !tasks::may_be_related(body) {
+        return Ok(outgoing);
+    }
+    let said = match tasks::related_to(outgoing.text(body)?, |_| None).map_err(unusable)? {
+        Cow::Owned(text) => Some(text),
+        Cow::Borrowed(_) => None,
+    };
+    Ok(said.map_or(outgoing, Outgoing::Rewritten))
+}
+
+fn unusable(_: Unnameable) -> Refusal {
+    Refusal::Malformed(Malformed::NotMessage("the task cannot be named".to_owned()))
 }
 
 /// Judges a request that stands alone by the tasks that it is about.

@@ -25,6 +25,16 @@ pub(crate) enum Outgoing {
     Rewritten(String),
 }
 
+impl Outgoing {
+    /// The message, of a client's that is this.
+    pub(super) fn text<'a>(&'a self, body: &'a [u8]) -> Result<&'a str, Refusal> {
+        match self {
+            Self::AsItIs => std::str::from_utf8(body).map_err(|_| Refusal::Malformed(Malformed::NotJson)),
+            Self::Rewritten(text) => Ok(text),
+        }
+    }
+}
+
 /// Makes the server's message of a client's.
 pub(crate) fn translate(
     authorised: &Authorised,

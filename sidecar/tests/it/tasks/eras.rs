@@ -120,3 +120,37 @@ fn r047_news_of_a_clients_tasks_goes_to_servers_that_have_the_same() {
         assert_eq!((&line["decision"], &line["reason"]), (&json!(decision), &reason), "{revision}: {line}");
     }
 }
+
+/// 47: nor does a server that counts its tasks hear of one of its own from who could not have begun it, whichever revision
+/// that asks for.
+#[test]
+fn r047_no_task_of_the_servers_is_named_in_another_revision() {
+    const RELATED: &str = "io.modelcontextprotocol/related-task";
+    let meta = || json!({RELATED: {"taskId": "task-1"}, "x": 1});
+    let call = || json!({"name": "slow", "arguments": {}, "_meta": meta()});
+    let is_clean = |request: &Request| {
+        let meta = &message(request)["params"]["_meta"];
+        assert!(meta.get(RELATED).is_none() && meta["x"] == 1, "{meta}");
+    };
+    for (client, revision) in
+        [("2025-06-18", "2025-11-25"), ("2025-06-18", "2025-06-18"), ("2025-11-25", "2025-06-18")]
+    {
+        let server = older(revision);
+        let sidecar = shared(server.port);
+        let client = Client::of(&sidecar, Some("key-a"), client);
+        client.ask("tools/call", call());
+        let params = json!({"progressToken": "p", "progress": 1, "_meta": meta()});
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+        assert_eq!(client.request(told.to_string()).send(sidecar.mcp).status, 202);
+        for method in ["tools/call", "notifications/progress"] {
+            let seen = server.seen(method);
+            assert_eq!(seen.len(), 1, "{method} {revision}");
+            is_clean(&seen[0]);
+        }
+    }
+    let old = older("2025-11-25");
+    let sidecar = shared(old.port);
+    let answer = modern::request(1, "tools/call", call()).key("key-a").send(sidecar.mcp).message();
+    assert_eq!(answer["result"]["content"], json!([]), "{answer}");
+    is_clean(&old.seen("tools/call")[0]);
+}
