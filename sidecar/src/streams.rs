@@ -98,7 +98,7 @@ pub(crate) struct Turn {
     stream: Option<Arc<Stream>>,
     /// What its client has seen of it.
     after: Option<u64>,
-    /// What came after that nobody knows any more.
+    /// What came after that nobody knows any more, or may have.
     missed: bool,
 }
 
@@ -228,9 +228,9 @@ impl Streams {
             if !stream.had(id.number) {
                 return Ok(Rest::Gone);
             }
-            let missed = stream.has_dropped_after(id.number);
             let mut turn = list.turn(session, Some(stream), Some(id.number))?;
-            turn.missed = missed;
+            // Nobody has heard what the server said meanwhile.
+            turn.missed = true;
             return Ok(Rest::Quiet(turn));
         }
         if stream.is_kept_from(id.number) {
@@ -388,12 +388,11 @@ impl Turn {
             return Ok((writer, reader.missing(self.missed)));
         };
         let reader = match self.after.map(|after| stream.resume(after)) {
-            None => stream.attach_unread().missing(self.missed),
             Some(Rest::Reader(reader)) => reader,
-            // It was given up since.
-            Some(_) => stream.attach_unread().missing(true),
+            // It has seen nothing, or the stream was given up since.
+            _ => stream.attach_unread(),
         };
-        Ok((Writer::new(stream.clone()), reader))
+        Ok((Writer::new(stream.clone()), reader.missing(self.missed)))
     }
 }
 

@@ -63,9 +63,9 @@ impl Reader {
         self.stream.read_once();
     }
 
-    /// The same for a client that may have missed something which nobody knows any more.
+    /// The same for a client that may have missed something which nobody knows any more, whatever was known of that before.
     pub(super) fn missing(mut self, missed: bool) -> Self {
-        self.missed = missed;
+        self.missed |= missed;
         self
     }
 

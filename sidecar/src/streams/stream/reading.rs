@@ -89,11 +89,6 @@ impl Stream {
         self.lock().had(event)
     }
 
-    /// Whether something that came after this event is not kept any more.
-    pub(in super::super) fn has_dropped_after(&self, event: u64) -> bool {
-        self.lock().has_dropped_after(event)
-    }
-
     /// Whether there are events after this one.
     pub(in super::super) fn has_after(&self, after: u64) -> bool {
         let state = self.lock();

@@ -211,9 +211,10 @@ fn what_a_server_without_sessions_said_before_it_was_asked_may_have_been_missed(
 fn saying_more(again: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> (Scripted, Gate) {
     let (asked, gate) = (AtomicUsize::new(0), Gate::default());
     let opened = gate.clone();
-    let server = Scripted::listening(move |request, stream| {
+    let offers = json!({"tools": {"listChanged": true}});
+    let server = Scripted::offering(offers, move |request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &answer(request));
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
         }
         match asked.fetch_add(1, Ordering::SeqCst) {
             0 => {
@@ -288,6 +289,8 @@ fn what_was_kept_does_not_end_in_order_for_clients_that_would_not_come_back() {
     });
     assert_eq!(end.expect_err("it breaks off").kind(), std::io::ErrorKind::UnexpectedEof);
     let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
+    // Nobody has heard what the server said while it gave no stream.
+    assert_eq!(rest.next().unwrap().message()["method"], CHANGED);
     assert_eq!(said(&rest.next().unwrap()), "9");
 }
 
