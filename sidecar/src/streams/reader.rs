@@ -74,9 +74,10 @@ impl Reader {
         self.missed
     }
 
-    /// Tells it something, after what is kept and before whatever comes from now on.
+    /// Tells it something, after what is kept and before whatever comes from now on. However much that is, it is not sent
+    /// away: it would come back for the same.
     pub(crate) fn tell(&self, message: &[u8]) {
-        self.stream.write(None, message);
+        self.stream.tell(message);
     }
 
     /// The same until something has happened.

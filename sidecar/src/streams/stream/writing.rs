@@ -17,6 +17,16 @@ impl Stream {
         self.add(event, data, false);
     }
 
+    /// Adds one for whoever reads now, who is not sent away for it.
+    pub(in super::super) fn tell(&self, data: &[u8]) {
+        let mut state = self.lock();
+        self.push(&mut state, None, data, false);
+        let reader = state.client.as_mut().and_then(|client| client.waker.take());
+        state.trim(self);
+        drop(state);
+        wake(reader);
+    }
+
     /// Adds the last one.
     pub(in super::super) fn answer(&self, data: &[u8]) {
         self.add(None, data, true);

@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 
 use super::{answer, event, note, said};
 use crate::harness::replicas::Network;
+use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
+/// As many as another pod would keep.
+const SUBSCRIPTIONS: usize = 64;
 const CHANGED: &str = "notifications/tools/list_changed";
 
 /// Starts the sidecar of the same pod again.
@@ -151,6 +154,30 @@ fn what_a_silent_stream_would_have_told_may_have_been_missed() {
     eventually("it is forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
     let mut stream = Events::open(&client.get(), sidecar.mcp);
     assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+}
+
+/// All of it, however much that is: who is sent away for what it was to hear comes back for the same.
+#[test]
+fn who_has_missed_something_hears_of_each_of_many_subscriptions() {
+    let mut config = stdio();
+    config.sessions.resume.max_bytes = 1_000;
+    let (_shim, sidecar) = serving(&config, &shim::server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let long = "x".repeat(990);
+    for number in 0..SUBSCRIPTIONS {
+        client.ask("resources/subscribe", json!({"uri": format!("x:{number}-{long}")}));
+    }
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    assert!(stream.any().is_some_and(|event| event.data.is_empty()));
+    let first = stream.last.clone();
+    for _ in 0..10 {
+        client.call("change", json!({}));
+        assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+    }
+    let mut stream = Events::open(&client.rest(&first), sidecar.mcp);
+    let told = std::iter::from_fn(|| stream.next()).map(|event| event.message()["method"].clone());
+    let updated = told.filter(|method| method == "notifications/resources/updated");
+    assert_eq!(updated.take(SUBSCRIPTIONS).count(), SUBSCRIPTIONS);
 }
 
 /// Also by way of another pod, which knows what the client has subscribed to.
