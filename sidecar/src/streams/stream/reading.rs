@@ -53,18 +53,18 @@ impl Stream {
         Reader::new(self.clone(), number)
     }
 
-    /// Gives it to a client that wants what nobody has read.
+    /// Gives it to a client that wants what nobody has read. What is not kept any more of that is missed.
     pub(in super::super) fn attach_unread(self: &Arc<Self>) -> Reader {
-        let next = {
+        let (next, missed) = {
             let mut state = self.lock();
-            let next = state.cursor.max(state.first);
+            let (next, missed) = (state.cursor.max(state.first), state.cursor < state.first);
             if self.terms.polls && next == state.end() {
                 // It has yet to hear of an id.
                 self.push(&mut state, None, b"", false);
             }
-            next
+            (next, missed)
         };
-        self.give(next, Some(next))
+        self.give(next, Some(next)).missing(missed)
     }
 
     /// What there is after this event. What came between and is not kept any more is missed: of a call the answer is what its

@@ -156,6 +156,46 @@ fn what_a_silent_stream_would_have_told_may_have_been_missed() {
     assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
 }
 
+/// The same where the server's stream was heard meanwhile, and what it said was too much to be kept.
+#[test]
+fn what_nobody_has_read_and_is_not_kept_may_have_been_missed() {
+    let mut config = config(0);
+    config.sessions.resume.max_bytes = 1_000;
+    let gate = Gate::default();
+    let says = gate.clone();
+    let offers = json!({"tools": {"listChanged": true}});
+    let server = Scripted::offering(offers, move |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        scripted::begin_events(stream);
+        says.pass();
+        scripted::chunk(stream, &(1..50).map(|number| event(&note(number))).collect::<String>());
+        let _ = stream.read(&mut [0]);
+    });
+    config.upstream = crate::harness::config(server.port).upstream;
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    drop(Events::open(&client.get(), sidecar.mcp));
+    eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    gate.open();
+    eventually("as much is kept as may be", || {
+        (sidecar.metric("longshore_stream_bytes") > 700.0).then_some(())
+    });
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    let mut told = std::iter::from_fn(|| stream.next());
+    let kept: Vec<_> = told.by_ref().take_while(|event| event.message()["method"] != CHANGED).collect();
+    let kept: Vec<usize> = kept.iter().map(|event| said(event).parse().unwrap()).collect();
+    assert!(kept.first().is_some_and(|first| *first > 1), "{kept:?}");
+    assert!(kept.iter().copied().eq(kept[0]..50), "what is kept is not left out: {kept:?}");
+    // Whoever has heard that is told it once.
+    drop(stream);
+    eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    let mut stream = Events::open(&client.get(), sidecar.mcp);
+    stream.patience(Duration::from_millis(300));
+    assert!(stream.try_any().is_err());
+}
+
 /// All of it, however much that is: who is sent away for what it was to hear comes back for the same.
 #[test]
 fn who_has_missed_something_hears_of_each_of_many_subscriptions() {
