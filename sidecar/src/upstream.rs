@@ -22,6 +22,7 @@ pub(crate) mod call;
 mod channel;
 pub(crate) mod forgotten;
 mod form;
+pub(crate) mod gap;
 mod hold;
 mod http;
 mod lifted;

@@ -24,14 +24,12 @@ use super::{Call, Done, Edit, request};
 use crate::held::{Coming, Share};
 use crate::rescue::Refusal;
 use crate::stack::standing;
+use crate::upstream::gap::Gap;
 use crate::upstream::{self, Answer, EDITABLE, Lease, Pace, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
-
-/// How often at most a client is told that it may have missed something only because a stream broke off.
-const SELDOM: Duration = Duration::from_secs(300);
 
 /// A stream of events from the server.
 pub(super) struct Source {
@@ -47,18 +45,8 @@ pub(super) struct Source {
     within: Option<HeaderValue>,
     retry: Duration,
     pace: Pace,
+    /// How one of no call is not whole.
     gap: Gap,
-}
-
-/// How a stream of no call is not whole.
-#[derive(Default)]
-struct Gap {
-    /// Its server was not there to give it.
-    is_absent: bool,
-    /// It broke off.
-    is_broken: bool,
-    /// When its client was last told of what it may have missed.
-    told: Option<Instant>,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -278,22 +266,38 @@ impl Source {
 
     /// It has broken off.
     pub(super) fn broke_off(&mut self) {
-        self.gap.is_broken = true;
+        self.gap.broke_off();
     }
 
     /// Whether its server was there to give it.
     pub(super) fn note_given(&mut self, is_given: bool) {
-        self.gap.is_absent |= !is_given;
+        if !is_given {
+            self.gap.was_absent();
+        }
     }
 
     /// Whether something may have been said since the one before this one, which is given in the session that the server calls
-    /// so. Many servers cut off whatever takes long, which is no reason to have everything read anew each time.
+    /// so, and its client is told now.
     pub(super) fn has_missed(&mut self, within: Option<&HeaderValue>) -> bool {
-        let Gap { is_absent, is_broken, told } = std::mem::take(&mut self.gap);
-        let is_news = is_absent || is_broken && told.is_none_or(|told| told.elapsed() >= SELDOM);
-        let missed = self.within.as_ref() != within || self.last.is_none() && is_news;
-        self.gap.told = if missed { Some(Instant::now()) } else { told };
-        missed
+        if self.within.as_ref() != within {
+            self.gap.is_told();
+            return true;
+        }
+        // It goes on after the last event.
+        if self.last.is_some() {
+            self.gap.is_none();
+        }
+        self.gap.ends()
+    }
+
+    /// Returns when its client is to be told of what was put off.
+    pub(super) fn has_missed_before(&self) -> impl Future<Output = ()> + use<> {
+        self.gap.due()
+    }
+
+    /// It is told.
+    pub(super) fn note_told(&mut self) {
+        self.gap.is_told();
     }
 
     /// Whoever reads was waited for, for so long.

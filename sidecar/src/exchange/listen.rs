@@ -289,7 +289,18 @@ async fn pass(
             break;
         }
         source.held_up(waits.elapsed());
-        let data = match source.next().await {
+        let put_off = source.has_missed_before();
+        let next = tokio::select! {
+            // A server that always has something to say puts it off no further.
+            biased;
+            () = put_off => {
+                source.note_told();
+                missed::tell_all(worker, session, |message| writer.write(None, message));
+                continue;
+            }
+            next = source.next() => next,
+        };
+        let data = match next {
             Ok(Some(data)) => data,
             Ok(None) => break,
             // Nothing else may tell that the server is another one by now.

@@ -1,0 +1,99 @@
+//! What is not whole of what a server says that belongs to no call, and when whoever listens is told of it.
+
+use std::future::pending;
+
+use tokio::time::{Duration, Instant, sleep_until};
+
+/// How often at most that is told only because a stream broke off: many servers cut off whatever takes long, which is no
+/// reason to have everything read anew each time.
+const SELDOM: Duration = Duration::from_secs(300);
+
+/// What may have been missed since it was told last.
+#[derive(Default)]
+pub(crate) struct Gap {
+    /// The server was not there to give its stream.
+    is_absent: bool,
+    /// A stream broke off.
+    is_broken: bool,
+    told: Option<Instant>,
+}
+
+impl Gap {
+    /// The stream has broken off.
+    pub(crate) fn broke_off(&mut self) {
+        self.is_broken = true;
+    }
+
+    /// The server was not there to give one.
+    pub(crate) fn was_absent(&mut self) {
+        self.is_absent = true;
+    }
+
+    /// Nothing was missed: the server says all of it in the next one.
+    pub(crate) fn is_none(&mut self) {
+        (self.is_absent, self.is_broken) = (false, false);
+    }
+
+    /// It is told.
+    pub(crate) fn is_told(&mut self) {
+        *self = Self { told: Some(Instant::now()), ..Self::default() };
+    }
+
+    /// Whether it is to be told, which it is then, now that the server gives its stream. What is put off is due later.
+    pub(crate) fn ends(&mut self) -> bool {
+        let is_late = self.told.is_none_or(|told| told.elapsed() >= SELDOM);
+        let is_news = self.is_absent || self.is_broken && is_late;
+        if is_news {
+            self.is_told();
+        }
+        is_news
+    }
+
+    /// Returns when what was put off is to be told to whoever has a stream.
+    pub(crate) fn due(&self) -> impl Future<Output = ()> + use<> {
+        let put_off = self.is_broken && !self.is_absent;
+        let at = self.told.filter(|_| put_off).map(|told| told + SELDOM);
+        async move {
+            match at {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_break_off_are_told_of_now_and_then() {
+        let (mut gap, minute) = (Gap::default(), Duration::from_secs(60));
+        assert!(!gap.ends());
+        gap.broke_off();
+        assert!(gap.ends() && !gap.ends(), "once");
+        assert!(timeout(SELDOM * 2, gap.due()).await.is_err(), "nothing was put off");
+        gap.broke_off();
+        assert!(gap.ends(), "it was long ago");
+        let told = Instant::now();
+        for _ in 0..3 {
+            advance(minute).await;
+            gap.broke_off();
+            assert!(!gap.ends());
+        }
+        gap.due().await;
+        assert_eq!(told.elapsed(), SELDOM, "the last time is not forgotten");
+        gap.is_told();
+        gap.broke_off();
+        gap.was_absent();
+        assert!(timeout(SELDOM * 2, gap.due()).await.is_err(), "there is no stream to tell it in");
+        assert!(gap.ends());
+        gap.was_absent();
+        assert!(gap.ends(), "that is told each time");
+        gap.broke_off();
+        gap.is_none();
+        assert!(timeout(SELDOM * 2, gap.due()).await.is_err() && !gap.ends());
+    }
+}
