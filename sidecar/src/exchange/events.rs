@@ -264,7 +264,7 @@ impl Source {
         self.broke_off();
     }
 
-    /// It has broken off.
+    /// It has broken off, or ended.
     pub(super) fn broke_off(&mut self) {
         self.gap.broke_off();
     }

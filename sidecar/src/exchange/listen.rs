@@ -302,7 +302,11 @@ async fn pass(
         };
         let data = match next {
             Ok(Some(data)) => data,
-            Ok(None) => break,
+            // What it says before it is asked again nobody hears.
+            Ok(None) => {
+                source.broke_off();
+                break;
+            }
             // Nothing else may tell that the server is another one by now.
             Err(refusal) => {
                 doubt(&worker.shared, &refusal);

@@ -13,13 +13,13 @@ const SELDOM: Duration = Duration::from_secs(300);
 pub(crate) struct Gap {
     /// The server was not there to give its stream.
     is_absent: bool,
-    /// A stream broke off.
+    /// A stream broke off, or ended.
     is_broken: bool,
     told: Option<Instant>,
 }
 
 impl Gap {
-    /// The stream has broken off.
+    /// The stream has broken off, or ended.
     pub(crate) fn broke_off(&mut self) {
         self.is_broken = true;
     }

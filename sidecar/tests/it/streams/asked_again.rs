@@ -206,6 +206,32 @@ fn what_a_server_without_sessions_said_before_it_was_asked_may_have_been_missed(
     assert_eq!(server.seen("subscriptions/listen").len(), 1);
 }
 
+/// What it says between two streams goes to nobody, however the first has ended. Many end theirs whenever they have lasted
+/// for long, which is no reason to read everything anew each time.
+#[test]
+fn what_a_server_said_between_two_streams_may_have_been_missed() {
+    let asked = AtomicUsize::new(0);
+    let offers = json!({"tools": {"listChanged": true}});
+    let server = Scripted::offering(offers, move |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        let number = asked.fetch_add(1, Ordering::SeqCst);
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &("retry: 50\n".to_owned() + &event(&note(number))));
+        if number < 2 {
+            return scripted::write(stream, "0\r\n\r\n");
+        }
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    assert_eq!(said(&stream.next().unwrap()), "0");
+    assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
+    assert_eq!([(); 2].map(|()| said(&stream.next().unwrap())), ["1", "2"]);
+}
+
 /// A server whose first stream says one thing, and when the gate is open two more and no more. What it does when it is asked
 /// again is for the test to say, by how often it was.
 fn saying_more(again: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> (Scripted, Gate) {
