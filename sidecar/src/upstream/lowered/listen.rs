@@ -18,12 +18,13 @@ use super::source::{Source, is_answer};
 use super::way::{Way, repeat};
 use super::{Failure, empty};
 use crate::upstream::forgotten::is_not_now;
+use crate::upstream::gap::Gap;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::{Answer, Failure as Any};
 
 /// How long a server may take to say that it has understood. Nobody computes anything for it.
 const UNDERSTOOD: Duration = Duration::from_secs(5);
-/// How long to wait before a server is asked again whose stream has ended, at first and at most: whoever listens reads
+/// How long to wait before a server is asked again whose stream has ended, at first and at most: whoever listens may read
 /// all its lists anew then. The wait doubles until a stream was of use, or has lasted for so long.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
@@ -78,6 +79,10 @@ struct Hearing {
 
 impl Hearing {
     async fn go_on(mut self, way: Way, _listening: Listening, out: Out) -> Result<(), Any> {
+        let mut gap = Gap::default();
+        if self.lost {
+            gap.was_absent();
+        }
         let mut over = way.session.over.subscribe();
         let mut wishes = way.session.wishes.subscribe();
         if way.session.heard.borrow().wishes < *wishes.borrow_and_update() {
@@ -97,10 +102,8 @@ impl Hearing {
                             if let Some(old) = old {
                                 deliver_last(&way, old, &out).await?;
                             }
-                            if std::mem::take(&mut self.lost) {
-                                for message in way.session.missed() {
-                                    out.aside(message).await?;
-                                }
+                            if std::mem::take(&mut self.lost) && gap.ends() {
+                                tell_missed(&way, &out).await?;
                             }
                         }
                         Err(failure) => {
@@ -109,9 +112,16 @@ impl Hearing {
                                 // The client hears that its session is over when it asks for another stream.
                                 return Ok(());
                             }
+                            if self.lost {
+                                gap.was_absent();
+                            }
                             self.current = old;
                         }
                     }
+                }
+                () = gap.due(), if self.current.is_some() => {
+                    gap.is_told();
+                    tell_missed(&way, &out).await?;
                 }
                 message = next(&mut self.current) => match message {
                     Ok(Some(message)) => {
@@ -123,6 +133,7 @@ impl Hearing {
                     Ok(None) | Err(_) => {
                         self.current = None;
                         self.lost = true;
+                        gap.broke_off();
                         if self.since.elapsed() >= LASTS {
                             self.pause = AGAIN;
                         }
@@ -230,6 +241,14 @@ async fn deliver(way: &Way, message: &str, out: &Out) -> Result<bool, Any> {
     let Some(message) = way.session.deliver(message) else { return Ok(false) };
     out.aside(message).await?;
     Ok(true)
+}
+
+/// Tells it all that may have changed.
+async fn tell_missed(way: &Way, out: &Out) -> Result<(), Any> {
+    for message in way.session.missed() {
+        out.aside(message).await?;
+    }
+    Ok(())
 }
 
 /// What the old stream holds still.

@@ -213,6 +213,25 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
     assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://a");
 }
 
+/// Many servers cut off whatever takes long.
+#[test]
+fn r073_a_stream_that_breaks_off_soon_again_is_no_reason_to_read_everything_anew() {
+    let (server, streams) = telling();
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://a"}));
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    for _ in 0..2 {
+        eventually("it listens", || (wanted(&streams).len() == 1).then_some(()));
+        let (_, _, stream) = streams.lock().unwrap().pop().unwrap();
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+    eventually("it listens again", || (wanted(&streams).len() == 1).then_some(()));
+    tell(&streams, "notifications/resources/updated", json!({"uri": "test://a/part"}));
+    let heard: Vec<_> = (0..4).map(|_| events.next().unwrap().message()["params"]["uri"].clone()).collect();
+    assert_eq!(heard, [Value::Null, Value::Null, json!("test://a"), json!("test://a/part")]);
+}
+
 /// It has sessions of its own then, and this is none of them.
 #[test]
 fn who_listens_hears_that_the_server_has_become_an_older_one() {
