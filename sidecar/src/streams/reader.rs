@@ -9,6 +9,7 @@ use longshore_mcp::sse;
 use tokio::time::{Duration, Instant, Sleep, sleep};
 
 use super::stream::{Kind, Next, Stream};
+use super::under_way::UnderWay;
 use crate::held::Share;
 use crate::piece::{BrokenOff, Piece};
 
@@ -25,9 +26,12 @@ pub(crate) struct Reader {
     /// What ends the connection, if anything does that does not end the stream.
     until: Option<Pin<Box<dyn Future<Output = ()>>>>,
     is_over: bool,
-    /// It breaks off next, once what was read before is on its way: a body that breaks off takes along what is yet to be
-    /// written.
+    /// It breaks off next, once what was read before is written: a body that breaks off takes along what is not.
     breaks: bool,
+    /// What that is.
+    under_way: UnderWay,
+    /// It is written, but for what a connection holds back that is encrypted.
+    is_written: bool,
     /// It has missed something that nobody knows any more.
     missed: bool,
     /// What waits for room for the next event.
@@ -48,6 +52,8 @@ impl Reader {
             until: None,
             is_over: false,
             breaks: false,
+            under_way: UnderWay::default(),
+            is_written: false,
             missed: false,
             room: None,
         }
@@ -94,21 +100,21 @@ impl Reader {
         if self.is_over {
             return Poll::Ready(None);
         }
+        if self.breaks {
+            return self.poll_break(cx);
+        }
         let Self { stream, number, room, .. } = &mut *self;
         match stream.read(*number, cx.waker(), |bytes| poll_room(stream, room, bytes, cx)) {
             Next::Event(event) => {
                 self.said = Instant::now();
-                return Poll::Ready(Some(Ok(event)));
+                return Poll::Ready(Some(Ok(self.under_way.give(event))));
             }
             Next::End => return Poll::Ready(None),
             // It comes back, if it can, and there may be room by then.
             Next::NotHeld if stream.terms().polls => return Poll::Ready(None),
             Next::NotHeld | Next::Lost | Next::Away => {
-                if std::mem::replace(&mut self.breaks, true) {
-                    return Poll::Ready(Some(Err(BrokenOff)));
-                }
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                self.breaks = true;
+                return self.poll_break(cx);
             }
             Next::Wait => {}
         }
@@ -120,6 +126,16 @@ impl Reader {
             }
             self.silence.as_mut().reset(due);
         }
+        Poll::Pending
+    }
+
+    /// Breaks off, once what was read before is written. How long that takes is bounded where connections are.
+    fn poll_break(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        ready!(self.under_way.poll_none(cx));
+        if std::mem::replace(&mut self.is_written, true) {
+            return Poll::Ready(Some(Err(BrokenOff)));
+        }
+        cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
