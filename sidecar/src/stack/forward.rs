@@ -19,7 +19,7 @@ use longshore_mcp::envelope;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::Peer;
-use longshore_sessions::routing::NotForwarded;
+use longshore_sessions::routing::{self, NotForwarded};
 use tokio::time::{Duration, timeout};
 
 use super::respond::Body;
@@ -37,6 +37,9 @@ pub(crate) use relay::Relay;
 
 /// How much later than the call itself the wait for it ends: the replica that serves it says better what happened.
 const LATER: Duration = Duration::from_secs(5);
+/// The least of a wait for a stream, which the other replica may have to begin the session again for, and ask for twice,
+/// however short calls are.
+const OPENS: Duration = Duration::from_secs(60);
 /// Up to this size an answer that is one message is read whole before the client sees its head, so that a replica that
 /// dies in the middle of it can still be answered for.
 const HOLD: u64 = 64 * 1024;
@@ -80,6 +83,7 @@ pub(crate) async fn forward(
     let under_way = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
+    let limit = if is_get { limit.max(OPENS) } else { limit };
     let mut line = Elsewhere(Some(trail.entry.hand_over()));
     let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining());
     let Sent { response, lease } = match timeout(limit, sent).await {
@@ -93,21 +97,19 @@ pub(crate) async fn forward(
                 Failure::TimedOut | Failure::Broken | Failure::Declined => NotForwarded::Silent,
             }));
         }
+        Err(_) if is_get => return Err(unanswered(worker, line, trail)),
         Ok(Err(_)) | Err(_) => return Err(lost(worker, body, line, trail)),
     };
     let (mut head, mut from) = response.into_parts();
-    match Notice::read(head.status, &head.headers) {
-        Some(notice) => {
-            line.comes_back(trail);
-            counts.forwarded(Forward::Moved);
-            // Nothing follows it, so the connection is good for the next request.
-            lease.give_back();
-            return Ok(Forwarded::Not(NotForwarded::Moved(match notice {
-                Notice::OtherPod => None,
-                Notice::Moved(holder) => holder,
-            })));
-        }
-        None => counts.forwarded(Forward::Answered),
+    if let Some(notice) = Notice::read(head.status, &head.headers) {
+        line.comes_back(trail);
+        counts.forwarded(Forward::Moved);
+        // Nothing follows it, so the connection is good for the next request.
+        lease.give_back();
+        return Ok(Forwarded::Not(NotForwarded::Moved(match notice {
+            Notice::OtherPod => None,
+            Notice::Moved(holder) => holder,
+        })));
     }
     // They are about the connection between the replicas.
     for name in [CONNECTION, TRANSFER_ENCODING] {
@@ -123,8 +125,10 @@ pub(crate) async fn forward(
             }
             Ok(None) if is_get => {
                 line.comes_back(trail);
+                counts.forwarded(Forward::Unreachable);
                 return Ok(Forwarded::Not(NotForwarded::Silent));
             }
+            Err(_) if is_get => return Err(unanswered(worker, line, trail)),
             Ok(None) | Err(_) => return Err(lost(worker, body, line, trail)),
         }
     } else {
@@ -144,6 +148,7 @@ pub(crate) async fn forward(
             _place: place,
         }))
     };
+    counts.forwarded(Forward::Answered);
     Ok(Forwarded::Answered(Response::from_parts(head, body)))
 }
 
@@ -215,6 +220,13 @@ pub(crate) async fn begin_elsewhere(
         }
     }
     Ok(None)
+}
+
+/// The replica has not answered a GET, for so long that it is not asked for elsewhere in the same request.
+fn unanswered(worker: &Worker, mut line: Elsewhere, trail: &mut Trail) -> Refusal {
+    line.comes_back(trail);
+    worker.shared.metrics.forwarded(Forward::Unreachable);
+    Refusal::SessionOutOfReach(routing::Failure::Unreachable)
 }
 
 /// The replica was lost with the request.

@@ -2,6 +2,7 @@
 //! stream that has broken off.
 
 use std::io::{ErrorKind, Read as _};
+use std::time::Duration;
 
 use longshore_sidecar_config::Config;
 use rustix::process::Signal;
@@ -123,4 +124,27 @@ fn who_asks_for_a_stream_of_a_pod_that_dies_gets_it_from_another() {
     assert_eq!(replicas[1].metric(LOST), 0.0);
     assert!(!replicas[1].is_audited(|line| line["reason"] == "replica broke off"));
     silent.open();
+}
+
+/// The pod that is asked waits for the server, however short calls are.
+#[test]
+fn who_asks_for_a_stream_that_opens_late_gets_it_by_way_of_another_pod() {
+    let offers = || json!({"tools": {"listChanged": true}});
+    let servers = [(); 2].map(|()| {
+        Scripted::nameless_offering(offers(), |request, stream| {
+            if request.method == "POST" {
+                return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            }
+            std::thread::sleep(Duration::from_secs(7));
+            scripted::begin_events(stream);
+            let _ = stream.read(&mut [0]);
+        })
+    });
+    let network = Network::new();
+    let mut config = config(0);
+    config.limits.request_timeout_ms = 500;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let client = Client::of(&replicas[0], ALICE, OLD);
+    listen(&client, &replicas[1]);
+    assert_eq!(replicas[1].metric(LOST), 0.0);
 }
