@@ -43,7 +43,6 @@ use apply::Applier;
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
-use failures::FIRST_DELAY;
 use memory::{ServerMemory, lock};
 use pursuit::{Pursuit, Urls};
 use status::{Address, Observation, Publication};
@@ -133,7 +132,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
             // What else is to be done, such as to touch a pod once more, does not wait for that.
-            let delay = lock(&memory).failures.delay(Duration::from_secs(1));
+            let delay = lock(&memory).failures.refused();
             Ok(Action::requeue(again.map_or(delay, |again| again.min(delay))))
         }
         Some(Error::Apply(apply::Error::NamespaceEnds)) => {
@@ -148,9 +147,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         None => {
             // Whether what was refused still is, is seen in its turn, and nothing is better until then: many that are
             // refused for ever would take turns for ever, as fast as they can.
-            if !(pursuit.waits && pursuit.held_back) {
-                lock(&memory).failures.end();
-            }
+            lock(&memory).failures.end(pursuit.waits && pursuit.upgrade_refused);
             let outcome = match &pursuit {
                 Pursuit { untouched: true, .. } => Outcome::Retry,
                 Pursuit { problems, .. } if problems.is_empty() => Outcome::Done,
@@ -188,7 +185,7 @@ pub(crate) fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<C
         // It was deleted meanwhile.
         return Action::await_change();
     }
-    let delay = lock(&context.memory.of(&key, &uid)).failures.delay(FIRST_DELAY);
+    let delay = lock(&context.memory.of(&key, &uid)).failures.delay();
     let Failed { error, again } = failed;
     let delay = again.map_or(delay, |again| again.min(delay));
     tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
@@ -282,7 +279,7 @@ async fn pursue(
         // Whether that is still so is seen when it comes again.
         if let Some(problem) = lock(memory).refused_upgrade() {
             pursuit.problems.insert(0, problem);
-            pursuit.held_back = true;
+            pursuit.upgrade_refused = true;
         }
     }
 
@@ -307,8 +304,13 @@ async fn pursue(
         if lock(memory).is_upgrade(&desired.template)
             && let Some(live) = live
         {
-            // It waits again, and until its turn comes the version that is there is the one that is wanted.
+            // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
+            // the manifest is in force: so it is if all else was taken.
             desired.template = live;
+            if lock(memory).deployment_failed {
+                pursuit.upgrade_refused = true;
+                pursuit.held_back = validated.is_held_back();
+            }
         }
     }
 

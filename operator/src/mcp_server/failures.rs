@@ -7,7 +7,9 @@ use tokio::time::Instant;
 use crate::api::ApiError;
 
 /// The first delay after a failure.
-pub(crate) const FIRST_DELAY: Duration = Duration::from_millis(200);
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+/// The first one after what the API server refuses.
+const FIRST_REFUSED: Duration = Duration::from_secs(1);
 /// The longest.
 const LAST_DELAY: Duration = Duration::from_secs(60);
 /// A failure of the API server's that has gone on for so long is no passing one. Tries do not count: each change makes
@@ -17,8 +19,10 @@ const LASTING: Duration = Duration::from_secs(12);
 /// What has failed lately.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    /// Tries in a row.
+    /// Tries in a row that failed.
     in_a_row: u32,
+    /// And that were refused. Somebody else has to do something then, so nothing that fails waits for as long.
+    refused: u32,
     /// Since when the API server has answered that it cannot do what it is asked.
     since: Option<Instant>,
     /// Since when it has not been heard at all.
@@ -90,16 +94,25 @@ impl Failures {
 
     /// Counts a failure, and says how long to wait after it. That doubles with each in a row, with some chance, so that
     /// many that failed together do not come back together.
-    pub(crate) fn delay(&mut self, first: Duration) -> Duration {
-        let delay = first.saturating_mul(1_u32 << self.in_a_row.min(10)).min(LAST_DELAY);
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        longshore_sidecar_client::jittered(delay)
+    pub(crate) fn delay(&mut self) -> Duration {
+        delay(FIRST_DELAY, &mut self.in_a_row)
     }
 
-    /// Nothing fails any more.
-    pub(crate) fn end(&mut self) {
-        *self = Self::default();
+    /// The same of something that was refused, as it was if nothing failed.
+    pub(crate) fn refused(&mut self) -> Duration {
+        delay(FIRST_REFUSED, &mut self.refused)
     }
+
+    /// Nothing fails any more, though something may still be refused when it is tried again.
+    pub(crate) fn end(&mut self, still_refused: bool) {
+        *self = Self { refused: if still_refused { self.refused } else { 0 }, ..Self::default() };
+    }
+}
+
+fn delay(first: Duration, in_a_row: &mut u32) -> Duration {
+    let delay = first.saturating_mul(1_u32 << (*in_a_row).min(10)).min(LAST_DELAY);
+    *in_a_row = in_a_row.saturating_add(1);
+    longshore_sidecar_client::jittered(delay)
 }
 
 #[cfg(test)]
@@ -111,7 +124,7 @@ mod tests {
         let mut failures = Failures::default();
         let waits = |failures: &mut Failures, expected: u64| {
             let (shortest, longest) = (expected * 3 / 4, expected * 5 / 4);
-            let delay = failures.delay(FIRST_DELAY).as_millis();
+            let delay = failures.delay().as_millis();
             assert!((shortest.into()..=longest.into()).contains(&delay), "{delay} for {expected}");
         };
         for expected in [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000] {
@@ -119,8 +132,22 @@ mod tests {
         }
         failures.in_a_row = u32::MAX;
         waits(&mut failures, 60_000);
-        failures.end();
+        failures.end(false);
         waits(&mut failures, 200);
+    }
+
+    #[test]
+    fn what_fails_does_not_wait_for_as_long_as_what_is_refused() {
+        let mut failures = Failures::default();
+        let longest = |first: Duration| first * 5 / 4;
+        for _ in 0..10 {
+            failures.refused();
+            failures.end(true);
+        }
+        assert!(failures.delay() <= longest(FIRST_DELAY));
+        assert!(failures.refused() > longest(FIRST_REFUSED), "it is refused as before");
+        failures.end(false);
+        assert!(failures.refused() <= longest(FIRST_REFUSED));
     }
 
     #[test]
@@ -167,7 +194,7 @@ mod tests {
             let mut failures = Failures::default();
             for (millis, passing) in tries {
                 // The delay is another matter.
-                failures.delay(FIRST_DELAY);
+                failures.delay();
                 failures.met(*passing, begun + Duration::from_millis(*millis));
             }
             let now = match what {

@@ -20,6 +20,8 @@ pub(super) struct Pursuit {
     pub(super) problems: Vec<Problem>,
     /// Whether they keep the manifest from being in force.
     pub(super) held_back: bool,
+    /// Whether one of them is that its upgrade is refused, which keeps nothing of the manifest from being in force.
+    pub(super) upgrade_refused: bool,
     pub(super) desired: Option<Desired>,
     pub(super) urls: Option<Urls>,
     /// The principals that callers can be, where they are known.

@@ -227,7 +227,11 @@ fn decide(
             turn
         }
         // There is nothing to do; or nothing runs that could be replaced, and its turn would end by time alone.
-        Some(_) | None => {
+        live => {
+            if live.is_none() {
+                // Who has no version to go on with waits for no upgrade.
+                memory.upgrades_to = None;
+            }
             upgrades.not_needed(key);
             Turn::Now
         }
@@ -503,6 +507,17 @@ mod tests {
                 memory.note_taken(true);
             }
         }
+        // Somebody deletes its Deployment, and the next one is refused as well.
+        let mut desired = Desired {
+            template: "upgrade".to_owned(),
+            configs: Default::default(),
+            replicas: 1,
+            recreates: false,
+        };
+        decide(&manifest(3, 3), &upgrades, &server("demo"), &mut memory, None, &mut desired);
+        memory.deployment_failed = true;
+        let said = memory.note_refused(&desired.template, words("upgrade"));
+        assert_eq!(said.message, "upgrade is refused", "it waits for no turn");
     }
 
     #[tokio::test(start_paused = true)]

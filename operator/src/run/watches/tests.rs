@@ -1,10 +1,12 @@
 //! What becomes of a server that goes, and of many whose upgrades are refused.
 
 use std::convert::Infallible;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::Query;
 use axum::response::{IntoResponse as _, Response};
 use http::{Method, StatusCode, Uri};
@@ -55,10 +57,18 @@ struct Refusing {
     versions: AtomicUsize,
     refused: AtomicUsize,
     statuses: AtomicUsize,
+    /// The last status that was written.
+    status: Mutex<Value>,
 }
 
 impl Refusing {
-    async fn answer(&self, method: &Method, path: &str, is_watch: bool) -> Response {
+    async fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &HashMap<String, String>,
+        body: &[u8],
+    ) -> Response {
         let (of, name) = path.trim_end_matches("/status").rsplit_once('/').unwrap();
         let refuse = |code: StatusCode, reason: &str, message: &str| {
             let status = json!({
@@ -67,15 +77,17 @@ impl Refusing {
             });
             (code, axum::Json(status)).into_response()
         };
-        if *method == Method::GET && is_watch {
+        if *method == Method::GET && query.contains_key("watch") {
             std::future::pending().await
         }
         if *method == Method::GET && of.ends_with("/namespaces/tools/secrets") {
             return refuse(StatusCode::NOT_FOUND, "NotFound", "there is none");
         }
         if *method == Method::GET {
-            let items: Vec<_> =
-                (0..SERVERS).filter_map(|number| object(name, &format!("s{number}"))).collect();
+            let one = query.get("fieldSelector").and_then(|selector| selector.strip_prefix("metadata.name="));
+            let servers = (0..SERVERS).map(|number| format!("s{number}"));
+            let servers = servers.filter(|server| one.is_none_or(|one| one == server));
+            let items: Vec<_> = servers.filter_map(|server| object(name, &server)).collect();
             let metadata = json!({"resourceVersion": "1"});
             return axum::Json(
                 json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}),
@@ -90,6 +102,7 @@ impl Refusing {
         }
         if path.ends_with("/status") {
             self.statuses.fetch_add(1, Ordering::Relaxed);
+            *self.status.lock().unwrap() = serde_json::from_slice::<Value>(body).unwrap()["status"].take();
         }
         let version = 2 + self.versions.fetch_add(1, Ordering::Relaxed);
         axum::Json(json!({
@@ -142,9 +155,9 @@ fn object(kind: &str, server: &str) -> Option<Value> {
 async fn upgrades_that_are_refused_are_tried_ever_more_seldom_and_their_status_stands_still() {
     let server = Arc::<Refusing>::default();
     let api = server.clone();
-    let answer = move |method: Method, uri: Uri, query: Query<HashMap<String, String>>| {
+    let answer = move |method: Method, uri: Uri, query: Query<HashMap<String, String>>, body: Bytes| {
         let api = api.clone();
-        async move { api.answer(&method, uri.path(), query.contains_key("watch")).await }
+        async move { api.answer(&method, uri.path(), &query, &body).await }
     };
     let client = kube::Client::new(Router::new().fallback(answer), "tools");
     let (upgrades, turns) = Upgrades::new(1);
@@ -172,4 +185,11 @@ async fn upgrades_that_are_refused_are_tried_ever_more_seldom_and_their_status_s
     };
     assert!((SERVERS / 2..2 * SERVERS).contains(&refused), "{refused} are refused in a minute");
     assert_eq!(statuses, 0, "are written in a minute");
+    let status = server.status.lock().unwrap().take();
+    let reason = |type_: &str| {
+        let conditions = status["conditions"].as_array().unwrap();
+        conditions.iter().find(|it| it["type"] == type_).map(|it| it["reason"].clone())
+    };
+    assert_eq!(reason("Accepted").unwrap(), "Rejected");
+    assert_ne!(reason("Ready").unwrap(), "Rejected", "that keeps no server from being used: {status}");
 }
