@@ -195,6 +195,9 @@ fn a_server_that_changes_its_era_unseen_is_found_out_by_those_who_listen() {
         if !is_still.load(Ordering::SeqCst) {
             return in_session(request);
         }
+        if scripted::method_of(request) == "subscriptions/listen" {
+            return refused(request, -32601);
+        }
         let (status, header, text) = alone(request);
         (status, header, text.replace(r#""tools":{}"#, r#""tools":{"listChanged":true}"#))
     })))
