@@ -206,8 +206,9 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
     if form == Form::Other {
         return Err(Refusal::ServerNonsense);
     }
-    let hold = if judge.edits() { EDITABLE } else { HOLD };
-    match collect(body, hold, &mut share).await? {
+    // Asked once: what the server says of itself may be another while its answer comes.
+    let edits = judge.edits();
+    match collect(body, if edits { EDITABLE } else { HOLD }, &mut share).await? {
         Collected::Whole(message) => {
             lease.give_back();
             match judge.look(&message)? {
@@ -218,7 +219,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
                 Verdict::Passes(_) | Verdict::Dropped => Err(Refusal::ServerNonsense),
             }
         }
-        Collected::Start(..) if judge.edits() => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
+        Collected::Start(..) if edits => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
         Collected::Start(start, body) => {
             let mut passing = judge.passing();
             let start = passing.pass(start)?;

@@ -1,5 +1,6 @@
 //! Calls, and what becomes of them.
 
+use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use super::{DONE, answered};
 use crate::harness::config::keys;
 use crate::harness::http::connect;
 use crate::harness::{
-    Client, Events, Files, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
+    Client, Events, Files, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, modern,
+    scripted,
 };
 
 const ODD: &str = "{\"id\": \"\\u0061\" ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"io.modelcontextprotocol/clientCapabilities\":{ },\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"x.example/y\":[ ]}}}";
@@ -328,4 +330,44 @@ fn an_answer_that_can_begin_no_task_passes_as_it_comes() {
         let text = answer["result"]["content"][0]["text"].as_str().map(str::len);
         assert_eq!(text, passes.then_some(SIZE), "{has_tasks}: {}", answer["error"]);
     }
+}
+
+/// Whatever the server says of itself while it comes.
+#[test]
+fn an_answer_that_has_begun_to_come_is_refused_for_nothing_that_its_server_says_later() {
+    const SIZE: usize = 100 << 10;
+    let (begun, gate) = (Gate::default(), Gate::default());
+    let (begins, goes_on) = (begun.clone(), gate.clone());
+    let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+    let server = Sessionless::start(json!({"tools": {}}), tools, move |request, stream| {
+        let content = json!([{"type": "text", "text": "y".repeat(SIZE)}]);
+        let text = scripted::reply_to(request, &json!({"resultType": "complete", "content": content}));
+        let head = "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length:";
+        let (start, rest) = text.split_at(100);
+        write!(stream, "{head} {}\r\n\r\n{start}", text.len()).unwrap();
+        begins.open();
+        goes_on.pass();
+        stream.write_all(rest.as_bytes()).unwrap();
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let extension = json!({"io.modelcontextprotocol/tasks": {}});
+    let mut call = modern::message(1, "tools/call", json!({"name": "t", "arguments": {}}));
+    call["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"extensions": extension});
+    let (call, mcp) = (modern::of(&call.to_string()), sidecar.mcp);
+    let calling = std::thread::spawn(move || call.send(mcp).message());
+    begun.pass();
+    // It is greeted once more where it does not know for a moment who it is.
+    server.says(|says| {
+        says.capabilities["extensions"] = extension;
+        says.is_shy = 2;
+    });
+    let initialize = crate::harness::client::initialize("2025-11-25");
+    assert!(Request::post(initialize).send(sidecar.mcp).message().get("error").is_some());
+    eventually("it is greeted anew", || {
+        (sidecar.written().matches("the MCP server is connected").count() == 2).then_some(())
+    });
+    gate.open();
+    let answer = calling.join().unwrap();
+    let text = answer["result"]["content"][0]["text"].as_str().map(str::len);
+    assert_eq!(text, Some(SIZE), "{}", answer["error"]);
 }
