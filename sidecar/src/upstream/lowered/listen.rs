@@ -39,7 +39,7 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
         // There never will be anything to hear.
         return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
     }
-    let listening = way.session.begin_listening();
+    let mut listening = Some(way.session.begin_listening());
     let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
     match hearing.open(&way).await {
         Ok(()) => {}
@@ -57,6 +57,7 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
             // It has one, and is asked again: many clients give up their sessions at whatever is no stream and no 405, and
             // after a 405 they never ask again.
             hearing.lost = true;
+            listening = None;
         }
         // A server that does not answer is no stream that is silent.
         Err(failure) => return Err(failure),
@@ -78,7 +79,9 @@ struct Hearing {
 }
 
 impl Hearing {
-    async fn go_on(mut self, way: Way, _listening: Listening, out: Out) -> Result<(), Any> {
+    /// While the server gives no stream, its client is as one who does not listen yet: what it subscribes to is asked for
+    /// with the next one.
+    async fn go_on(mut self, way: Way, mut listening: Option<Listening>, out: Out) -> Result<(), Any> {
         let mut gap = Gap::default();
         if self.lost {
             gap.was_absent();
@@ -92,13 +95,16 @@ impl Hearing {
             tokio::select! {
                 _ = over.wait_for(|over| *over) => return Ok(()),
                 changed = wishes.changed() => match changed {
-                    Ok(()) => self.due = Some(Instant::now()),
+                    Ok(()) if listening.is_some() => self.due = Some(Instant::now()),
+                    // It is asked again in any case, and not sooner than it may be.
+                    Ok(()) => {}
                     Err(_) => return Ok(()),
                 },
                 () = at(self.due) => {
                     let old = self.current.take();
                     match self.open(&way).await {
                         Ok(()) => {
+                            listening.get_or_insert_with(|| way.session.begin_listening());
                             if let Some(old) = old {
                                 deliver_last(&way, old, &out).await?;
                             }
@@ -116,6 +122,9 @@ impl Hearing {
                                 gap.was_absent();
                             }
                             self.current = old;
+                            if self.current.is_none() {
+                                listening = None;
+                            }
                         }
                     }
                 }

@@ -1,6 +1,7 @@
 //! What belongs to no call.
 
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,11 @@ type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
 
 /// A server that acknowledges what it is asked to tell, but for `test://refused`, and nothing if `test://mute` is in it.
 fn telling() -> (Sessionless, Streams) {
+    telling_while(Arc::new(AtomicBool::new(true)))
+}
+
+/// The same, which tells its clients something only while it can.
+fn telling_while(can: Arc<AtomicBool>) -> (Sessionless, Streams) {
     let streams = Streams::default();
     let open = streams.clone();
     let server =
@@ -26,6 +32,11 @@ fn telling() -> (Sessionless, Streams) {
             let (id, wanted) = (asked["id"].clone(), asked["params"]["notifications"].clone());
             let is_own =
                 asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
+            if !is_own && !can.load(Ordering::SeqCst) {
+                let error = json!({"code": -32602, "message": "not now"});
+                let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
+                return scripted::json_with(stream, 400, "", &refusal.to_string());
+            }
             scripted::begin_events(stream);
             // Nobody looks at them between this one and its acknowledgement.
             let mut open = open.lock().unwrap();
@@ -187,6 +198,35 @@ fn r073_a_server_that_cannot_tell_now_is_asked_again() {
         assert_eq!(caller.hear()["method"], "notifications/tools/list_changed", "{status} {said}");
         assert_eq!(*asked.lock().unwrap(), 4);
     }
+}
+
+/// Who waits for such a server's stream is as one who does not listen yet.
+#[test]
+fn r073_who_subscribes_while_a_server_cannot_tell_does_not_wait_for_it() {
+    let can = Arc::<AtomicBool>::default();
+    let (server, streams) = telling_while(can.clone());
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(events.status, 200);
+    let began = Instant::now();
+    let is_done = |method| {
+        let answer = client.ask(method, json!({"uri": "test://a"}));
+        assert_eq!(answer["result"], json!({}), "{answer}");
+    };
+    while began.elapsed() < Duration::from_secs(1) {
+        is_done("resources/unsubscribe");
+        is_done("resources/subscribe");
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let times = server.seen("subscriptions/listen").len();
+    assert!(times <= 5, "it is not asked for each of them: {times}");
+    can.store(true, Ordering::SeqCst);
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    let asked = wanted(&streams).pop().unwrap();
+    assert_eq!(asked["resourceSubscriptions"], json!(["test://a"]));
+    let refused = client.ask("resources/subscribe", json!({"uri": "test://refused"}));
+    assert_eq!(refused["error"]["code"], -32603, "it tells again: {refused}");
 }
 
 #[test]
