@@ -15,6 +15,8 @@ pub(crate) struct Gap {
     is_absent: bool,
     /// A stream broke off, or ended.
     is_broken: bool,
+    /// One before that did, and it was too soon to be told.
+    is_put_off: bool,
     told: Option<Instant>,
 }
 
@@ -29,7 +31,8 @@ impl Gap {
         self.is_absent = true;
     }
 
-    /// Nothing was missed: the server says all of it in the next one.
+    /// Nothing was missed since the last stream: the server says all of it in the next one. What was put off before that is
+    /// in none.
     pub(crate) fn is_none(&mut self) {
         (self.is_absent, self.is_broken) = (false, false);
     }
@@ -42,7 +45,8 @@ impl Gap {
     /// Whether it is to be told, which it is then, now that the server gives its stream. What is put off is due later.
     pub(crate) fn ends(&mut self) -> bool {
         let is_late = self.told.is_none_or(|told| told.elapsed() >= SELDOM);
-        let is_news = self.is_absent || self.is_broken && is_late;
+        self.is_put_off |= std::mem::take(&mut self.is_broken);
+        let is_news = self.is_absent || self.is_put_off && is_late;
         if is_news {
             self.is_told();
         }
@@ -51,7 +55,7 @@ impl Gap {
 
     /// Returns when what was put off is to be told to whoever has a stream.
     pub(crate) fn due(&self) -> impl Future<Output = ()> + use<> {
-        let put_off = self.is_broken && !self.is_absent;
+        let put_off = (self.is_broken || self.is_put_off) && !self.is_absent;
         let at = self.told.filter(|_| put_off).map(|told| told + SELDOM);
         async move {
             match at {
@@ -95,5 +99,16 @@ mod tests {
         gap.broke_off();
         gap.is_none();
         assert!(timeout(SELDOM * 2, gap.due()).await.is_err() && !gap.ends());
+        gap.broke_off();
+        assert!(gap.ends());
+        let told = Instant::now();
+        gap.broke_off();
+        assert!(!gap.ends());
+        advance(minute).await;
+        gap.broke_off();
+        gap.is_none();
+        assert!(!gap.ends());
+        assert!(timeout(SELDOM, gap.due()).await.is_ok(), "what was put off before is in no stream");
+        assert_eq!(told.elapsed(), SELDOM);
     }
 }
