@@ -20,7 +20,7 @@ use super::{Failure, empty};
 use crate::upstream::forgotten::is_not_now;
 use crate::upstream::gap::Gap;
 use crate::upstream::made::{Made, Out};
-use crate::upstream::{Answer, Failure as Any};
+use crate::upstream::{Answer, Failure as Any, call};
 
 /// How long a server may take to say that it has understood. Nobody computes anything for it.
 const UNDERSTOOD: Duration = Duration::from_secs(5);
@@ -139,10 +139,15 @@ impl Hearing {
                             self.pause = AGAIN;
                         }
                     }
-                    Ok(None) | Err(_) => {
+                    ended @ (Ok(None) | Err(_)) => {
                         self.current = None;
                         self.lost = true;
-                        gap.broke_off();
+                        // Nothing cuts off what a process says: another one goes on.
+                        if matches!(ended, Err(Any::Call(call::Failure::Process(_)))) {
+                            gap.was_absent();
+                        } else {
+                            gap.broke_off();
+                        }
                         if self.since.elapsed() >= LASTS {
                             self.pause = AGAIN;
                         }

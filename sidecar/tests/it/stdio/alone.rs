@@ -298,3 +298,19 @@ fn calls_without_a_process_are_told_so_together() {
     shim.signal(Signal::CONT);
     said(&sidecar, "key-a", "pid", json!({}));
 }
+
+/// Nothing cuts off what a process says, as proxies do: where it ends, another process goes on.
+#[test]
+fn who_listens_is_told_each_time_that_a_process_died() {
+    let files = Files::new();
+    files.write(&config(Isolation::Session, 4));
+    let _shim = Shim::start(&files, &server("", "2026-07-28", "quiet"));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let client = Client::open(&sidecar, None);
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(events.status, 200);
+    for _ in 0..2 {
+        assert!(client.call("exit", json!({"status": 3})).get("error").is_some());
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    }
+}

@@ -46,7 +46,8 @@ def listen(message):
     name = {"text": str, "floats": float}.get(manner, int)(message["id"])
     meta = {SUBSCRIPTION: name}
     note("notifications/subscriptions/acknowledged", notifications=message["params"]["notifications"], _meta=meta)
-    note("notifications/tools/list_changed", _meta=meta)
+    if manner != "quiet":
+        note("notifications/tools/list_changed", _meta=meta)
     if message["params"]["notifications"].get("promptsListChanged"):
         # Enough of it, in the two ways that there are.
         note("notifications/cancelled", requestId=name)
@@ -138,7 +139,7 @@ for line in sys.stdin:
         # Whoever comes next answers.
         open(manner[5:], "x").close()
     elif era == "modern" and modern and method == "server/discover":
-        send({"id": message["id"], "result": stamped({"supportedVersions": modern + legacy, "capabilities": {"tools": {}}})})
+        send({"id": message["id"], "result": stamped({"supportedVersions": modern + legacy, "capabilities": {"tools": {"listChanged": True} if manner == "quiet" else {}}})})
     elif era == "modern" and modern and method == "tools/list":
         send({"id": message["id"], "result": stamped({"tools": tools})})
     elif era == "modern" and modern and method == "tools/call":
