@@ -84,12 +84,8 @@ fn a_stream_of_no_call_goes_on_after_a_crash_with_what_may_have_been_missed() {
     assert!(again.try_any().is_err(), "and nothing more is told anew");
 }
 
-/// The same of a stream that was forgotten, and of what was not kept of one to which the server writes.
-#[test]
-fn what_is_not_kept_of_a_stream_of_no_call_may_have_been_missed() {
-    let mut config = config(0);
-    config.sessions.resume.max_bytes = 1_000;
-    config.sessions.resume.ttl_ms = 500;
+/// A server with lists. In its stream it says this at once, and when the gate is open more than is kept.
+fn saying_much(first: Option<usize>) -> (Scripted, Gate) {
     let gate = Gate::default();
     let says = gate.clone();
     let offers = json!({"tools": {"listChanged": true}});
@@ -98,13 +94,21 @@ fn what_is_not_kept_of_a_stream_of_no_call_may_have_been_missed() {
             return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
         }
         scripted::begin_events(stream);
-        scripted::chunk(stream, &event(&note(0)));
+        first.iter().for_each(|number| scripted::chunk(stream, &event(&note(*number))));
         says.pass();
-        for number in 1..50 {
-            scripted::chunk(stream, &event(&note(number)));
-        }
+        scripted::chunk(stream, &(1..50).map(|number| event(&note(number))).collect::<String>());
         let _ = stream.read(&mut [0]);
     });
+    (server, gate)
+}
+
+/// The same of a stream that was forgotten, and of what was not kept of one to which the server writes.
+#[test]
+fn what_is_not_kept_of_a_stream_of_no_call_may_have_been_missed() {
+    let mut config = config(0);
+    config.sessions.resume.max_bytes = 1_000;
+    config.sessions.resume.ttl_ms = 500;
+    let (server, gate) = saying_much(Some(0));
     config.upstream = crate::harness::config(server.port).upstream;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
@@ -161,18 +165,7 @@ fn what_a_silent_stream_would_have_told_may_have_been_missed() {
 fn what_nobody_has_read_and_is_not_kept_may_have_been_missed() {
     let mut config = config(0);
     config.sessions.resume.max_bytes = 1_000;
-    let gate = Gate::default();
-    let says = gate.clone();
-    let offers = json!({"tools": {"listChanged": true}});
-    let server = Scripted::offering(offers, move |request, stream| {
-        if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
-        }
-        scripted::begin_events(stream);
-        says.pass();
-        scripted::chunk(stream, &(1..50).map(|number| event(&note(number))).collect::<String>());
-        let _ = stream.read(&mut [0]);
-    });
+    let (server, gate) = saying_much(None);
     config.upstream = crate::harness::config(server.port).upstream;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::of(&sidecar, None, "2025-06-18");

@@ -1,0 +1,205 @@
+//! For which call a message is, and what is remembered of tasks.
+
+use super::*;
+use crate::upstream::call::{Waiting, pair};
+
+#[derive(Default)]
+struct Table {
+    routes: Routes,
+    waiting: Vec<Waiting>,
+    next: u64,
+}
+
+fn key(id: &str) -> Key {
+    Key::Text(id.to_owned())
+}
+
+impl Table {
+    fn new(calls: &[(Name, &str)]) -> Self {
+        let mut table = Self::default();
+        for (from, id) in calls {
+            assert!(table.add(*from, id));
+        }
+        table
+    }
+
+    fn add(&mut self, from: Name, id: &str) -> bool {
+        let (control, _) = tokio::sync::mpsc::unbounded_channel();
+        let (caller, waiting) = pair(control);
+        self.waiting.push(waiting);
+        self.next += 1;
+        let asked = Asked { id: key(id), at: 0..id.len(), token: None, about: About::Other };
+        self.routes.add(self.next, Call::of(from, asked, id.to_owned().into(), caller)).is_ok()
+    }
+
+    fn newest(&self, of: Option<Name>) -> Option<String> {
+        self.routes.newest(of).map(Call::id)
+    }
+
+    fn drop_caller(&mut self, number: u64) {
+        let caller = self.routes.calls[&number].caller.as_ref().unwrap().number;
+        self.routes.gone(caller);
+    }
+}
+
+#[test]
+fn messages_find_their_calls() {
+    let mut table = Table::new(&[(1, "a"), (2, "a"), (1, "b"), (2, "c")]);
+    assert_eq!(table.newest(None).as_deref(), Some("c"));
+    assert_eq!(table.newest(Some(1)).as_deref(), Some("b"));
+    assert_eq!(table.routes.sessions().collect::<Vec<_>>(), [1, 2, 1, 2]);
+    assert!(table.routes.answered(9).is_none());
+    assert_eq!(table.routes.answered(4).unwrap().from, Some(2));
+    assert!(table.routes.answered(4).is_none());
+    assert_eq!(table.routes.cancel(1, &key("b"), Instant::now()), Some(3));
+    assert_eq!(table.newest(None).as_deref(), Some("a"), "a cancelled call is not waited for");
+    assert_eq!(table.routes.cancel(2, &key("b"), Instant::now()), None, "nobody cancels the calls of others");
+    assert_eq!(table.routes.count(), 3);
+}
+
+#[test]
+fn what_is_written_is_kept_as_far_as_its_answer_needs_it() {
+    for filler in [10, FEW] {
+        let mut table = Table::default();
+        let (control, _) = tokio::sync::mpsc::unbounded_channel();
+        let (caller, _waiting) = pair(control);
+        let body = format!("{{\"token\":\"t\",\"more\":\"{}\",\"id\":\"a\"}}", "x".repeat(filler));
+        let at = |part: &str| body.find(part).map(|start| start..start + part.len()).unwrap();
+        let asked = Asked { id: key("a"), at: at("\"a\""), token: Some(at("\"t\"")), about: About::Other };
+        assert!(table.routes.add(1, Call::of(1, asked, body.clone().into(), caller)).is_ok());
+        table.routes.written(1);
+        table.routes.written(1);
+        let call = table.routes.get(1).unwrap();
+        assert_eq!((call.id(), call.token()), ("\"a\"".to_owned(), Some("\"t\"".to_owned())));
+        assert_eq!(call.body.len(), if filler < FEW { body.len() } else { 6 });
+    }
+}
+
+#[test]
+fn an_id_is_in_use_in_its_session_until_its_call_is_over() {
+    let mut table = Table::new(&[(1, "a")]);
+    assert!(!table.add(1, "a"), "under way");
+    assert!(table.add(2, "a"), "in another session");
+    assert!(table.routes.answered(1).is_some());
+    assert!(table.add(1, "a"), "answered");
+    let number = table.next;
+    table.drop_caller(number);
+    assert!(table.routes.answered(number).is_none(), "given up: its answer is nobody's");
+    assert!(table.add(1, "a"));
+    // The one that was given up first: that it is so is why it is cancelled.
+    assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(number));
+    assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(table.next));
+    let number = table.next;
+    table.drop_caller(number);
+    assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), None, "it was cancelled before");
+}
+
+/// Late, because the server took nothing for so long.
+#[test]
+fn a_late_cancellation_is_that_of_the_call_that_it_was_said_of() {
+    let mut table = Table::new(&[(1, "a"), (1, "b")]);
+    let said = Instant::now();
+    let cancel = |table: &mut Table, id: &str, since| {
+        table.routes.cancel_late(1, &key(id), since, said + Duration::from_secs(10))
+    };
+    assert_eq!(cancel(&mut table, "b", said), Some(2), "it is under way still");
+    table.drop_caller(1);
+    table.waiting.clear();
+    assert!(table.add(1, "a"));
+    let next = table.routes.calls[&3].caller.as_ref().unwrap().since;
+    assert!(said <= next);
+    let before = next - Duration::from_nanos(1);
+    assert_eq!(cancel(&mut table, "a", before), Some(1), "its id is used again");
+    assert_eq!(cancel(&mut table, "a", before), None, "and what has it now is another call");
+    assert!(!table.routes.calls[&3].is_cancelled);
+}
+
+#[test]
+fn a_cancelled_call_ends_soon() {
+    let mut table = Table::new(&[(1, "a"), (1, "b")]);
+    let now = Instant::now();
+    table.routes.cancel(1, &key("a"), now);
+    table.routes.cancel(1, &key("a"), now + GRACE);
+    table.routes.cancel(1, &key("x"), now);
+    assert_eq!(table.routes.due(), Some(now + GRACE));
+    table.routes.end_cancelled(now);
+    assert_eq!(table.routes.count(), 2);
+    table.routes.end_cancelled(now + GRACE);
+    assert_eq!((table.routes.count(), table.routes.due()), (1, None));
+    assert!(table.add(1, "a"));
+}
+
+#[test]
+fn a_cancelled_call_that_the_process_has_not_seen_is_not_made_by_another() {
+    let mut table = Table::new(&[(1, "a"), (1, "b")]);
+    table.routes.cancel(1, &key("a"), Instant::now());
+    let again: Vec<_> = [1, 2].into_iter().filter_map(|number| table.routes.take(number)).collect();
+    assert_eq!(again.iter().map(|command| &command.body[..]).collect::<Vec<_>>(), [b"b"]);
+    assert_eq!(table.routes.count(), 0);
+}
+
+#[test]
+fn what_is_remembered_of_lost_calls_is_bounded() {
+    let mut table = Table::default();
+    for count in 0..3 * MAX_LOST {
+        assert!(table.add(1, &count.to_string()));
+        let number = table.next;
+        table.drop_caller(number);
+    }
+    assert_eq!((table.routes.lost.len(), table.routes.count()), (MAX_LOST, 0));
+    assert_eq!(table.routes.leave(1, &Failure::Ended), [0; 0]);
+    assert!(table.routes.lost.is_empty());
+}
+
+/// A call with this token.
+fn begun_with(name: Name, about: About, token: &str) -> Call {
+    let (control, _) = tokio::sync::mpsc::unbounded_channel();
+    let (caller, _waiting) = pair(control);
+    let asked = Asked { id: key("a"), at: 0..3, token: Some(3..3 + token.len()), about };
+    Call::of(name, asked, format!("\"a\"{token}").into(), caller)
+}
+
+#[test]
+fn calls_that_became_tasks_are_remembered_with_their_session() {
+    let mut routes = Routes::default();
+    let begun = |name, about| begun_with(name, about, "\"t\"");
+    for (number, about, result, expected) in [
+        (1, About::Task, r#"{"task":{}}"#, Some((7, "\"t\""))),
+        (2, About::Task, r#"{"content":[]}"#, None),
+        (3, About::Other, r#"{"task":{}}"#, None),
+    ] {
+        routes.note_task(number, &begun(7, about), result);
+        assert_eq!(routes.task(number), expected, "{number}");
+    }
+    routes.note_task(4, &begun(8, About::Task), r#"{"task":{}}"#);
+    for number in (5..).take(MAX_TASKS_OF_ONE) {
+        routes.note_task(number, &begun(7, About::Task), r#"{"task":{}}"#);
+    }
+    assert!(routes.task(1).is_none() && routes.task(5).is_some());
+    routes.leave(7, &Failure::Ended);
+    assert!(routes.task(5).is_none());
+    assert_eq!(routes.task(4), Some((8, "\"t\"")), "another session's");
+}
+
+#[test]
+fn what_is_remembered_of_tasks_is_bounded() {
+    let mut routes = Routes::default();
+    let mut number = 0;
+    for name in 0..200 {
+        for _ in 0..MAX_TASKS_OF_ONE {
+            number += 1;
+            routes.note_task(number, &begun_with(name, About::Task, "\"t\""), r#"{"task":{}}"#);
+        }
+    }
+    assert_eq!(routes.tasks.len(), MAX_TASKS);
+    assert!(routes.task(1).is_none());
+    routes.note_task(number + 1, &begun_with(999, About::Task, "\"u\""), r#"{"task":{}}"#);
+    assert_eq!(routes.task(number + 1), Some((999, "\"u\"")), "whoever begins one has it");
+    assert_eq!(routes.tasks.len(), MAX_TASKS);
+    for (length, is_kept) in [(MAX_TOKEN_OF_TASK, true), (MAX_TOKEN_OF_TASK + 1, false)] {
+        number += 2;
+        let token = format!("\"{}\"", "x".repeat(length - 2));
+        routes.note_task(number, &begun_with(999, About::Task, &token), r#"{"task":{}}"#);
+        assert_eq!(routes.task(number).is_some(), is_kept, "{length}");
+    }
+}
