@@ -2,9 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::schemas;
+
+/// When an answer that is read whole is taken for a stream that stays open, in which there is always something to read.
+const ENDLESS: Duration = Duration::from_secs(120);
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -165,9 +168,10 @@ impl Reply {
         let (status, headers) = Self::read_head(stream)?;
         let mut reply = Self { status, headers, body: Vec::new() };
         reply.body = if reply.header("transfer-encoding") == Some("chunked") {
-            let mut body = Vec::new();
+            let (mut body, began) = (Vec::new(), Instant::now());
             while let Some(chunk) = read_chunk(stream)? {
                 body.extend_from_slice(&chunk);
+                assert!(began.elapsed() < ENDLESS, "the answer has no end: it is one to be read as events");
             }
             body
         } else {
