@@ -280,12 +280,12 @@ impl Source {
     /// so, and its client is told now.
     pub(super) fn has_missed(&mut self, within: Option<&HeaderValue>) -> bool {
         if self.within.as_ref() != within {
-            self.gap.is_told();
+            self.gap.note_told();
             return true;
         }
         // It goes on after the last event.
         if self.last.is_some() {
-            self.gap.is_none();
+            self.gap.note_whole();
         }
         self.gap.ends()
     }
@@ -297,7 +297,7 @@ impl Source {
 
     /// It is told.
     pub(super) fn note_told(&mut self) {
-        self.gap.is_told();
+        self.gap.note_told();
     }
 
     /// Whoever reads was waited for, for so long.

@@ -33,12 +33,12 @@ impl Gap {
 
     /// Nothing was missed since the last stream: the server says all of it in the next one. What was put off before that is
     /// in none.
-    pub(crate) fn is_none(&mut self) {
+    pub(crate) fn note_whole(&mut self) {
         (self.is_absent, self.is_broken) = (false, false);
     }
 
     /// It is told.
-    pub(crate) fn is_told(&mut self) {
+    pub(crate) fn note_told(&mut self) {
         *self = Self { told: Some(Instant::now()), ..Self::default() };
     }
 
@@ -48,7 +48,7 @@ impl Gap {
         self.is_put_off |= std::mem::take(&mut self.is_broken);
         let is_news = self.is_absent || self.is_put_off && is_late;
         if is_news {
-            self.is_told();
+            self.note_told();
         }
         is_news
     }
@@ -89,7 +89,7 @@ mod tests {
         }
         gap.due().await;
         assert_eq!(told.elapsed(), SELDOM, "the last time is not forgotten");
-        gap.is_told();
+        gap.note_told();
         gap.broke_off();
         gap.was_absent();
         assert!(timeout(SELDOM * 2, gap.due()).await.is_err(), "there is no stream to tell it in");
@@ -97,7 +97,7 @@ mod tests {
         gap.was_absent();
         assert!(gap.ends(), "that is told each time");
         gap.broke_off();
-        gap.is_none();
+        gap.note_whole();
         assert!(timeout(SELDOM * 2, gap.due()).await.is_err() && !gap.ends());
         gap.broke_off();
         assert!(gap.ends());
@@ -106,7 +106,7 @@ mod tests {
         assert!(!gap.ends());
         advance(minute).await;
         gap.broke_off();
-        gap.is_none();
+        gap.note_whole();
         assert!(!gap.ends());
         assert!(timeout(SELDOM, gap.due()).await.is_ok(), "what was put off before is in no stream");
         assert_eq!(told.elapsed(), SELDOM);

@@ -129,7 +129,7 @@ impl Hearing {
                     }
                 }
                 () = gap.due(), if self.current.is_some() => {
-                    gap.is_told();
+                    gap.note_told();
                     tell_missed(&way, &out).await?;
                 }
                 message = next(&mut self.current) => match message {
