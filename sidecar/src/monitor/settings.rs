@@ -5,15 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::sessions;
 use crate::shared::Shared;
 use crate::upstream::Pool;
-
-/// How often at most that is done only because a stream broke off: many servers cut off whatever takes long, and each time
-/// costs a request for whatever a client has set.
-const SELDOM: Duration = Duration::from_secs(300);
+use crate::upstream::gap::SELDOM;
 
 /// What is said again, and when.
 #[derive(Default)]
@@ -57,6 +54,8 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -4,9 +4,9 @@ use std::future::pending;
 
 use tokio::time::{Duration, Instant, sleep_until};
 
-/// How often at most that is told only because a stream broke off: many servers cut off whatever takes long, which is no
-/// reason to have everything read anew each time.
-const SELDOM: Duration = Duration::from_secs(300);
+/// How often at most anything is done only because a stream broke off: many servers cut off whatever takes long, which is no
+/// reason to have everything read anew, or said again, each time.
+pub(crate) const SELDOM: Duration = Duration::from_secs(300);
 
 /// What may have been missed since it was told last.
 #[derive(Default)]

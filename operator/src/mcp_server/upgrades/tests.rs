@@ -56,12 +56,7 @@ fn a_change_of_a_manifest_never_waits_however_often_it_is_tried() {
         ("it is scaled meanwhile", 4, 3, "change", Turn::Now),
         ("its owner takes the change back", 5, 4, "upgrade", later),
     ] {
-        let mut desired = Desired {
-            template: template.to_owned(),
-            configs: Default::default(),
-            replicas: 1,
-            recreates: false,
-        };
+        let mut desired = desired(template);
         let manifest = manifest(generation, observed);
         let live = Some("live".to_owned());
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
@@ -91,12 +86,7 @@ fn who_was_refused_an_upgrade_waits_for_a_turn_as_before() {
             "status": {"observedGeneration": 1, "conditions": [accepted]},
         }))
         .unwrap();
-        let mut desired = Desired {
-            template: "upgrade".to_owned(),
-            configs: Default::default(),
-            replicas: 1,
-            recreates: false,
-        };
+        let mut desired = desired("upgrade");
         let (upgrades, _turns) = Upgrades::new(1);
         assert_eq!(upgrades.ask(&server("other")), Turn::Now);
         let mut memory = ServerMemory::default();
@@ -117,6 +107,11 @@ fn what_goes_on_counts_and_takes_nobodys_turn() {
     assert!(turns.try_recv().is_err(), "b is still at it");
     upgrades.done(&server("b"));
     assert_eq!(turns.try_recv(), Ok(server("c")));
+}
+
+/// A server of one pod that is to have this template.
+fn desired(template: &str) -> Desired {
+    Desired { template: template.to_owned(), configs: Default::default(), replicas: 1, recreates: false }
 }
 
 fn server(name: &str) -> ServerKey {
@@ -227,12 +222,7 @@ fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_
         } else {
             upgrades.ask(&server("other"));
         }
-        let mut desired = Desired {
-            template: template.to_owned(),
-            configs: Default::default(),
-            replicas: 1,
-            recreates: false,
-        };
+        let mut desired = desired(template);
         let manifest = manifest(generation, (generation - 1).max(1));
         let live = Some("live".to_owned());
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
@@ -247,12 +237,7 @@ fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_
         }
     }
     // Somebody deletes its Deployment, and the next one is refused as well.
-    let mut desired = Desired {
-        template: "upgrade".to_owned(),
-        configs: Default::default(),
-        replicas: 1,
-        recreates: false,
-    };
+    let mut desired = desired("upgrade");
     decide(&manifest(3, 3), &upgrades, &server("demo"), &mut memory, None, &mut desired);
     memory.deployment_failed = true;
     let said = memory.note_refused(&desired.template, words("upgrade"));

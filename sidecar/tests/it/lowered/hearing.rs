@@ -71,6 +71,13 @@ fn tell(streams: &Streams, method: &str, mut params: Value) {
     scripted::chunk(stream, &format!("data: {text}\n\n"));
 }
 
+/// The one stream that it has, or will have, breaks off.
+fn breaks_off(streams: &Streams) {
+    eventually("it listens", || (wanted(streams).len() == 1).then_some(()));
+    let (_, _, stream) = streams.lock().unwrap().pop().unwrap();
+    stream.shutdown(std::net::Shutdown::Both).unwrap();
+}
+
 fn wanted(streams: &Streams) -> Vec<Value> {
     streams.lock().unwrap().iter().map(|(_, wanted, _)| wanted.clone()).collect()
 }
@@ -236,9 +243,7 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
     let client = able(&sidecar, "2025-11-25");
     client.ask("resources/subscribe", json!({"uri": "test://a"}));
     let mut events = Events::open(&client.get(), sidecar.mcp);
-    eventually("it listens", || (wanted(&streams).len() == 1).then_some(()));
-    let (_, _, stream) = streams.lock().unwrap().pop().unwrap();
-    stream.shutdown(std::net::Shutdown::Both).unwrap();
+    breaks_off(&streams);
     let heard: Vec<_> = (0..3).map(|_| events.next().unwrap().message()["method"].clone()).collect();
     assert_eq!(
         heard,
@@ -262,9 +267,7 @@ fn r073_a_stream_that_breaks_off_soon_again_is_no_reason_to_read_everything_anew
     client.ask("resources/subscribe", json!({"uri": "test://a"}));
     let mut events = Events::open(&client.get(), sidecar.mcp);
     for _ in 0..2 {
-        eventually("it listens", || (wanted(&streams).len() == 1).then_some(()));
-        let (_, _, stream) = streams.lock().unwrap().pop().unwrap();
-        stream.shutdown(std::net::Shutdown::Both).unwrap();
+        breaks_off(&streams);
     }
     eventually("it listens again", || (wanted(&streams).len() == 1).then_some(()));
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://a/part"}));
