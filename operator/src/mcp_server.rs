@@ -201,6 +201,7 @@ async fn pursue(
     memory: &Mutex<ServerMemory>,
 ) -> Pursuit {
     let mut pursuit = Pursuit::default();
+    lock(memory).pursues(server.metadata.generation.unwrap_or_default());
 
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);

@@ -55,6 +55,8 @@ pub(crate) struct ServerMemory {
     pub upgrades_to: Option<String>,
     /// The digest of the template that its owner's change gives it, which waits for nobody's turn, however often it is tried.
     pub changes_to: Option<String>,
+    /// The generation of the manifest that was pursued last.
+    generation: i64,
     /// Why the API server did not take its other objects when they were last applied.
     refused: Option<Problem>,
     /// Why it did not take the Deployment when that was last applied, which it is not while the server waits for its turn;
@@ -127,6 +129,13 @@ impl ServerMemory {
     pub(crate) fn is_upgrade(&self, template: &str) -> bool {
         let is_taken = self.applied.keys().any(|(kind, _)| *kind == DeploymentView::KIND);
         !is_taken && self.upgrades_to.as_deref() == Some(template)
+    }
+
+    /// A manifest of this generation is pursued: what was not taken of the one before is not what is applied now.
+    pub(crate) fn pursues(&mut self, generation: i64) {
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.refused = None;
+        }
     }
 
     /// The API server does not take an object: if it is the Deployment, one whose pods have this template. Gives what to
@@ -359,6 +368,17 @@ mod tests {
         ] {
             let said = memory.refused(template, waits).map(|problem| problem.message);
             assert_eq!(said.as_deref(), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_of_another_object_is_not_said_of_the_next_manifest() {
+        let mut memory = ServerMemory::default();
+        memory.pursues(1);
+        memory.note_refused("c1", Problem::new(Reason::Rejected, "the Service is refused"));
+        for (generation, is_said) in [(1, true), (2, false), (2, false)] {
+            memory.pursues(generation);
+            assert_eq!(memory.refused("c1", false).is_some(), is_said, "generation {generation}");
         }
     }
 
