@@ -1,7 +1,11 @@
 //! What comes of a body that is streamed to a client.
 
+mod under_way;
+
 use bytes::Bytes;
 use thiserror::Error;
+
+pub(crate) use under_way::UnderWay;
 
 /// A piece of a streamed body, or the news that the rest will not come.
 pub(crate) type Piece = Result<Bytes, BrokenOff>;

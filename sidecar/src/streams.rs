@@ -12,7 +12,6 @@ mod event_id;
 mod reader;
 mod store;
 mod stream;
-mod under_way;
 mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -28,6 +28,7 @@ use crate::gathered::Gathered;
 use crate::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use crate::metrics::Forward;
 use crate::peers::{self, Failure, Notice, Sent};
+use crate::piece::UnderWay;
 use crate::rescue::Refusal;
 use crate::sessions::Place;
 use crate::upstream::Form;
@@ -80,7 +81,7 @@ pub(crate) async fn forward(
     let is_call = !is_get && !listens;
     // Whoever forwards holds a connection for each call, as it does for those that it serves.
     let place = place(worker, caller, is_call, body)?;
-    let under_way = is_call.then(|| worker.shared.forwards.begin());
+    let call = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
     let limit = if is_get { limit.max(OPENS) } else { limit };
@@ -144,7 +145,9 @@ pub(crate) async fn forward(
             in_session,
             breaks: is_get && !knows_ends(caller),
             ends: (!is_call).then(|| Box::pin(heard_out(worker.clone(), caller.caller_alone())) as Ends),
-            _under_way: under_way,
+            breaks_off: false,
+            under_way: UnderWay::default(),
+            _call: call,
             _place: place,
         }))
     };

@@ -9,9 +9,8 @@ use longshore_mcp::sse;
 use tokio::time::{Duration, Instant, Sleep, sleep};
 
 use super::stream::{Kind, Next, Stream};
-use super::under_way::UnderWay;
 use crate::held::Share;
-use crate::piece::{BrokenOff, Piece};
+use crate::piece::{BrokenOff, Piece, UnderWay};
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -30,8 +29,6 @@ pub(crate) struct Reader {
     breaks: bool,
     /// What that is.
     under_way: UnderWay,
-    /// It is written, but for what a connection holds back that is encrypted.
-    is_written: bool,
     /// It has missed something that nobody knows any more.
     missed: bool,
     /// What waits for room for the next event.
@@ -53,7 +50,6 @@ impl Reader {
             is_over: false,
             breaks: false,
             under_way: UnderWay::default(),
-            is_written: false,
             missed: false,
             room: None,
         }
@@ -129,14 +125,8 @@ impl Reader {
         Poll::Pending
     }
 
-    /// Breaks off, once what was read before is written. How long that takes is bounded where connections are.
     fn poll_break(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
-        ready!(self.under_way.poll_none(cx));
-        if std::mem::replace(&mut self.is_written, true) {
-            return Poll::Ready(Some(Err(BrokenOff)));
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        self.under_way.poll_written(cx).map(|()| Some(Err(BrokenOff)))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::audit::Entry;
 use crate::calls::CallGuard;
 use crate::metrics::Forward;
 use crate::peers::Lease;
-use crate::piece::BrokenOff;
+use crate::piece::{BrokenOff, UnderWay};
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::Place;
 use crate::stack::Trail;
@@ -45,10 +45,14 @@ pub(crate) struct Relay {
     pub(super) in_session: bool,
     /// Its client comes back only where it breaks off.
     pub(super) breaks: bool,
+    /// It breaks off next, once what came of it before is written: its client may come back for no more than the rest.
+    pub(super) breaks_off: bool,
+    /// What that is.
+    pub(super) under_way: UnderWay,
     /// When it ends, if nothing else ends it before.
     pub(super) ends: Option<Ends>,
     /// A drain waits for it.
-    pub(super) _under_way: Option<CallGuard>,
+    pub(super) _call: Option<CallGuard>,
     /// It is one of so many.
     pub(super) _place: Place,
 }
@@ -58,24 +62,33 @@ impl Relay {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.breaks_off {
+            return self.under_way.poll_written(cx).map(|()| Some(Err(BrokenOff)));
+        }
         if self.lease.is_none() {
             return Poll::Ready(None);
         }
         if let Some(Poll::Ready(over)) = self.ends.as_mut().map(|ends| ends.as_mut().poll(cx)) {
             self.lease = None;
-            let goes_elsewhere = matches!(over, Over::Elsewhere) && self.breaks;
-            return Poll::Ready(goes_elsewhere.then_some(Err(BrokenOff)));
+            self.breaks_off = matches!(over, Over::Elsewhere) && self.breaks;
+            return if self.breaks_off { self.poll_frame(cx) } else { Poll::Ready(None) };
         }
         Poll::Ready(match ready!(Pin::new(&mut self.from).poll_frame(cx)) {
             Some(Ok(frame)) => {
                 if let Some(last) = frame.data_ref().and_then(|data| data.last()) {
                     self.last = *last;
                 }
-                Some(Ok(frame))
+                let is_counted = self.events;
+                Some(Ok(frame.map_data(|bytes| if is_counted { self.under_way.give(bytes) } else { bytes })))
             }
             Some(Err(_)) => {
                 self.lease = None;
-                Some(self.broken())
+                let error = self.error();
+                self.breaks_off = error.is_none();
+                match error {
+                    Some(error) => Some(Ok(Frame::data(error))),
+                    None => return self.poll_frame(cx),
+                }
             }
             None => {
                 if let Some(lease) = self.lease.take() {
@@ -87,18 +100,18 @@ impl Relay {
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {
-        self.lease.is_none()
+        self.lease.is_none() && !self.breaks_off
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.from.size_hint()
     }
 
-    /// What the client hears when the other replica is gone in the middle.
-    fn broken(&mut self) -> Result<Frame<Bytes>, BrokenOff> {
+    /// What the client hears when the other replica is gone in the middle, if it can be told there.
+    fn error(&mut self) -> Option<Bytes> {
         // So it is too where that one sends its listeners away. They come back, and hear then what is the matter.
         if self.is_get {
-            return Err(BrokenOff);
+            return None;
         }
         self.worker.shared.metrics.forwarded(Forward::Lost);
         let refusal = Refusal::ReplicaLost;
@@ -122,13 +135,13 @@ impl Relay {
             entry.answered(StatusCode::OK.as_u16(), self.events.then_some(rescued.code));
         }
         if !self.events || id.is_none() {
-            return Err(BrokenOff);
+            return None;
         }
         let abandon = sse::abandon_after(self.last);
         let json = rescued.json.as_bytes();
         // Some clients come back in a session after an error that has no id.
         let end = if self.in_session { sse::numbered(streams::LAST, None, json) } else { sse::message(json) };
-        Ok(Frame::data([abandon.as_bytes(), &end].concat().into()))
+        Some([abandon.as_bytes(), &end].concat().into())
     }
 }
 

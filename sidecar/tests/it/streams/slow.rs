@@ -1,7 +1,7 @@
 //! Clients that read slowly or not at all, and servers that do not stop.
 
 use std::io::Read;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,10 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use super::{answer, argument, event, note};
 use crate::harness::http::connect;
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted, within};
+use crate::harness::replicas::Network;
+use crate::harness::{
+    Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted, within,
+};
 
 /// A server that says as much as anybody takes.
 fn flood() -> Scripted {
@@ -160,52 +163,58 @@ fn whoever_does_not_read_keeps_nobody_from_large_answers_for_long() {
     within(Duration::from_secs(55), "the other has its turn", || call()["result"].is_object().then_some(()));
 }
 
-/// A client that comes back only to what breaks off has all of that by then, however slowly it is written: otherwise it
-/// would come back for the same again and again.
+/// A client that comes back only to what breaks off has all of that by then, however slowly it is written, also by way of
+/// another replica: otherwise it would come back for the same again and again.
 #[test]
 fn what_was_kept_is_whole_before_its_stream_breaks_off() {
-    let (asked, gate) = (AtomicUsize::new(0), Gate::default());
-    let says = gate.clone();
-    let server = Scripted::listening(move |request, stream| {
-        if request.method == "POST" {
-            return scripted::json(stream, &answer(request));
-        }
-        if asked.fetch_add(1, Ordering::SeqCst) > 0 {
-            return scripted::no_stream(stream);
-        }
-        scripted::begin_events(stream);
-        scripted::chunk(stream, &event(&note(1)));
-        says.pass();
-        let data = "x".repeat(60_000) + " the end";
-        let params = json!({"level": "info", "data": data});
-        let large = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
-        scripted::chunk(stream, &event(&large.to_string()));
-        scripted::write(stream, "0\r\n\r\n");
-    });
-    let sidecar = Sidecar::start(&config(server.port));
-    let client = Client::of(&sidecar, None, "2025-06-18");
-    let mut first = Events::open(&client.get(), sidecar.mcp);
-    assert_eq!(super::said(&first.next().unwrap()), "1");
-    let last = first.last.clone();
-    drop(first);
-    gate.open();
-    eventually("it has been asked again", || (server.seen("GET").len() > 1).then_some(()));
-    // As over a long way, where the machine takes little of it at once.
+    for by in 0..2 {
+        let (asked, gate) = (AtomicUsize::new(0), Gate::default());
+        let says = gate.clone();
+        let server = Scripted::listening(move |request, stream| {
+            if request.method == "POST" {
+                return scripted::json(stream, &answer(request));
+            }
+            if asked.fetch_add(1, Ordering::SeqCst) > 0 {
+                return scripted::no_stream(stream);
+            }
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &event(&note(1)));
+            says.pass();
+            let data = "x".repeat(60_000) + " the end";
+            let params = json!({"level": "info", "data": data});
+            let large = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
+            scripted::chunk(stream, &event(&large.to_string()));
+            scripted::write(stream, "0\r\n\r\n");
+        });
+        let network = Network::new();
+        let replicas = network.replicas(&config(server.port), &[server.port; 2]);
+        let client = Client::of(&replicas[0], None, "2025-06-18");
+        let mut first = Events::open(&client.get(), replicas[by].mcp);
+        assert_eq!(super::said(&first.next().unwrap()), "1");
+        let last = first.last.clone();
+        drop(first);
+        gate.open();
+        eventually("it has been asked again", || (server.seen("GET").len() > 1).then_some(()));
+        let got = read_slowly(&client.rest(&last), replicas[by].mcp);
+        assert!(got.contains("the end"), "{} bytes by way of {by}", got.len());
+        assert!(!got.ends_with("\r\n0\r\n\r\n"), "it breaks off");
+    }
+}
+
+/// What comes to somebody a long way off, where the machine takes little of it at once, who has other things to do first.
+fn read_slowly(request: &Request, at: SocketAddr) -> String {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
     socket.set_tcp_mss(536).unwrap();
-    socket.connect(&sidecar.mcp.into()).unwrap();
+    socket.connect(&at.into()).unwrap();
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    client.rest(&last).write(&mut stream);
-    // It has other things to do first.
+    request.write(&mut stream);
     std::thread::sleep(Duration::from_millis(200));
     let mut got = Vec::new();
     // However it is closed.
     let _ = stream.read_to_end(&mut got);
-    let got = String::from_utf8_lossy(&got);
-    assert!(got.contains("the end"), "{} bytes", got.len());
-    assert!(!got.ends_with("\r\n0\r\n\r\n"), "it breaks off");
+    String::from_utf8_lossy(&got).into_owned()
 }
 
 #[test]
