@@ -10,6 +10,7 @@ most=15000000
 size=$(stat -c %s "$built/longshore-sidecar")
 if [ "$profile" = release ] && [ -f "$layout" ] && [ "$size" -gt $most ]; then
   echo "the sidecar has $size bytes, more than the $most that are promised: profile calls anew (make profile)" >&2
+  exit 1
 fi
 image longshore "$root/operator/Containerfile" "$built/longshore"
 image longshore-sidecar "$root/sidecar/Containerfile" "$built/longshore-sidecar" "$built/shim"
