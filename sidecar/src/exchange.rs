@@ -276,7 +276,7 @@ fn doubt(shared: &Shared, refusal: &Refusal) {
 }
 
 /// Whether a server may not be there at all, as far as a failure says.
-fn is_absence(refusal: &Refusal) -> bool {
+pub(crate) fn is_absence(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::ServerDown | Refusal::ServerLost | Refusal::ServerTimedOut { .. } => true,
         Refusal::Process(gone) => gone.why.concerns_all(),

@@ -102,7 +102,8 @@ pub(crate) struct Rooms {
     pub(crate) words: Arc<Places>,
     /// What is taken to other replicas.
     pub(crate) forwards: Arc<Places>,
-    /// And the streams of which that is so that clients listen to, for as long as they like.
+    /// And the streams of which that is so that clients listen to, for as long as they like; those too whose sessions are
+    /// still to be begun again.
     pub(crate) listening: Arc<Places>,
 }
 

@@ -49,7 +49,7 @@ const HOLD: u64 = 64 * 1024;
 type Ends = Pin<Box<dyn Future<Output = Over>>>;
 
 /// How such a stream is over here.
-enum Over {
+pub(super) enum Over {
     /// Its client listens elsewhere.
     Elsewhere,
     /// It may not listen any more.
@@ -157,7 +157,7 @@ pub(crate) async fn forward(
 
 /// Returns when a client has to listen elsewhere, since this replica ends, or may not listen any more: which of its keys it
 /// came with only this replica knows.
-async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over {
+pub(super) async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over {
     tokio::select! {
         () = worker.stopped() => Over::Elsewhere,
         () = standing::revoked(worker.clone(), caller) => Over::Revoked,
@@ -166,7 +166,7 @@ async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over {
 
 /// Whether a client comes back to a stream that has ended. All do to one that has broken off, but newer ones take that for
 /// an error, and tell of it.
-fn knows_ends(caller: &Authenticated) -> bool {
+pub(super) fn knows_ends(caller: &Authenticated) -> bool {
     let said = caller.header(PROTOCOL_VERSION).ok().flatten().and_then(Revision::parse);
     said.is_some_and(|revision| revision >= Revision::V2025_11_25)
 }

@@ -1,15 +1,35 @@
 //! A GET: a client that wants to hear what belongs to no call, or the rest of a stream that it has lost.
 
+use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use futures::stream;
 use http::Response;
+use http_body_util::BodyExt;
+use longshore_mcp::sse;
+use tokio::time::{Duration, sleep, timeout};
 
-use super::respond::Body;
+use super::forward::{Over, heard_out, knows_ends};
+use super::pump::SILENCE;
+use super::respond::{self, Body};
 use super::{Authenticated, Trail, conversation, session};
-use crate::exchange;
+use crate::exchange::{self, is_absence};
+use crate::piece::{BrokenOff, Piece};
 use crate::rescue::{Kind, Refusal};
+use crate::sessions::Place;
+use crate::upstream::Form;
 use crate::worker::Worker;
+
+/// After how long a session is looked for again whose server is not there to begin it again: at first, and at most.
+const SOON: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(10);
+
+/// A stream whose session is still to be begun again.
+enum Late {
+    Awaited(Pin<Box<dyn Future<Output = Result<Body, BrokenOff>>>>),
+    Given(Body),
+}
 
 /// Opens the stream, which needs no rule: the server speaks in a session whose client was let in, and what a call is
 /// answered with was decided on when it was made. News of resources and tasks is decided on as it comes.
@@ -19,7 +39,28 @@ pub(crate) async fn open(
     trail: &mut Trail,
 ) -> Result<Response<Body>, Refusal> {
     trail.kind = Kind::Other;
-    let session = match session::find(worker, &caller, &Bytes::new(), trail).await? {
+    match session::find(worker, &caller, &Bytes::new(), trail).await {
+        // That says nothing of the session, and its client need not know, as where the server goes later.
+        Err(refusal) if is_absence(&refusal) => {
+            tracing::debug!(
+                reason = refusal.reason(),
+                "a stream waits for the server to begin its session again"
+            );
+            let response = open_late(worker, &caller)?;
+            trail.entry.permit(None);
+            Ok(response)
+        }
+        found => listen(worker, caller, found?, trail).await,
+    }
+}
+
+async fn listen(
+    worker: &Rc<Worker>,
+    caller: Authenticated,
+    found: session::Found,
+    trail: &mut Trail,
+) -> Result<Response<Body>, Refusal> {
+    let session = match found {
         session::Found::Here(session) => session.ok_or(Refusal::NoSession)?,
         session::Found::Elsewhere(response) => return Ok(response),
     };
@@ -31,4 +72,64 @@ pub(crate) async fn open(
             (trail.id, trail.kind) = (Some(request.to_string()), Kind::Request);
         }
     })
+}
+
+/// Opens it before there is anything to hear. No session counts it yet, so it is one of those that are heard elsewhere.
+fn open_late(worker: &Rc<Worker>, caller: &Authenticated) -> Result<Response<Body>, Refusal> {
+    let shared = &worker.shared;
+    let place = shared.room(&shared.rooms.listening, caller.principal(), &caller.snapshot.config)?;
+    let begun = Box::pin(begin_late(worker.clone(), caller.kept(), place));
+    let pieces = stream::unfold(Late::Awaited(begun), Late::next);
+    Ok(respond::events(Body::Live(Box::pin(pieces)), None))
+}
+
+/// What is heard in it from then on. Where that is nothing its client comes back, and hears what is the matter.
+async fn begin_late(worker: Rc<Worker>, caller: Authenticated, _place: Place) -> Result<Body, BrokenOff> {
+    let comes_back = knows_ends(&caller);
+    let over = heard_out(worker.clone(), caller.caller_alone());
+    let response = tokio::select! {
+        over = over => match over {
+            Over::Revoked => return Ok(Body::empty()),
+            Over::Elsewhere => None,
+        },
+        response = listen_late(&worker, caller) => response.ok(),
+    };
+    match response.filter(Form::is_stream) {
+        Some(response) => Ok(response.into_body()),
+        None if comes_back => Ok(Body::empty()),
+        None => Err(BrokenOff),
+    }
+}
+
+async fn listen_late(worker: &Rc<Worker>, mut caller: Authenticated) -> Result<Response<Body>, Refusal> {
+    let mut trail = Trail::new(worker);
+    // The line of this request is written.
+    trail.entry.hand_over().leave();
+    let mut pause = SOON;
+    loop {
+        sleep(pause).await;
+        caller = caller.still(worker)?;
+        match session::find(worker, &caller, &Bytes::new(), &mut trail).await {
+            Err(refusal) if is_absence(&refusal) => pause = LATEST.min(pause * 2),
+            found => return listen(worker, caller, found?, &mut trail).await,
+        }
+    }
+}
+
+impl Late {
+    async fn next(self) -> Option<(Piece, Self)> {
+        let mut body = match self {
+            Self::Awaited(mut begun) => match timeout(SILENCE, &mut begun).await {
+                Ok(Ok(body)) => body,
+                Ok(Err(broken)) => return Some((Err(broken), Self::Given(Body::empty()))),
+                Err(_) => {
+                    let silence = Bytes::from_static(sse::KEEP_ALIVE.as_bytes());
+                    return Some((Ok(silence), Self::Awaited(begun)));
+                }
+            },
+            Self::Given(body) => body,
+        };
+        let piece = body.frame().await?.map(|frame| frame.into_data().unwrap_or_default());
+        Some((piece, Self::Given(body)))
+    }
 }

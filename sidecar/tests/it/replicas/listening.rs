@@ -4,13 +4,15 @@
 use std::io::{ErrorKind, Read as _};
 use std::time::Duration;
 
-use longshore_sidecar_config::Config;
+use longshore_sidecar_config::{Config, OnOwnerLoss, Upstream};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::replicas::{Network, with_peers};
-use crate::harness::{Client, Events, Gate, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{
+    Client, Event, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted,
+};
 
 const ALICE: Option<&str> = Some("key-a");
 const OLD: &str = "2025-06-18";
@@ -147,4 +149,44 @@ fn who_asks_for_a_stream_that_opens_late_gets_it_by_way_of_another_pod() {
     let client = Client::of(&replicas[0], ALICE, OLD);
     listen(&client, &replicas[1]);
     assert_eq!(replicas[1].metric(LOST), 0.0);
+}
+
+/// As where it goes once they listen: many clients give up where they are answered with anything else.
+#[test]
+fn who_listens_waits_for_a_server_that_is_still_to_begin_the_session_again() {
+    for (revision, is_revoked) in [(OLD, false), ("2025-11-25", false), (OLD, true)] {
+        let mut servers = [(); 2].map(|()| GoServer::start(&[]));
+        let network = Network::new();
+        let mut config = config(0);
+        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let client = Client::of(&replicas[0], ALICE, revision);
+        replicas[0].signal(Signal::KILL);
+        servers.iter_mut().for_each(GoServer::kill);
+        network.list(&[2]);
+        eventually("it is missed", || {
+            (replicas[1].metric("longshore_server_connected") == 0.0).then_some(())
+        });
+        let mut stream = listen(&client, &replicas[1]);
+        let line = replicas[1].audit(|line| line["method"] == "GET");
+        assert_eq!((&line["decision"], &line["status"]), (&json!("permit"), &json!(200)));
+        assert_eq!(replicas[1].metric("longshore_sessions"), 0.0, "it is still to be begun");
+        if is_revoked {
+            let upstream = Upstream::StreamableHttp { port: servers[1].port, path: "/mcp".to_owned() };
+            let without = with_peers(&Config { upstream, ..config });
+            replicas[1].files.write_with_keys(&without, &keys(&[("bob", "key-b")]));
+            assert!(stream.next().is_none(), "whoever may not listen any more need not come back");
+            continue;
+        }
+        servers[1].start_again();
+        stream.patience(Duration::from_secs(30));
+        let told = stream.next().expect("it goes on").message();
+        assert_eq!(told["method"], "notifications/tools/list_changed", "{revision}");
+        assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
+        stream.patience(Duration::from_millis(200));
+        eventually("it is heard", || {
+            client.through(&replicas[1]).call("grow", json!({"name": "new"}));
+            stream.try_any().ok()?.filter(Event::has_messages)
+        });
+    }
 }
