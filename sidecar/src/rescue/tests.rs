@@ -59,6 +59,29 @@ fn the_page_says_what_is_answered_where_a_session_is_refused() {
     }
 }
 
+/// Also where there is no answer that an error could ride in.
+#[test]
+fn the_page_says_what_is_answered_where_the_server_fails_what_is_no_request() {
+    let (_, told) = PAGE.split_once("### The server\n").unwrap();
+    let (told, rows) = told.split_once("| `reason`").unwrap();
+    assert!(told.contains("it is 502 where the table says 200"), "{told}");
+    for refusal in [
+        Refusal::ServerDown,
+        Refusal::ServerLost,
+        Refusal::ServerTimedOut { seconds: 1.0 },
+        Refusal::ServerStatus { status: 500 },
+        Refusal::ServerNonsense,
+        Refusal::Internal,
+    ] {
+        let row = row(refusal.reason());
+        assert!(rows.contains(row) && row.contains("| 200"), "{row}");
+        for (kind, status) in [(Kind::Request, 200), (Kind::Other, 502)] {
+            let rescued = rescue(&refusal, None, kind, Revision::NEWEST_WITH_INITIALIZE);
+            assert_eq!(rescued.status.as_u16(), status, "{kind:?} of {row}");
+        }
+    }
+}
+
 /// Nobody else tells a client why it is not served.
 #[test]
 fn error_responses_are_made_here_in_place_of_a_server_or_for_one() {

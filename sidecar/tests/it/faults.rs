@@ -63,6 +63,8 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         let told = r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
         let reply = clients[0].request(told).send(sidecar.mcp);
         assert_eq!((reply.status, &reply.message()["error"]["code"]), (502, &json!(-32603)));
+        // The end of a session is the sidecar's to say.
+        assert_eq!(clients[1].end().status, 204);
 
         // When it is back, the old sessions are unknown to it, and new ones work.
         server.start_again();
