@@ -26,8 +26,8 @@ const MOST_TAGS: usize = 16;
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes what is read below")]
 pub(super) struct ListParameters {
-    /// Words to look for in names, titles, descriptions and parameters. The best come first; the last word may be the
-    /// beginning of one.
+    /// Words to look for in names, titles, parameters and the first 160 words of descriptions: the first 16 count. The best
+    /// come first; the last word may be the beginning of one.
     #[param(max_length = 512)]
     q: Option<String>,
     /// Only servers of this namespace.

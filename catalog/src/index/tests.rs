@@ -229,3 +229,46 @@ fn hostile_text_is_found_by_a_bounded_number_of_words() {
     let segment = Segment::of(&documents);
     assert!(segment.words.len() < 1000, "{}", segment.words.len());
 }
+
+/// And nothing counts the other words: whoever writes for a search has to know how many are looked at.
+#[test]
+fn what_a_tool_is_found_by_is_what_the_page_says() {
+    let text = |count: usize| (1..=count).map(|n| format!("w{n} ")).collect::<String>();
+    let (description, field) = (text(161), text(65));
+    let long = [40, 41].map(|letters| "l".repeat(letters));
+    let documents = [
+        Document::default(),
+        Document { description: Some(&description), ..Document::default() },
+        Document { names: vec![&field], ..Document::default() },
+        Document { titles: vec![&field], ..Document::default() },
+        Document { parameters: vec![&field], ..Document::default() },
+        Document { titles: long.iter().map(String::as_str).collect(), ..Document::default() },
+    ];
+    let mut index = Index::default();
+    let slot = index.reserve("a");
+    assert_eq!(index.put(slot, Segment::of(&documents)), 0);
+    let others = |count: usize| format!("{}w64.", "x ".repeat(count));
+    for (query, expected) in [
+        ("w160.", &[1][..]),
+        ("w161.", &[]),
+        ("w64.", &[1, 2, 3, 4]),
+        ("w65.", &[1]),
+        (&format!("{}.", long[0]), &[5]),
+        (&format!("{}.", long[1]), &[]),
+        (&others(15), &[1, 2, 3, 4]),
+        (&others(16), &[]),
+    ] {
+        let mut found: Vec<_> = tools(&index, query).into_iter().map(|(_, document)| document).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{query}");
+    }
+    let page = include_str!("../../../docs/catalog.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "the first 160 words of its description, and 64 of its name, of its titles",
+        "no word of more than 40 letters",
+        "the first 16 count",
+        &format!("more than {} bytes, is not listed", crate::limits::NAME),
+    ] {
+        assert!(page.contains(said), "{said}");
+    }
+}
