@@ -122,6 +122,17 @@ fn the_example_for_ones_own_machine_runs() {
     let seen = typescript(&served, &json!([list, write]));
     assert!(seen[2].to_string().contains("filesystem.yaml"), "{seen:#}");
     assert!(seen[3]["failed"].as_str().unwrap().contains("write_file"), "no rule permits it: {seen:#}");
+    // Whoever tries it has several programs, and there is one key.
+    let authorization = format!("Bearer {}", served.key.as_deref().unwrap());
+    let clients = [(); 4]
+        .map(|()| post(&served.url, &[("authorization", &authorization)], &initialize(), "\"result\""));
+    drop(clients);
+}
+
+fn initialize() -> Value {
+    let params = json!({
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}});
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
 }
 
 /// What the sidecar runs for itself takes nothing of what clients may have, and neither does what is asked beside it.
@@ -144,8 +155,5 @@ fn clients_have_as_many_processes_as_the_manifest_says() {
     eventually("it is asked what else it speaks", || {
         (local.running("one-that-is-silent").len() == 2).then_some(())
     });
-    let params = json!({
-        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}});
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
-    post(&served.url, &[], &initialize, "\"result\"");
+    post(&served.url, &[], &initialize(), "\"result\"");
 }
