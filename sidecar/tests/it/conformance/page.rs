@@ -35,7 +35,8 @@ pub(super) fn agrees(page: &str, part: &str, text: &str, said: &str) {
     let changed = differences(&there, text);
     assert!(
         changed.is_empty(),
-        "docs/{page} says something else (write it with LONGSHORE_UPDATE_CONFORMANCE=1):\n{changed}{said}"
+        "docs/{page} says something else (LONGSHORE_UPDATE_CONFORMANCE=1 cargo test -p longshore-sidecar --test it \
+         conformance writes it):\n{changed}{said}"
     );
 }
 
