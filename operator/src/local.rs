@@ -1,8 +1,14 @@
 //! `longshore local`: the servers of manifests on this machine, without a cluster.
 //!
 //! It is made of the parts of the cluster: the operator's validation and the configuration that it builds, the sidecar,
-//! the shim, the catalog. What is its own: [`manifests`] are read from files, [`plan`] says what is to run, [`process`]
-//! runs it, and [`Local`] keeps what runs to what the files say.
+//! the shim, the catalog. What is its own:
+//!
+//! * [`manifests`] are read from files, or are the [`builtin`] one;
+//! * [`plan`] says what is to run: which [`program`], in which [`environment`], with which [`keys`]; what is
+//!   [`cluster_only`], and where [`access`] is nobody's, is said;
+//! * [`running`] is kept to that: a [`process`] under its [`guard`], a [`sidecar`] before each, whose [`files`] are in a
+//!   folder of the run's own, and the [`catalog`] of all;
+//! * [`report`] says what there is, and [`output`] is how that gets out.
 
 mod access;
 mod builtin;

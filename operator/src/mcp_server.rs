@@ -1,9 +1,15 @@
 //! The controller of `McpServer`: one file per step, in the order of [`pursue`].
 //!
-//! ```text
-//! dereference → validate → build → apply → probe → status
-//!    client       pure      pure   client          pure, then client
-//! ```
+//! 1. [`dereference`] reads what a manifest names: [`references`] says what that is;
+//! 2. [`validate`] makes a server of both, or says what is wrong, and is pure;
+//! 3. [`build`] makes the objects that it needs, and is pure;
+//! 4. [`apply`] has the cluster have them;
+//! 5. [`probe`] asks its pods how they are;
+//! 6. [`status`] says what people read of it, in the words of [`condition`]: pure, and then written.
+//!
+//! [`pursuit`] is what came of the steps so far, [`context`] what all of them work with, [`memory`] what was done before.
+//! Beside them: the [`session_keys`] of a server, and when they [`rotate`]; whose turn it is to be looked after ([`slots`]),
+//! or to get a new release's pods ([`upgrades`]), and how often that went wrong ([`failures`]).
 
 pub(crate) mod apply;
 pub(crate) mod build;

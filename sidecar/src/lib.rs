@@ -2,13 +2,23 @@
 //! they may call.
 //!
 //! [`App`] is the composition root: [`App::bind`] opens every socket and says where, [`App::run`] serves until the
-//! process is told to stop. One thread per worker carries requests (`worker`, and the path itself as one list in
-//! `stack`); one more thread does everything that is not on that path: the configuration's files, the admin port,
-//! the watch over the server, the drain.
+//! process is told to stop. One thread per worker carries requests; one more thread does everything that is not on that
+//! path: the configuration's files, the admin port, the watch over the server, the drain.
 //!
-//! `upstream` is the way to the server, over Streamable HTTP, HTTP+SSE or stdio; everything else sees Streamable HTTP.
-//! `rescue` is the one place that makes refusals of the sidecar's own: `upstream::{lifted, lowered}` answer in the place of a
-//! server of the other era. `access` is the one place that decides.
+//! * A process: `app`, what it is told (`options`), how its pod starts ([`start`]) and ends (`drain`), and what its threads
+//!   share (`shared`); the `configuration` that it serves by.
+//! * A request: `worker` is the thread that carries it, `stack` the path as one list, `exchange` the message there and back
+//!   at the end of it. On the way: whose key it is (`authenticate`), the one place that decides (`access`), and the
+//!   one place that makes refusals of the sidecar's own (`rescue`); `upstream::{lifted, lowered}` answer in the place of a
+//!   server of the other era. `headers` are their names; `calls` counts what is under way, and `audit` writes the line.
+//! * The server: `upstream` is the way there, over Streamable HTTP, HTTP+SSE or stdio, and everything else sees Streamable
+//!   HTTP; `monitor` watches over it, and whoever has reason raises a `doubt`.
+//! * What outlives a request: `sessions` (who of several replicas serves one is pure code in `longshore-sessions`), `peers`,
+//!   which are the other replicas, the `streams` that clients come back to, and the ids of `tasks` (what a request does with
+//!   one is in `stack`).
+//! * Memory: a `piece` of a body, several put together (`gathered`), the bytes that are `held` for clients, as far as there is
+//!   room, what is `kept` of a request, and work that goes on when nobody waits for it (`carried`).
+//! * To look at: the `admin` port, the `inventory` and the `metrics` there, the [`log`].
 
 mod access;
 mod admin;

@@ -1,6 +1,6 @@
 //! The streams of events that clients read, and what is kept of them for clients that come back.
 //!
-//! Every event has an id of the sidecar's own making, whatever the server's are. A client whose connection broke asks
+//! Every event has an id of the sidecar's own making ([`event_id`]), whatever the server's are. A client whose connection broke asks
 //! for the rest of a stream with the last id that it has seen, and gets what came after it, once and in order, or is told
 //! that it cannot have it: by an error, or, of what belongs to no call, anew.
 //!

@@ -14,7 +14,8 @@
 //!   of a stream that broke off, and the [`tail`] of an answer that somebody has taken;
 //! * sessions at the server: how long one [`starts`], one that is on [`hold`] until its client has it, those that nobody
 //!   waits for ([`unheard`]), and those that the server has [`forgotten`];
-//! * when it is asked again: after its [`absence`], and for a stream that it has ended, at which [`pace`].
+//! * when it is asked again: after its [`absence`], and for a stream that it has ended, at which [`pace`]; what may have been
+//!   missed there is a [`gap`].
 
 mod absence;
 mod body;

@@ -39,3 +39,25 @@ fn operating_names_every_metric_and_no_other() {
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert_eq!(told, names);
 }
+
+/// Whoever opens one of these files learns of all that is beside it.
+#[test]
+fn every_module_is_on_its_map() {
+    for (file, source) in [
+        ("operator", include_str!("../../src/lib.rs")),
+        ("operator: local", include_str!("../../src/local.rs")),
+        ("operator: mcp_server", include_str!("../../src/mcp_server.rs")),
+        ("sidecar", include_str!("../../../sidecar/src/lib.rs")),
+        ("sidecar: exchange", include_str!("../../../sidecar/src/exchange.rs")),
+        ("sidecar: sessions", include_str!("../../../sidecar/src/sessions.rs")),
+        ("sidecar: stack", include_str!("../../../sidecar/src/stack.rs")),
+        ("sidecar: upstream", include_str!("../../../sidecar/src/upstream.rs")),
+    ] {
+        let map: String = source.lines().filter(|line| line.starts_with("//!")).collect();
+        let modules = source.lines().filter_map(|line| line.strip_suffix(';')?.rsplit_once("mod "));
+        for (_, module) in modules.filter(|(before, _)| before.is_empty() || before.starts_with("pub")) {
+            let is_there = map.contains(&format!("`{module}`")) || map.contains(&format!("`mod@{module}`"));
+            assert!(is_there, "{file}: {module}");
+        }
+    }
+}
