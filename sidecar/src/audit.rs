@@ -1,4 +1,5 @@
-//! The audit log: one JSON line on standard output for each request at the MCP port, whatever became of it.
+//! The audit log: one JSON line on standard output for each request at the MCP port, whatever became of it. (What has a head
+//! that is too large or no HTTP is none yet, and the debug log's.)
 //!
 //! ```json
 //! {"time":"2026-11-20T09:30:00.123Z","audit":1,"server":"tools/github","principal":"team-a","method":"tools/call",

@@ -43,6 +43,7 @@ fn what_is_refused_unread_is_told_so_each_time() {
         request.path = "/nowhere".to_owned();
         request
     };
+    let nothing = "?".repeat(2 * LIMIT).into_bytes();
     let head = format!("POST /mcp HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(2 * LIMIT)).into_bytes();
     for (name, bytes, status) in [
         ("a large body", post(2 * LIMIT).bytes(), 413),
@@ -54,6 +55,7 @@ fn what_is_refused_unread_is_told_so_each_time() {
         ("half of Accept", post(LIMIT).with("accept", "application/json").bytes(), 406),
         ("a wrong type", post(LIMIT).with("content-type", "text/plain").bytes(), 415),
         ("a large head", head, 431),
+        ("no HTTP", nothing, 400),
     ] {
         for _ in 0..TIMES {
             let mut stream = connect(sidecar.mcp);
@@ -66,10 +68,14 @@ fn what_is_refused_unread_is_told_so_each_time() {
             let reply = Reply::read(&mut reader).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(reply.status, status, "{name}");
             assert_eq!(reply.header("connection"), Some("close"), "{name}");
+            // What nobody could read is told by its status alone.
+            assert_eq!(reply.body.is_empty(), matches!(status, 400 | 431), "{name}");
             assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{name}: and nothing else");
         }
     }
     eventually("nobody is connected", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    eventually("the others are audited", || (sidecar.audit_lines() == 8 * TIMES).then_some(()));
+    assert!(!sidecar.is_audited(|line| line["status"] == 431 || line["status"] == 400));
 }
 
 /// It holds a place meanwhile, as any connection does.
