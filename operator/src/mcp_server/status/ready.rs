@@ -115,7 +115,8 @@ fn pending(
             Truth::False,
             Reason::ConfigurationRefused,
             format!(
-                "the sidecar refuses its configuration: {error}; this is a bug of Longshore: report it with this message"
+                "the sidecar refuses its configuration: {error}; this is a bug of Longshore: take back what was changed last, \
+                 and report it with this message"
             ),
         ),
         None => verdict(
