@@ -37,7 +37,14 @@ if [ $# -eq 0 ]; then
 fi
 words=("$@")
 [ $# -gt 0 ] || words=(sessions::)
-cargo test --locked --workspace --test node -- "${words[@]}" --test-threads=1 --nocapture || status=$?
+# Other tests have such words in their names too, and are no rows.
+tests=$(cargo test --locked --workspace --test node -- --list)
+mapfile -t rows < <(sed -n 's/^\(sessions::.*\): test$/\1/p' <<<"$tests" | grep -F "${words[@]/#/-e}")
+if [ ${#rows[@]} -eq 0 ]; then
+  echo "no row has one of these words in its name: $*" >&2
+  exit 1
+fi
+cargo test --locked --workspace --test node -- --exact "${rows[@]}" --test-threads=1 --nocapture || status=$?
 echo
 cat "$report"
 exit $status
