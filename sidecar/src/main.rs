@@ -105,7 +105,7 @@ struct Serve {
     /// Milliseconds after which a server over HTTP is asked again what it speaks that has said that it is older.
     #[arg(long, default_value_t = millis(Bounds::default().older), hide = true)]
     older_again_ms: u64,
-    /// Bytes of messages that are held whole at once, for clients that get several in one response.
+    /// Bytes of messages that are held whole at once for clients: what they send, and what they have yet to read.
     #[arg(long, default_value_t = Bounds::default().held_bytes)]
     max_held_bytes: usize,
     /// Milliseconds that a call may take at the most, whatever the configuration says: the pod's grace period has room for

@@ -98,7 +98,7 @@ pub struct Bounds {
     /// take its place that answers pings as well, and nothing else would show that it speaks more; the question costs one
     /// request.
     pub older: Duration,
-    /// How many bytes of messages are held whole at once, for clients that get several in one response.
+    /// How many bytes of messages are held whole at once for clients: what they send, and what they have yet to read.
     pub held_bytes: usize,
 }
 
