@@ -208,7 +208,7 @@ reasons! {
     NoCatalog,
     /// Clients can use the server.
     Ready,
-    /// Clients can use the server as it was before the last change, which is not in force.
+    /// Clients can use the server, and the last change is not in force, or not all of it.
     ServingPrevious,
     /// The sidecar has yet to load the newest configuration.
     ConfigurationPending,

@@ -7,7 +7,8 @@
 //! * *Published* speaks of the catalog, and nothing else depends on it.
 //! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
 //!   force: while a new version is on its way, or fails, over one that works, Ready stays true for the generation
-//!   before. With several pods it is in force once all that serve are of it.
+//!   before. With several pods it is in force once all that serve are of it and run its configuration, whatever is
+//!   missing that only another pod would need.
 //! * *Reconciling* and *Stalled* say so to programs that know no McpServers (the conventions of kstatus). They are there
 //!   only while they are true: the first while clients use an earlier manifest, the second while nothing but another
 //!   manifest can help.
@@ -17,6 +18,7 @@ mod callable;
 mod cast;
 mod connected;
 mod diagnosis;
+mod lack;
 mod ready;
 #[cfg(test)]
 mod tests;
@@ -371,6 +373,24 @@ impl Observation<'_> {
     /// Whether there are to be pods, as far as is known.
     fn wants_pods(&self) -> bool {
         self.desired.is_none_or(|desired| desired.replicas > 0)
+    }
+
+    /// Whether something of the manifest cannot be used, or an object that is made of it cannot be had. What it names and is
+    /// not there, pods that run do without, and without a line that is no key so does everybody else.
+    fn is_partly_refused(&self) -> bool {
+        let is_missing = |problem: &Problem| {
+            matches!(
+                problem.reason,
+                Reason::SecretNotFound
+                    | Reason::SecretKeyNotFound
+                    | Reason::ConfigMapNotFound
+                    | Reason::ConfigMapKeyNotFound
+                    | Reason::ServiceAccountNotFound
+                    | Reason::Unreadable
+                    | Reason::InvalidKeys
+            )
+        };
+        self.held_back && !self.problems.iter().all(is_missing)
     }
 }
 

@@ -9,6 +9,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 use longshore_e2e::testing::form;
+use serde_json::json;
 
 use super::node::Node;
 use super::stand::{ADA, Operator, apply_keys, condition, has_key, is, wait_for};
@@ -156,6 +157,71 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
         wait_for(namespace, "Accepted", "False", "SecretNotFound").await;
         let deployments: Api<Deployment> = namespace.api();
         assert!(deployments.get_opt("demo").await.unwrap().is_some(), "pods that run go on running");
+        node.load_configuration(namespace).await;
+        let message = wait_for(namespace, "Ready", "False", "SecretNotFound").await;
+        assert!(message.contains("does not exist"), "{message}");
+
+        // Nor has anybody a key where each line is none.
+        for (keys, status, reason) in
+            [(ADA, "True", "Ready"), ("{ada: short}", "False", "InvalidKeys"), (ADA, "True", "Ready")]
+        {
+            apply_keys(namespace, keys).await;
+            let is_usable = status == "True";
+            namespace
+                .wait(&secrets, "demo-longshore-keys", "to have the keys", |it| {
+                    has_key(it, "ada") == is_usable
+                })
+                .await;
+            node.load_configuration(namespace).await;
+            wait_for(namespace, "Ready", status, reason).await;
+        }
+    });
+}
+
+/// Pods that run need none of what they were made with, and what clients use of a change does not wait for new ones.
+#[test]
+fn what_only_new_pods_need_takes_no_server_from_its_clients() {
+    const ROBOT: &str = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}";
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(ROBOT).await;
+        apply_keys(namespace, ADA).await;
+        let keys = "auth: {none: null, apiKeys: {secretRef: {name: keys}}}";
+        namespace.apply(&server(&format!("{{{keys}, pod: {{serviceAccountName: robot}}}}"))).await;
+        let pod = node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+
+        namespace.kubectl(&["delete", "serviceaccount", "robot"]).await.unwrap();
+        wait_for(namespace, "Accepted", "False", "ServiceAccountNotFound").await;
+        // Its process ends once.
+        let not_ready = json!({"conditions": [{"type": "Ready", "status": "False"}]});
+        node.say(namespace, &pod, not_ready).await;
+        wait_for(namespace, "Ready", "False", "ServiceAccountNotFound").await;
+        node.run(namespace, &pod).await;
+        let message = wait_for(namespace, "Ready", "True", "Ready").await;
+        assert!(message.starts_with("clients can use the server, but ServiceAccount"), "{message}");
+
+        // Everybody may call the pods that are there, and none can be made.
+        namespace.apply(&server("{pod: {serviceAccountName: nobody}}")).await;
+        let servers: Api<McpServer> = namespace.api();
+        let names_nobody = |it: &McpServer| {
+            condition(it, "Accepted").is_some_and(|accepted| accepted.message.contains("/nobody, "))
+        };
+        namespace.wait(&servers, "demo", "to miss its account", names_nobody).await;
+        node.load_configuration(namespace).await;
+        let says_so = |it: &McpServer| {
+            let start =
+                "clients still use pods of before the last change, with the auth, access and limits of now: ";
+            condition(it, "Ready").is_some_and(|ready| ready.message.starts_with(start))
+        };
+        let now = namespace.wait(&servers, "demo", "to say what clients use", says_so).await;
+        let ready = condition(&now, "Ready").unwrap();
+        assert_eq!(
+            (&*ready.status, &*ready.reason, ready.observed_generation),
+            ("True", "ServingPrevious", Some(1))
+        );
     });
 }
 

@@ -4,6 +4,7 @@ mod failing;
 mod failing_again;
 mod kept_out;
 mod replicas;
+mod used;
 mod versions;
 mod words;
 mod working;

@@ -60,7 +60,7 @@ fn several_pods_are_said_as_numbers() {
             vec![well(ended_once(new(1))), well(old(1)), well(old(2))],
             "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
             "True/Connected: the server answers",
-            "True/ServingPrevious 3: clients use the server as it was before the last change",
+            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
         ),
         (
             "one has lost its server",
@@ -89,7 +89,7 @@ fn several_pods_are_said_as_numbers() {
             vec![well(new(1)), well(old(1)), well(old(2)), starting(new(2))],
             "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
             "True/Connected: the server answers",
-            "True/ServingPrevious 3: clients use the server as it was before the last change",
+            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
         ),
         (
             "a rollout fails half way",
@@ -97,7 +97,7 @@ fn several_pods_are_said_as_numbers() {
             "True/RolloutFailing: the version before goes on serving beside the new one (generation 4), of which a pod \
              fails: ServerExited",
             "True/Connected: the server answers",
-            "True/ServingPrevious 3: clients use the server as it was before the last change",
+            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
         ),
         (
             "a rollout is half way, and the new pod has lost its server",
@@ -105,7 +105,7 @@ fn several_pods_are_said_as_numbers() {
             "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
             "True/Degraded: the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools; but 1 of the 3 pods that serve cannot \
              reach theirs: ConnectionLost: gone",
-            "True/ServingPrevious 3: clients use the server as it was before the last change",
+            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
         ),
         (
             "one has yet to load its configuration",

@@ -1,0 +1,99 @@
+//! What clients of a server that works do not use of its newest manifest. What its pods are and run tells; what is wrong
+//! with the manifest only tells why. Pure.
+
+use super::cast::{Cast, Version};
+use super::{Observation, PodFacts, Report, Verdict, verdict};
+use crate::mcp_server::build::Desired;
+use crate::mcp_server::condition::{Reason, Truth};
+
+/// What clients do not use of the newest manifest, and why.
+pub(super) struct Lack {
+    pub(super) what: Lacking,
+    pub(super) why: Verdict,
+}
+
+/// How much they do not use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lacking {
+    /// Nobody can say that they use anything: a pod that serves has a configuration of before, or nothing could be made.
+    All,
+    /// The same, for a moment: the configuration is on its way.
+    AllYet,
+    /// The pods. Those of before run the configuration of now.
+    Pods,
+}
+
+// === impl Lack ===
+
+impl Lack {
+    /// What clients lack, if anything. A pod that has said nothing yet is no news.
+    pub(super) fn of(
+        observed: &Observation<'_>,
+        cast: &Cast<'_>,
+        [accepted, available, _]: [&Verdict; 3],
+    ) -> Option<Self> {
+        let lack = |what, why: &Verdict| {
+            Some(Self { what, why: verdict(Truth::False, why.reason, why.message.clone()) })
+        };
+        let Some(desired) = observed.desired else { return lack(Lacking::All, accepted) };
+        let behind = behind(desired, cast);
+        match &behind {
+            Some(behind) if behind.is_refusal() => lack(behind.what, &behind.why),
+            _ if cast.serving != Some(Version::Current) => {
+                let cannot_be_asked = |facts: &&PodFacts| matches!(facts.report, Report::Unreachable(_));
+                let is_known = behind.is_none() && !cast.serves.iter().any(cannot_be_asked);
+                let what = if is_known { Lacking::Pods } else { Lacking::All };
+                lack(what, if observed.held_back { accepted } else { available })
+            }
+            // It may be the configuration that the API server does not take.
+            Some(_) if observed.is_partly_refused() => lack(Lacking::All, accepted),
+            Some(behind) => lack(behind.what, &behind.why),
+            None => None,
+        }
+    }
+
+    /// Whether a sidecar does not take what it was given. A bug, and nothing that passes: rules and keys that were taken
+    /// back are still in force.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.why.reason == Reason::ConfigurationRefused
+    }
+}
+
+/// Why not all pods that serve run the configuration that they should.
+fn behind(desired: &Desired, cast: &Cast<'_>) -> Option<Lack> {
+    let behind = |facts: &&PodFacts| {
+        let config = &facts.report.summary()?.config;
+        let wanted = desired.config_of(&facts.pod);
+        (wanted != Some(&*config.digest)).then(|| (config.clone(), wanted.is_none()))
+    };
+    // A pod that refuses it says more than one that has yet to read it, or cannot.
+    let behind: Vec<_> = cast.serves.iter().filter_map(behind).collect();
+    let (config, is_of_before) =
+        behind.iter().find(|(config, of_before)| config.error.is_some() && !of_before).or(behind.first())?;
+    let (what, reason, message) = match &config.error {
+        _ if *is_of_before => (
+            Lacking::All,
+            Reason::ConfigurationPending,
+            "the sidecar is of an earlier release of Longshore and runs the configuration of before, until its pod is \
+             replaced"
+                .to_owned(),
+        ),
+        Some(error) => (
+            Lacking::All,
+            Reason::ConfigurationRefused,
+            format!(
+                "the sidecar refuses its configuration: {error}; this is a bug of Longshore: take back what was changed last, \
+                 and report it with this message"
+            ),
+        ),
+        None => (
+            Lacking::AllYet,
+            Reason::ConfigurationPending,
+            match cast.serves.len() {
+                1 => "the new configuration is on its way to the sidecar".to_owned(),
+                all => format!("the new configuration is on its way to {} of {all} sidecars", behind.len()),
+            },
+        ),
+    };
+    Some(Lack { what, why: verdict(Truth::False, reason, message) })
+}
