@@ -69,7 +69,9 @@ fn a_server_that_does_not_come_up_says_why() {
             }
         }
         // Crash loops go through several states; none of them shows.
-        let stays = |row: &Row| stays(namespace, row.name, ("Ready", "False", row.reason), RESTARTS);
+        let stays = async |row: &Row| {
+            stays(namespace, row.name, &[("Ready", "False", row.reason)], RESTARTS).await;
+        };
         join_all(table.iter().map(stays)).await;
         let pods = namespace.api::<Pod>().list(&ListParams::default()).await.expect("pods can be listed");
         for pod in pods {

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use crate::STAGE;
 use crate::faults::{SIDECAR, connect};
 use crate::server::{
-    GO_IMAGE, RESTARTS, becomes, condition, go_server, is, is_current, stays, url_that_leads_there,
+    FAILS_OVER_ONE_THAT_WORKS, GO_IMAGE, RESTARTS, becomes, condition, go_server, is, is_current, stays,
+    url_that_leads_there,
 };
 
 #[test]
@@ -62,9 +63,8 @@ fn a_new_version_that_fails_leaves_the_old_one_serving() {
             assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "ServingPrevious"), "{what}");
             assert!(ready.observed_generation < failing.metadata.generation, "{what}: {ready:?}");
             // The restarts of the new pod do not show.
-            let wanted = ("Available", "True", "RolloutFailing");
             let while_it = if what.contains("exit") { RESTARTS } else { Duration::from_secs(3) };
-            stays(namespace, "go", wanted, while_it).await;
+            stays(namespace, "go", &FAILS_OVER_ONE_THAT_WORKS, while_it).await;
             let mut client = namespace.command(&peers.program("mcp-inspector").to_string_lossy());
             client.args(["--cli", &url, "--transport", "http", "--method", "tools/list"]);
             client.args(["--connect-timeout", "60000"]);

@@ -75,12 +75,26 @@ pub(crate) fn is_current(server: &McpServer) -> bool {
 /// How long a kubelet takes to have restarted a container twice that dies at once, and a little more.
 pub(crate) const RESTARTS: Duration = Duration::from_secs(16);
 
-/// Looks at the server for a while and fails if its condition ever is not so.
-pub(crate) async fn stays(namespace: &Namespace<'_>, name: &str, wanted: (&str, &str, &str), time: Duration) {
-    let what = format!("with the condition {wanted:?}");
+/// Looks at the server for a while and fails if one of its conditions ever is not so.
+pub(crate) async fn stays(
+    namespace: &Namespace<'_>,
+    name: &str,
+    wanted: &[(&str, &str, &str)],
+    time: Duration,
+) {
+    let what = format!("with the conditions {wanted:?}");
     let servers = namespace.api::<McpServer>();
-    namespace.stays(&servers, name, &what, time, |server| is(server, wanted)).await;
+    let is_so = |server: &McpServer| wanted.iter().all(|wanted| is(server, *wanted));
+    namespace.stays(&servers, name, &what, time, is_so).await;
 }
+
+/// What people read of a server whose new version fails, restarts or not.
+pub(crate) const FAILS_OVER_ONE_THAT_WORKS: [(&str, &str, &str); 4] = [
+    ("Accepted", "True", "Accepted"),
+    ("Available", "True", "RolloutFailing"),
+    ("Connected", "True", "Connected"),
+    ("Ready", "True", "ServingPrevious"),
+];
 
 /// The URL that a ready server's status gives.
 pub(crate) fn url(server: &McpServer) -> String {

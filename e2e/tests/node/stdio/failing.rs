@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{NODE_IMAGE, manifest};
 use crate::STAGE;
 use crate::faults::connect;
-use crate::server::{GO_IMAGE, RESTARTS, becomes, condition, stays};
+use crate::server::{FAILS_OVER_ONE_THAT_WORKS, GO_IMAGE, RESTARTS, becomes, condition, stays};
 
 #[test]
 fn a_stdio_server_that_does_not_come_up_says_why_with_its_last_words() {
@@ -57,9 +57,9 @@ fn a_stdio_server_that_does_not_come_up_says_why_with_its_last_words() {
             println!("{name}: {reason}: {message}");
         }
         // It is tried again and again, and that does not show.
-        let stay = table
-            .iter()
-            .map(|(name, _, _, reason, _)| stays(namespace, name, ("Ready", "False", reason), RESTARTS));
+        let stay = table.iter().map(async |(name, _, _, reason, _)| {
+            stays(namespace, name, &[("Ready", "False", reason)], RESTARTS).await
+        });
         join_all(stay).await;
         // One mistake is corrected.
         namespace.apply(&manifest("no-command", GO_IMAGE, &["/go-server", "-stdio"])).await;
@@ -82,7 +82,7 @@ fn a_new_version_whose_processes_die_after_their_handshake_leaves_the_old_one_se
         let message = &condition(&failing, "Available").expect("it was waited for").message;
         println!("{message}");
         // It is greeted and dies, again and again, and that does not show.
-        stays(namespace, "short", ("Available", "True", "RolloutFailing"), RESTARTS).await;
+        stays(namespace, "short", &FAILS_OVER_ONE_THAT_WORKS, RESTARTS).await;
         client.call("echo", json!({"text": "a"})).await.expect("the old version serves");
     });
 }
