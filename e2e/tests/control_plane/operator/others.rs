@@ -11,6 +11,7 @@ use longshore_crds::McpServer;
 use longshore_sidecar_config::{CONTRACT_VERSION, Upstream};
 use serde_json::{Value, json};
 
+use super::node::Node;
 use super::stand::{Operator, condition, is, wait_for};
 use super::{LEAST, STAGE};
 
@@ -52,7 +53,11 @@ fn what_belongs_to_others_is_left_alone() {
 fn an_address_is_not_named_any_more_when_its_service_is_somebody_elses() {
     STAGE.with_namespace(async |namespace| {
         let mut operator = Operator::start(namespace);
+        let node = Node::start().await;
         namespace.apply(&super::server("{expose: {host: mcp.example.com}}")).await;
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
         let servers: Api<McpServer> = namespace.api();
         let urls = |it: &McpServer| {
             let status = it.status.clone().unwrap_or_default();
@@ -61,7 +66,9 @@ fn an_address_is_not_named_any_more_when_its_service_is_somebody_elses() {
         let is_well = |it: &McpServer| is(it, "Accepted", "True", "Accepted") && urls(it) == 2;
         namespace.wait(&servers, "demo", "to say where it is", is_well).await;
         // The other Service is for the pods among themselves.
-        for (name, expected) in [("demo-longshore", 2), ("demo", 0)] {
+        for (name, expected, ready) in
+            [("demo-longshore", 2, ("True", "Ready")), ("demo", 0, ("False", "NameTaken"))]
+        {
             assert!(operator.stop());
             namespace.kubectl(&["delete", "service", name]).await.unwrap();
             namespace
@@ -75,8 +82,10 @@ fn an_address_is_not_named_any_more_when_its_service_is_somebody_elses() {
             let message = condition(&taken, "Accepted").unwrap().message;
             assert!(message.starts_with(&format!("Service {}/{name} exists", namespace.name())), "{message}");
             assert_eq!(urls(&taken), expected, "{:?}", taken.status);
+            assert!(is(&taken, "Ready", ready.0, ready.1), "{name}: {:?}", taken.status);
             namespace.kubectl(&["delete", "service", name]).await.unwrap();
             namespace.wait(&servers, "demo", "to say where it is again", is_well).await;
+            wait_for(namespace, "Ready", "True", "Ready").await;
         }
         // It is named as soon as it is its own again, whatever else is somebody's.
         assert!(operator.stop());
