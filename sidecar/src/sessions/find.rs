@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Response;
+use longshore_mcp::revision::Revision;
 use longshore_sessions::membership::State;
 use longshore_sessions::message::Copy;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Take};
@@ -83,6 +84,17 @@ pub(crate) fn hold(worker: &Worker, snapshot: &Arc<Snapshot>, principal: &Arc<st
     let sessions = &worker.shared.sessions;
     let capsule = worker.ids.open(sessions, snapshot, principal, id)?;
     sessions.enter(&capsule.key).map(|session| session.for_stream())
+}
+
+/// What the client of a session speaks, if the id is this principal's and the session has not reached its age.
+pub(crate) fn revision_of(
+    worker: &Worker,
+    snapshot: &Arc<Snapshot>,
+    principal: &Arc<str>,
+    id: &str,
+) -> Option<Revision> {
+    let sessions = &worker.shared.sessions;
+    worker.ids.open_current(sessions, snapshot, principal, id).map(|capsule| capsule.revision)
 }
 
 /// Ends a session here whose replica is lost. Gives its key, for the others to be told.

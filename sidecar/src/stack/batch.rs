@@ -51,7 +51,7 @@ pub(super) async fn serve(
     trail.kind = Kind::Other;
     trail.entry.method("batch");
     let session = session.ok_or(Refusal::NoSession)?;
-    conversation::agrees(caller, &session, trail)?;
+    conversation::agrees(caller, session.revision, trail)?;
     if !session.revision.features().batches {
         return Err(Malformed::Batch.into());
     }

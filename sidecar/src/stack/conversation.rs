@@ -7,7 +7,7 @@ use longshore_mcp::detect::{self, Conversation, HttpMethod, Mistake};
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::headers::{Field, Fields};
 use longshore_mcp::object::Object;
-use longshore_mcp::revision::{Era, era_of};
+use longshore_mcp::revision::{Era, Revision, era_of};
 use longshore_mcp::session;
 
 use super::session::InSession;
@@ -83,10 +83,10 @@ pub(crate) fn fits(
     Ok(Some(session))
 }
 
-/// Holds what has no body to its session.
-pub(crate) fn agrees(caller: &Authenticated, session: &InSession, trail: &mut Trail) -> Result<(), Refusal> {
-    trail.revision = session.revision;
-    Ok(session::judge_version(caller.fields().version, session.revision)?)
+/// Holds what has no body, or many, to its session, which speaks this.
+pub(crate) fn agrees(caller: &Authenticated, revision: Revision, trail: &mut Trail) -> Result<(), Refusal> {
+    trail.revision = revision;
+    Ok(session::judge_version(caller.fields().version, revision)?)
 }
 
 /// The headers that MCP gives a meaning.

@@ -11,7 +11,7 @@ use longshore_sessions::{Question, SessionKey};
 
 use super::body::only_tells;
 use super::respond::Body;
-use super::{Authenticated, Through, Trail, forward};
+use super::{Authenticated, Through, Trail, conversation, forward};
 use crate::drain;
 use crate::exchange;
 use crate::headers::{LAST_EVENT_ID, SESSION_ID};
@@ -71,6 +71,10 @@ pub(crate) async fn end(
     // Clients take 200 for the end of it.
     trail.kind = Kind::Other;
     let id = caller.header(SESSION_ID)?.ok_or(Refusal::NoSession)?;
+    // Before anybody looks for it: one that nobody holds is ended by being found so.
+    if let Some(revision) = sessions::revision_of(worker, &caller.snapshot, caller.principal(), id) {
+        conversation::agrees(caller, revision, trail)?;
+    }
     let way = match search(worker, caller, id, Purpose::End, &Bytes::new(), trail).await {
         // Nobody knows whether the other replica has noted it.
         Err(Refusal::ReplicaLost) => return end_lost(worker, caller, id, trail).await,

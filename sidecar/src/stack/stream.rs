@@ -64,7 +64,7 @@ async fn listen(
         session::Found::Here(session) => session.ok_or(Refusal::NoSession)?,
         session::Found::Elsewhere(response) => return Ok(response),
     };
-    conversation::agrees(&caller, &session, trail)?;
+    conversation::agrees(&caller, session.revision, trail)?;
     trail.entry.permit(None);
     exchange::listen(worker, caller, session).await.inspect_err(|refusal| {
         // It is the call that has this answer.

@@ -57,6 +57,7 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
     let call = |tool: &str| request("tools/call", json!({"name": tool, "arguments": {}}));
     let get =
         || Request::new("GET", "/mcp").key(KEY).session(&alice.session).header("accept", "text/event-stream");
+    let end = || Request::new("DELETE", "/mcp").key(KEY).session(&alice.session);
     let modern = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     let case = |name, request, status, code, reason| Case { name, request, status, code, reason };
     let cases = [
@@ -83,6 +84,10 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("GET in an unknown session", get().with("mcp-session-id", &"0".repeat(32)), 404, -32600, "unknown session"),
         case("GET in somebody else's session", get().with("mcp-session-id", &bob.session), 404, -32600, "unknown session"),
         case("GET of another revision", get().header("mcp-protocol-version", "2025-06-18"), 400, -32600, "not the session's revision"),
+        case("DELETE of another revision", end().header("mcp-protocol-version", "2025-06-18"), 400, -32600, "not the session's revision"),
+        case("DELETE of no revision", end().header("mcp-protocol-version", "nonsense"), 400, -32600, "not the session's revision"),
+        case("DELETE of a revision without sessions", end().header("mcp-protocol-version", "2026-07-28"), 400, -32600, "not the session's revision"),
+        case("DELETE of its revision twice", end().header("mcp-protocol-version", "2025-11-25").header("mcp-protocol-version", "2025-11-25"), 400, -32600, "not the session's revision"),
         case("GET of the rest of nothing", get().header("last-event-id", "nonsense"), 400, -32600, "events not kept"),
         case("GET of two rests", get().header("last-event-id", "a").header("last-event-id", "b"), 400, -32600, "malformed header"),
         case("PUT", Request::new("PUT", "/mcp").key(KEY), 405, -32600, "HTTP method not allowed"),
@@ -191,6 +196,9 @@ fn r052_older_sessions_have_no_header_for_their_revision() {
             let reply = request.with("mcp-protocol-version", header).send(sidecar.mcp);
             assert_eq!((reply.status, &reply.message()["result"]), (200, &json!({})), "{revision}: {header}");
         }
+        let end = Request::new("DELETE", "/mcp").key(KEY).session(&client.session);
+        let reply = end.header("mcp-protocol-version", "nonsense").send(sidecar.mcp);
+        assert_eq!(reply.status, 204, "{revision}: {}", reply.text());
     }
 }
 

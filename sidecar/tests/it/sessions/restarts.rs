@@ -13,7 +13,9 @@ use crate::harness::config::{keys, session_key};
 use crate::harness::http::connect;
 use crate::harness::replicas::{Network, knows};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Files, Gate, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{
+    Client, Files, Gate, GoServer, Over, Request, Scripted, Sidecar, config, eventually, scripted,
+};
 
 const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
 
@@ -134,6 +136,9 @@ fn the_server_hears_of_the_end_of_a_session_that_an_earlier_sidecar_opened() {
     let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
     let session = Client::open(&sidecar, None).session.clone();
     let sidecar = restart(sidecar);
+    // Nor is it ended by looking for it, if it is not to be.
+    let other = Request::new("DELETE", "/mcp").session(&session).header("mcp-protocol-version", "2025-06-18");
+    assert_eq!(other.send(sidecar.mcp).status, 400);
     assert_eq!(Client::in_session(&sidecar, &session).end().status, 204);
     let ended = server.seen("DELETE");
     let names = ended.iter().flat_map(|request| &request.headers);
