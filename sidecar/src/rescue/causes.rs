@@ -1,5 +1,6 @@
 //! What became of a request elsewhere, as a refusal.
 
+use longshore_mcp::listen::Full;
 use longshore_mcp::params::Invalid;
 
 use super::Refusal;
@@ -37,6 +38,8 @@ impl From<lowered::Failure> for Refusal {
             Failure::Nonsense => Self::ServerNonsense,
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::TooManySubscriptions => Self::TooManySubscriptions,
+            // There is nothing to give up for it, and nothing to wait for.
+            Failure::LongSubscription => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
             Failure::TooManyQuestions => Self::TooManyQuestions,
             Failure::IdInUse => Self::IdInUse,
             Failure::NoNumbers => Self::Internal,
@@ -73,6 +76,7 @@ impl From<call::Failure> for Refusal {
             Failure::LongToken => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
             Failure::UnknownLevel => Self::InvalidParams(Invalid::Unreadable(failure.to_string())),
             Failure::TooManySubscriptions => Self::TooManySubscriptions,
+            Failure::LongSubscription => Self::InvalidParams(Full::Uri.into()),
             Failure::Queue => Self::NothingFree,
             Failure::Full { limit, again } => Self::TooManyProcesses { limit, again },
             Failure::FullForPrincipal { limit, again } => Self::TooManyOwnProcesses { limit, again },

@@ -28,6 +28,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::translate::notifications::{self, Told};
+use longshore_sessions::bounds::MAX_SUBSCRIPTION;
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 
@@ -77,6 +78,9 @@ pub(crate) enum Failure {
     /// The session has as many subscriptions as it may.
     #[error("there are too many subscriptions")]
     TooManySubscriptions,
+    /// The URI is longer than another replica would keep it.
+    #[error("a subscription may name a resource by a URI of {MAX_SUBSCRIPTION} bytes at most")]
+    LongSubscription,
     /// A request with its id is under way.
     #[error("the id is in use")]
     IdInUse,

@@ -34,6 +34,9 @@ pub(crate) enum Failure {
     /// A session asks for more than is remembered of one.
     #[error("too many subscriptions")]
     TooManySubscriptions,
+    /// It names a resource by a URI that is longer than what is remembered.
+    #[error("the URI is too long")]
+    LongSubscription,
     /// There is no such level of logging.
     #[error("an unknown level")]
     UnknownLevel,

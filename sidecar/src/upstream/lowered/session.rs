@@ -177,7 +177,7 @@ impl Session {
     /// `resources/subscribe`. What would not be taken over by another replica is refused: it would be lost unseen.
     pub(super) fn subscribe(&self, uri: &str) -> Result<Turn, Failure> {
         if uri.len() > MAX_SUBSCRIPTION {
-            return Err(Failure::TooManySubscriptions);
+            return Err(Failure::LongSubscription);
         }
         let mut state = self.lock();
         let had = state.wishes.has(uri);

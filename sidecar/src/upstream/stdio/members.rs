@@ -7,12 +7,10 @@ use super::call::Caller;
 use super::handshake::Abilities;
 use crate::held::{Share, subscription};
 use longshore_mcp::level::Level;
-use longshore_mcp::listen::is_in;
+use longshore_mcp::listen::{MAX_URI, is_in};
 
 /// How many resources a session may be subscribed to.
 const MAX_SUBSCRIPTIONS: usize = 1024;
-/// The longest URI of them.
-const MAX_URI: usize = 4096;
 
 /// Sessions, by name.
 #[derive(Default)]

@@ -233,6 +233,9 @@ fn each_hears_what_it_has_asked_for() {
         ask(client, "resources/subscribe", json!({"uri": uri}));
     }
     assert_eq!(state(&c)["subscriptions"], json!(["x:1", "x:2"]), "each of them once");
+    let long = a.ask("resources/subscribe", json!({"uri": "x".repeat(4_097)}));
+    assert_eq!(long["error"]["code"], -32602, "{long}");
+    assert!(error(&long).contains("URIs of 4096 bytes at most"), "{long}");
     let heard = |method: &str, params: Value, expected: [usize; 3]| {
         let streams = [&a, &b, &c].map(listen);
         under_way(&sidecar, 3.0);

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use longshore_mcp::envelope::Id;
+use longshore_mcp::listen::MAX_URI;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -72,6 +73,9 @@ impl Talk<'_> {
             About::Subscribe(uri) => {
                 let member = self.conversation.members.get(from);
                 if self.conversation.is_shared() {
+                    if uri.len() > MAX_URI {
+                        return caller.end(Err(Failure::LongSubscription));
+                    }
                     if !member.is_some_and(|member| member.may_subscribe(uri)) {
                         return caller.end(Err(Failure::TooManySubscriptions));
                     }
