@@ -157,11 +157,11 @@ impl Client {
     }
 
     /// Gives an event before the answer.
-    pub(super) fn event(&mut self, call: &Call, event: Option<&str>, data: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn event(&mut self, call: &Call, data: &[u8]) -> Result<(), Refusal> {
         self.begin_events(call)?;
         self.given = true;
         if let State::Events(writer) = &self.state {
-            writer.write(event, data);
+            writer.write(None, data);
         }
         Ok(())
     }

@@ -118,14 +118,10 @@ fn pass(
     is_own: bool,
     unheld: &mut Option<Bytes>,
 ) -> Result<Option<Option<i64>>, Refusal> {
-    let Some(data) = data_of(event) else { return Ok(None) };
-    // Clients ignore types that they do not know, and so does this. Where the answer is edited they do not pass either: a
-    // client that knows it nevertheless could take it for its answer.
+    // Clients ignore types that they do not know, and so does this: what is in them may not be a message.
+    let Some(data) = event.message() else { return Ok(None) };
     let is_edited = matches!(call.edit, Edit::Filter(_));
-    if event.event.is_some() && is_edited {
-        return Ok(None);
-    }
-    let looked = if event.event.is_none() { look(call, data)? } else { Looked::Aside };
+    let looked = look(call, data)?;
     let is_question = is_own && matches!(looked, Looked::Question);
     match looked {
         Looked::Answer(edited) => {
@@ -151,14 +147,14 @@ fn pass(
         return Err(Refusal::ServerNonsense);
     }
     // A batch of a server that may not write any: nobody has looked at what is in it.
-    if event.event.is_none() && batch::is_array(data) {
+    if batch::is_array(data) {
         return Ok(None);
     }
     let principal = &call.caller.principal;
     if call.session.is_some() && !standing::may_hear(&call.worker.shared, principal, data) {
         return Ok(None);
     }
-    let heard = match call.session.as_ref().filter(|_| event.event.is_none()) {
+    let heard = match &call.session {
         Some(session) => carry::heard(call, session, data),
         None => Some(Cow::Borrowed(data)),
     };
@@ -166,7 +162,7 @@ fn pass(
         if let (true, Some(session)) = (is_question, &call.session) {
             client.note_question(session, &data);
         }
-        client.event(call, event.event.as_deref(), &data)?;
+        client.event(call, &data)?;
     }
     Ok(None)
 }

@@ -161,7 +161,7 @@ fn r012_one_message_is_one_event() {
     let mut messages = Vec::new();
     let stream = ": comment\n\nid: 1\n\ndata: {\"a\":\ndata: 1}\n\nevent: other\ndata: x\n\nevent: message\ndata: {}\n\n";
     let each = |event: sse::Event<'_>| {
-        messages.extend(event.data.filter(|_| event.event.is_none()).map(std::borrow::Cow::into_owned));
+        messages.extend(event.message().map(<[u8]>::to_vec));
     };
     decoder.push(stream.as_bytes(), each).unwrap();
     assert_eq!(messages, [&b"{\"a\":\n1}"[..], b"{}"]);
