@@ -387,6 +387,24 @@ mod tests {
         let id = ring.seal(&sample(), [0; 12]).unwrap();
         assert!(id.len() < 380, "{} bytes", id.len());
         assert_ne!(id, ring.seal(&sample(), [1; 12]).unwrap());
+        let bytes = URL_SAFE_NO_PAD.decode(&id).unwrap();
+        let Capsule { owner, key, principal, server: ServerSession::Id(server), capabilities, .. } = sample()
+        else {
+            panic!("the server gave an id")
+        };
+        let IpAddr::V4(address) = owner.address else { panic!("it is a short one") };
+        for (what, secret) in [
+            ("the address of the pod", address.octets().as_slice()),
+            ("its name", owner.pod.as_str().as_bytes()),
+            ("the session's key", key.as_bytes().as_slice()),
+            ("whose it is", principal.0.as_slice()),
+            ("the id at the server", server.as_bytes()),
+            ("what the client can do", capabilities.unwrap().as_bytes()),
+        ] {
+            let stands_in = |bytes: &[u8]| bytes.windows(secret.len()).any(|window| window == secret);
+            assert!(stands_in(&sample().plain()), "{what} is sealed");
+            assert!(!stands_in(&bytes) && !stands_in(id.as_bytes()), "{what} can be read");
+        }
         assert!(sample().is_of("team-a") && !sample().is_of("team-b"));
         assert!(!format!("{:?}", sample()).contains("team-a"));
     }

@@ -4,10 +4,13 @@ mod again;
 mod restarts;
 mod unheard;
 
+use std::collections::HashSet;
 use std::io::BufReader;
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longshore_sidecar_config::Config;
 use serde_json::json;
 
@@ -126,6 +129,27 @@ fn r051_there_are_only_so_many() {
     refused("key-b", 503, "too many sessions", "too many sessions");
     assert_eq!(first.end().status, 204);
     assert_eq!(open("key-a").status, 200);
+}
+
+/// 48: what is in an id, and what it is sealed with, is drawn and not counted.
+#[test]
+fn r048_no_two_ids_are_alike_nor_sealed_alike() {
+    let server = GoServer::start(&[]);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let (mut ids, mut nonces) = (HashSet::new(), HashSet::new());
+    for _ in 0..50 {
+        let id = Client::open(&sidecar, None).session.clone();
+        assert!(id.bytes().all(|byte| byte.is_ascii_graphic()), "{id}");
+        // Behind the version and the number of the key.
+        let sealed = URL_SAFE_NO_PAD.decode(&id).unwrap();
+        assert!(nonces.insert(sealed[2..14].to_vec()), "two nonces are the same");
+        assert!(ids.insert(id), "two ids are the same");
+    }
+    assert_eq!(sidecar.metric("longshore_sessions"), 50.0, "each is one of its own");
+    for at in 0..12 {
+        let bytes: HashSet<u8> = nonces.iter().map(|nonce| nonce[at]).collect();
+        assert!(bytes.len() > 16, "byte {at} of the nonces has {} values: they are counted", bytes.len());
+    }
 }
 
 #[test]
