@@ -8,7 +8,7 @@ use super::{LOG_LEVEL, SERVER_INFO, call, is_error, request, text};
 use crate::harness::http::connect;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Events, Gate, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{Events, Gate, Reply, Scripted, Sidecar, config, eventually, modern, scripted};
 
 /// 36, 34, 35: discovery and lists of a server that has neither.
 #[test]
@@ -124,6 +124,28 @@ fn r074_no_log_message_of_a_process_is_lost() {
         let logged = methods.filter(|method| method.as_deref() == Some("notifications/message"));
         assert_eq!((logged.count(), events.len()), (times, times + 1 + token.iter().count()));
     }
+}
+
+/// A process does not say which call it speaks of, so what could be about any of several is about none.
+#[test]
+fn what_nobody_knows_is_told_in_no_other_call() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let (nothing, mcp) = (json!({}), sidecar.mcp);
+    let heard = |reply: Reply| reply.text().matches(r#""com.example/x""#).count();
+    let say = json!({"method": "com.example/x", "params": {}});
+    assert_eq!(heard(call("say", say, &nothing).send(mcp)), 1, "it is the only call");
+
+    let count = || text(&call("count", json!({}), &nothing).send(mcp)).parse::<u32>().unwrap();
+    let mut next = count() + 1;
+    let older = call("wait", json!({"says": "com.example/x"}), &nothing);
+    let older = std::thread::spawn(move || older.send(mcp));
+    eventually("the server has it", || {
+        let is_there = count() > next;
+        next += 1;
+        is_there.then_some(())
+    });
+    assert_eq!(heard(call("release", json!({}), &nothing).send(mcp)), 0, "it was said of another one");
+    assert_eq!(heard(older.join().unwrap()), 0);
 }
 
 /// 41: the server is told that nobody waits any more.

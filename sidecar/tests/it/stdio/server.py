@@ -189,11 +189,14 @@ def call(message):
         # Answered by another thread, so that others are answered in between.
         threading.Timer(arguments["seconds"], text, (message, "later", arguments.get("fails", False))).start()
     elif name == "wait":
-        # Answered when another call says so.
+        # Answered when another call says so. It may say something before.
         waiting.append(message)
     elif name == "release":
         while waiting:
-            text(waiting.pop(0), "released")
+            first = waiting.pop(0)
+            if says := first["params"].get("arguments", {}).get("says"):
+                note(says)
+            text(first, "released")
         text(message, "released")
     elif name == "ask":
         send({"id": "q", "method": arguments["method"], "params": {}})

@@ -150,7 +150,8 @@ impl Call {
                     client.event(&message).await;
                 }
             }
-            Ok(Told::On(message)) if is_certain => {
+            // It may be about any of those that go one way to the server, and comes to the newest.
+            Ok(Told::On(message)) if is_certain && self.is_ours(is_certain) => {
                 if let Some(client) = self.client() {
                     client.event(&message).await;
                 }
