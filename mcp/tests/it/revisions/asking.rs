@@ -51,7 +51,10 @@ pub(super) fn question(pair: Pair, request: ServerRequest, params: Value) -> Ver
                 parked::Asked::Kept => {
                     let round: Value = serde_json::from_str(&call.round("s", None).unwrap()).unwrap();
                     assert_eq!(round["resultType"], "input_required");
-                    assert!(round["inputRequests"]["1"]["params"].get("elicitationId").is_none());
+                    let asked: Vec<_> = round["inputRequests"].as_object().unwrap().values().collect();
+                    let [asked] = asked[..] else { panic!("{round}") };
+                    assert_eq!(asked["method"], request.as_str());
+                    assert!(asked["params"].get("elicitationId").is_none(), "{round}");
                     Becomes("a result that asks for input")
                 }
                 parked::Asked::Answered(message) => to_the_server(&message),
