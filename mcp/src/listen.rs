@@ -15,6 +15,7 @@ use memchr::memmem;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::meta::{SERVER_INFO, SUBSCRIPTION_ID};
 use crate::method::ServerNotification;
 use crate::object::{self, Object, array, quote, string};
 use crate::spelling;
@@ -258,6 +259,17 @@ pub fn updated(message: &str) -> Option<Update> {
     }
     let uri = object::at(message, &["params", "uri"]).and_then(string);
     Some(uri.map_or(Update::Unreadable, |uri| Update::Of(uri.into_owned())))
+}
+
+/// The last message of a subscription that the server's side ends: the response to its request, which has this id (as
+/// JSON). `server_info` says who the server is, as JSON.
+pub fn ended(id: &str, server_info: Option<&str>) -> String {
+    let mut meta = Object::empty();
+    meta.set(SUBSCRIPTION_ID, id.to_owned());
+    if let Some(info) = server_info {
+        meta.set(SERVER_INFO, info.to_owned());
+    }
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{}}}}}"#, meta.write())
 }
 
 /// `resources/subscribe`: the whole message.

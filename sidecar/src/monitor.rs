@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use longshore_mcp::revision::Revision;
+use longshore_mcp::translate::handshake::NOBODY;
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState, ServerDescription};
 use serde_json::Value;
@@ -73,6 +74,13 @@ pub(crate) struct Lists {
 }
 
 impl View {
+    /// Who the server says that it is, as JSON, if it does.
+    pub(crate) fn server_info(&self) -> Option<String> {
+        let info = &self.server.as_ref()?.info;
+        let is_whole = info["name"].is_string() && info["version"].is_string();
+        Some(info.to_string()).filter(|info| is_whole && info != NOBODY)
+    }
+
     /// Nothing is known yet.
     pub(crate) fn new() -> Self {
         Self {
@@ -136,6 +144,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                     view.is_ready = is_ready(view, &link);
                     view.server = Some(description);
                     view.lists = Arc::new(lists);
+                    shared.stdio.info.store(view.server_info().map(Arc::new));
                 });
                 show(&shared, &link);
                 if std::mem::take(&mut was_lost) {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Filter, Full, MAX_STREAMS, Offers, topic};
-use crate::meta::{SERVER_INFO, SUBSCRIPTION_ID};
+use super::{Filter, Full, MAX_STREAMS, Offers, ended, topic};
+use crate::meta::SUBSCRIPTION_ID;
 use crate::object::{Object, quote};
 
 /// The streams of modern clients, and what the server is subscribed to for them.
@@ -83,16 +83,7 @@ impl Streams {
     /// The last message of a stream that the server's side ends: the response to its request. `server_info` says who
     /// the server is, as JSON.
     pub fn end(&self, stream: u64, server_info: Option<&str>) -> Option<String> {
-        let id = &self.open.get(&stream)?.id;
-        let mut meta = Object::empty();
-        meta.set(SUBSCRIPTION_ID, id.clone());
-        if let Some(info) = server_info {
-            meta.set(SERVER_INFO, info.to_owned());
-        }
-        Some(format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{}}}}}"#,
-            meta.write()
-        ))
+        Some(ended(&self.open.get(&stream)?.id, server_info))
     }
 
     /// A server's notification, for each stream that asked for it, marked as that stream's.

@@ -17,7 +17,7 @@ use crate::object::{self, Object, array, quote};
 use crate::revision::Revision;
 
 /// Who a side is that did not say so. The handshake wants a name.
-const NOBODY: &str = r#"{"name":"unknown","version":"unknown"}"#;
+pub const NOBODY: &str = r#"{"name":"unknown","version":"unknown"}"#;
 
 /// A client's `initialize` (the whole message) for a server of another revision.
 pub fn offer(way: Way, message: &str) -> Result<Cow<'_, str>, Untranslatable> {

@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_sidecar_config::{Config, Processes};
@@ -84,6 +85,8 @@ pub(crate) struct Stdio {
     questions: AtomicU64,
     /// The first line since the sidecar's own handshake that was no message.
     pub(crate) noise: watch::Sender<Option<String>>,
+    /// Who the server says that it is, as JSON: what is said in its place says that too.
+    pub(crate) info: ArcSwapOption<String>,
 }
 
 /// For whom a process is.
@@ -119,6 +122,7 @@ impl Stdio {
             epoch: random().map_or(0, |number| u64::try_from(number >> 64).unwrap_or(0)),
             questions: AtomicU64::new(0),
             noise: watch::Sender::new(None),
+            info: ArcSwapOption::empty(),
         }
     }
 

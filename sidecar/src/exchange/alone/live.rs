@@ -11,7 +11,7 @@ use futures::{Stream, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::Id;
-use longshore_mcp::meta::SUBSCRIPTION_ID;
+use longshore_mcp::listen;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::watch;
@@ -229,10 +229,8 @@ impl Live {
         (self.source, self.rest.held) = (None, None);
         self.line.borrow_mut().end(None, None);
         let id = self.judge.id();
-        let result = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#
-        );
-        self.ready = sse::message(result.as_bytes()).into();
+        let info = self.rest.worker.shared.view.borrow().server_info();
+        self.ready = sse::message(listen::ended(id, info.as_deref()).as_bytes()).into();
     }
 }
 

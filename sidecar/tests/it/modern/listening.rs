@@ -1,11 +1,15 @@
+use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::harness::config::{keys, rule};
-use crate::harness::{Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{
+    Events, Files, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
+};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// A server that acknowledges, tells of one change, and goes on listening.
 fn server() -> Scripted {
@@ -18,17 +22,19 @@ fn server() -> Scripted {
 fn server_behind(gate: Gate) -> Scripted {
     Scripted::of_both(json!({}), move |request, stream| {
         gate.pass();
-        let id = &scripted::message(request)["id"];
-        let notification = |method: &str| json!({"jsonrpc": "2.0", "method": method, "params": {"notifications": {}, "_meta": {SUBSCRIPTION: id}}});
-        scripted::begin_events(stream);
-        scripted::chunk(
-            stream,
-            &format!("data: {}\n\n", notification("notifications/subscriptions/acknowledged")),
-        );
-        scripted::chunk(stream, &format!("data: {}\n\n", notification("notifications/tools/list_changed")));
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        tell(request, stream);
     })
+}
+
+fn tell(request: &Request, stream: &mut TcpStream) {
+    let id = &scripted::message(request)["id"];
+    let notification = |method: &str| json!({"jsonrpc": "2.0", "method": method, "params": {"notifications": {}, "_meta": {SUBSCRIPTION: id}}});
+    scripted::begin_events(stream);
+    for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
+        scripted::chunk(stream, &format!("data: {}\n\n", notification(method)));
+    }
+    // Until the other side closes.
+    let _ = std::io::Read::read(stream, &mut [0]);
 }
 
 fn listen(id: &str) -> Request {
@@ -38,7 +44,7 @@ fn listen(id: &str) -> Request {
 /// 42: acknowledged first, and ended in order when the sidecar ends.
 #[test]
 fn r042_a_subscription_goes_on_until_the_end() {
-    let server = server();
+    let server = Sessionless::start(json!({"tools": {"listChanged": true}}), json!([]), tell);
     let mut config = config(server.port);
     // What has no end of its own is not held to the time of calls.
     config.limits.request_timeout_ms = 2_000;
@@ -52,9 +58,11 @@ fn r042_a_subscription_goes_on_until_the_end() {
     sidecar.signal(rustix::process::Signal::TERM);
     events.patience(Duration::from_secs(10));
     let end = events.next().unwrap().message();
+    let meta = json!({SUBSCRIPTION: "l", SERVER_INFO: {"name": "modern", "version": "1"}});
     assert_eq!(
         end,
-        json!({"jsonrpc": "2.0", "id": "l", "result": {"resultType": "complete", "_meta": {SUBSCRIPTION: "l"}}})
+        json!({"jsonrpc": "2.0", "id": "l", "result": {"resultType": "complete", "_meta": meta}}),
+        "35: it says who the server is"
     );
     assert!(events.next().is_none());
     let line = sidecar.audit(|line| line["method"] == "subscriptions/listen");

@@ -14,6 +14,7 @@ use crate::harness::shim::{settled, stdio};
 use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, client, eventually, modern};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 fn config(isolation: Isolation, total: u32) -> Config {
@@ -142,7 +143,9 @@ fn r042_subscriptions_of_a_process_are_told_apart() {
         }
         let [(first, _), _, (mut last, _)] = open;
         let end = last.next().unwrap().message();
-        assert_eq!((&end["id"], &end["result"]["_meta"][SUBSCRIPTION]), (&json!(7), &json!(7)), "{end}");
+        let info = json!({"name": "era", "version": "1"});
+        assert_eq!(end["id"], 7, "{end}");
+        assert_eq!(end["result"]["_meta"], json!({SUBSCRIPTION: 7, SERVER_INFO: info}), "{end}");
         assert!(last.next().is_none());
         drop(first);
         eventually("the process is told", || {

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use longshore_mcp::envelope::{Id, Notification, Outcome, Response};
+use longshore_mcp::listen;
 use longshore_mcp::meta::SUBSCRIPTION_ID;
 use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::object;
@@ -65,10 +66,8 @@ impl Talk<'_> {
             return false;
         }
         let Some(call) = self.routes.answered(number) else { return false };
-        let id = call.id();
-        let answer = format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#
-        );
+        let info = self.conversation.stdio().info.load();
+        let answer = listen::ended(&call.id(), info.as_deref().map(String::as_str));
         call.end(Ok(Some(answer.into())));
         true
     }
