@@ -261,6 +261,14 @@ pub fn updated(message: &str) -> Option<Update> {
     Some(uri.map_or(Update::Unreadable, |uri| Update::Of(uri.into_owned())))
 }
 
+/// The first message of a subscription, whose request has this id (as JSON): what it will hear of.
+pub fn acknowledged(id: &str, filter: &Filter) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"notifications":{},"_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#,
+        filter.write()
+    )
+}
+
 /// The last message of a subscription that the server's side ends: the response to its request, which has this id (as
 /// JSON). `server_info` says who the server is, as JSON.
 pub fn ended(id: &str, server_info: Option<&str>) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Filter, Full, MAX_STREAMS, Offers, ended, topic};
+use super::{Filter, Full, MAX_STREAMS, Offers, acknowledged, ended, topic};
 use crate::meta::SUBSCRIPTION_ID;
 use crate::object::{Object, quote};
 
@@ -54,10 +54,7 @@ impl Streams {
             }
             *count += 1;
         }
-        let acknowledgement = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"notifications":{},"_meta":{{"{SUBSCRIPTION_ID}":{id}}}}}}}"#,
-            filter.write()
-        );
+        let acknowledgement = acknowledged(id, &filter);
         let stream = self.next;
         self.next += 1;
         self.open.insert(stream, Stream { id: id.to_owned(), filter });

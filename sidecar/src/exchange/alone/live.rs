@@ -11,7 +11,7 @@ use futures::{Stream, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::Id;
-use longshore_mcp::listen;
+use longshore_mcp::listen::{self, Filter};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::watch;
@@ -95,6 +95,8 @@ pub(super) struct Live {
     ready: Bytes,
     /// When something was sent last.
     said: Instant,
+    /// Nothing of the server's has passed.
+    is_untold: bool,
     draining: watch::Receiver<bool>,
     configured: watch::Receiver<u64>,
     line: SharedLine,
@@ -115,8 +117,8 @@ impl Live {
         let (draining, mut configured) = (shared.draining.subscribe(), shared.config_changed.subscribe());
         // There may be another since the request was permitted.
         configured.mark_changed();
-        let (said, line) = (Instant::now(), Line::new(entry));
-        Self { rest, judge, source: Some(source), ready: start, said, draining, configured, line }
+        let (said, is_untold, line) = (Instant::now(), start.is_empty(), Line::new(entry));
+        Self { rest, judge, source: Some(source), ready: start, said, is_untold, draining, configured, line }
     }
 
     /// As a body.
@@ -190,6 +192,7 @@ impl Live {
         }
         match read {
             Ok(code) => {
+                self.is_untold &= out.is_empty();
                 self.ready = share.keep(out.into());
                 source.settle();
                 if let Some(code) = code {
@@ -224,13 +227,19 @@ impl Live {
         }
     }
 
-    /// Ends a subscription in an orderly way: its client makes another, which leads to another replica.
+    /// Ends a subscription in an orderly way: its client makes another, which leads to another replica. It is acknowledged
+    /// before, be it for nothing: that is what clients wait for first.
     fn conclude(&mut self) {
         (self.source, self.rest.held) = (None, None);
         self.line.borrow_mut().end(None, None);
         let id = self.judge.id();
+        let mut words = Vec::new();
+        if self.is_untold {
+            sse::write_message(&mut words, listen::acknowledged(id, &Filter::default()).as_bytes());
+        }
         let info = self.rest.worker.shared.view.borrow().server_info();
-        self.ready = sse::message(listen::ended(id, info.as_deref()).as_bytes()).into();
+        sse::write_message(&mut words, listen::ended(id, info.as_deref()).as_bytes());
+        self.ready = words.into();
     }
 }
 

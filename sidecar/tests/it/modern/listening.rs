@@ -69,6 +69,29 @@ fn r042_a_subscription_goes_on_until_the_end() {
     assert_eq!((&line["status"], &line["reason"]), (&json!(200), &json!(null)));
 }
 
+/// 42: acknowledged first, also where it ends before the server has said anything.
+#[test]
+fn r042_a_subscription_that_ends_at_once_is_acknowledged_before() {
+    let server = Scripted::of_both(json!({}), |_, stream| {
+        scripted::begin_events(stream);
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut events = Events::open(&listen("l"), sidecar.mcp);
+    sidecar.signal(rustix::process::Signal::TERM);
+    let first = events.next().unwrap().message();
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
+    assert_eq!(first["params"], json!({"notifications": {}, "_meta": {SUBSCRIPTION: "l"}}));
+    let meta = json!({SUBSCRIPTION: "l"});
+    assert_eq!(
+        events.next().unwrap().message(),
+        json!({"jsonrpc": "2.0", "id": "l", "result": {"resultType": "complete", "_meta": meta}}),
+        "the server has not said who it is"
+    );
+    assert!(events.next().is_none());
+}
+
 /// 42: and bounded, for each principal.
 #[test]
 fn r042_subscriptions_are_counted() {
