@@ -13,7 +13,8 @@
 //! `duration` is in seconds. Never in it: arguments, results, keys, session ids.
 //!
 //! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
-//! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`.
+//! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`. Those of whom
+//! nothing is known have half of the room at the most, so that they take it from nobody who is.
 
 mod line;
 
@@ -30,6 +31,9 @@ use line::{Line, Text};
 
 /// How many lines wait at most. A thousand requests a second for eight seconds.
 const QUEUE: usize = 8192;
+/// How many wait at most when one comes that has no principal. Whoever reaches the port makes as many of them as
+/// they like, and the lines that matter are those of who was let in.
+const STRANGERS: usize = QUEUE / 2;
 /// For how many lines there is always room.
 const ROOM: usize = 512;
 /// How long a batch is gathered.
@@ -113,8 +117,9 @@ impl Audit {
     }
 
     fn push(&self, line: Line) {
+        let most = if line.principal.is_some() { QUEUE } else { STRANGERS };
         let mut state = self.0.lock();
-        if state.lines.len() >= QUEUE {
+        if state.lines.len() >= most {
             state.lost += 1;
             self.0.metrics.audit_lost();
             return;

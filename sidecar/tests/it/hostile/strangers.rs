@@ -1,14 +1,18 @@
 //! Those of whom nothing is known: what they hold, and whom they are in the way of.
 
 use std::io::{BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::config::keys;
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
-use crate::harness::{Client, Files, GoServer, Reply, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{
+    Client, Files, GoServer, Reply, Request, Scripted, Sidecar, config, eventually, scripted,
+};
 
 /// Connections on which the beginning of a head of this many bytes was sent.
 fn beginnings(to: SocketAddr, count: usize, bytes: usize) -> Vec<TcpStream> {
@@ -119,6 +123,35 @@ fn clients_get_through_whoever_else_is_connected() {
     assert_eq!(Reply::read(&mut kept_reader).unwrap().status, 200, "strangers make room first");
     assert_eq!(Reply::read(&mut BufReader::new(waits)).unwrap().status, 200);
     assert!(sidecar.metric("longshore_connections") <= 8.0);
+}
+
+/// However often they are refused while nobody reads the log.
+#[test]
+fn strangers_push_nobody_else_out_of_the_audit_log() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
+    let mut sidecar = Sidecar::unread(files, &["--drain-minimum-ms", "0"]).loaded().ready();
+    let refused = Request::new("GET", "/mcp").bytes().repeat(100);
+    let mut flood = connect(sidecar.mcp);
+    let mut answers = flood.try_clone().unwrap();
+    let answers = std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+    let lost = || sidecar.metric("longshore_audit_lines_lost_total");
+    eventually("lines are lost", || {
+        flood.write_all(&refused).unwrap();
+        (lost() > 0.0).then_some(())
+    });
+    let client = Client::open(&sidecar, Some("key-a"));
+    client.call("echo", json!({"text": "a"}));
+    flood.shutdown(Shutdown::Write).unwrap();
+    answers.join().unwrap().unwrap();
+    let lost = lost();
+    sidecar.signal(Signal::TERM);
+    let left = sidecar.left_unread();
+    let lines: Vec<Value> = left.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["target"] == "echo" && line["principal"] == "alice"));
+    let counted: f64 = lines.iter().filter_map(|line| line["lost"].as_f64()).sum();
+    assert_eq!(counted, lost);
 }
 
 #[test]
