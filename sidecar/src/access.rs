@@ -5,6 +5,7 @@
 
 pub mod glob;
 mod pattern;
+mod steps;
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Globs over names and URIs.
 
-use globset::{Candidate, GlobMatcher};
 use thiserror::Error;
 
 use super::glob::{self, NoGlob};
+use super::steps::{Steps, Walk};
 
 /// A glob that is none.
 #[derive(Debug, Error)]
@@ -26,8 +26,8 @@ enum Pattern {
     Any,
     /// No special character at all.
     Exact(Box<str>),
-    /// Everything else. Only the compiled expression is used: globset's quicker strategies think of paths.
-    Glob(Box<str>, Box<GlobMatcher>),
+    /// Everything else.
+    Glob(Box<str>, Steps),
 }
 
 impl Patterns {
@@ -40,7 +40,8 @@ impl Patterns {
     }
 
     pub(crate) fn match_any(&self, text: &str) -> bool {
-        self.0.iter().any(|pattern| pattern.matches(text))
+        let mut walk = Walk::default();
+        self.0.iter().any(|pattern| pattern.matches(text, &mut walk))
     }
 
     /// Whether one matches everything.
@@ -82,19 +83,17 @@ impl Pattern {
         if glob::is_plain(glob) {
             return Ok(Self::Exact(glob.into()));
         }
-        match glob::read(glob) {
-            Ok(read) => Ok(Self::Glob(glob.into(), Box::new(read.compile_matcher()))),
+        match glob::read(glob).and_then(|read| Steps::of(&read)) {
+            Ok(steps) => Ok(Self::Glob(glob.into(), steps)),
             Err(source) => Err(PatternError { glob: glob.to_owned(), source }),
         }
     }
 
-    fn matches(&self, text: &str) -> bool {
+    fn matches(&self, text: &str, walk: &mut Walk) -> bool {
         match self {
             Self::Any => true,
             Self::Exact(exact) => **exact == *text,
-            Self::Glob(glob, matcher) => {
-                **glob == *text || matcher.is_match_candidate(&Candidate::from_bytes(text.as_bytes()))
-            }
+            Self::Glob(glob, steps) => **glob == *text || steps.lead_through(text.as_bytes(), walk),
         }
     }
 }

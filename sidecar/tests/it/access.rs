@@ -1,6 +1,7 @@
 //! Who sees and calls what.
 
 mod ids;
+mod many;
 mod nameless;
 
 use serde_json::json;
