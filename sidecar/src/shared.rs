@@ -105,6 +105,8 @@ pub(crate) struct Rooms {
     /// And the streams of which that is so that clients listen to, for as long as they like; those too whose sessions are
     /// still to be begun again.
     pub(crate) listening: Arc<Places>,
+    /// The streams of sessions here that their clients listen to by way of other replicas.
+    pub(crate) heard: Arc<Places>,
 }
 
 impl Shared {

@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -74,18 +74,20 @@ pub(crate) async fn serve(
     let stopped = stop.clone();
     loop {
         strangers.retain(|(task, known)| !known.get() && !task.is_finished());
-        let full = connections.len() - strangers.len() >= limit;
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if !full => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     // From before its keys are looked at, so that no change of them is missed in the handshake.
                     let changed = worker.shared.config_changed.subscribe();
                     // Without keys there is nobody to talk to.
                     if let Some(tls) = tls(&worker) {
                         let (stop, known) = (stopped.clone(), Rc::<Cell<bool>>::default());
-                        let served = connection(worker.clone(), stream, known.clone(), tls, changed, stop);
+                        // Whoever came would look for a dead replica where it was left to wait. What is too much is said.
+                        let stays = connections.len() - strangers.len() < limit;
+                        let accepted = Accepted { stream, stays, known: known.clone() };
+                        let served = connection(worker.clone(), accepted, tls, changed, stop);
                         strangers.push_back((connections.spawn_local(served), known));
                         if strangers.len() > STRANGERS
                             && let Some((oldest, _)) = strangers.pop_front()
@@ -110,15 +112,24 @@ fn tls(worker: &Worker) -> Option<Tls> {
     Some(worker.shared.config().as_ref()?.replicas.as_ref()?.tls.clone())
 }
 
-/// Serves one. It is `known` from when its other end has shown that it is a replica.
+/// A connection that has come.
+struct Accepted {
+    stream: TcpStream,
+    /// Whether it goes on after its first answer: that is so of as many as there are places for.
+    stays: bool,
+    /// Set when its other end has shown that it is a replica.
+    known: Rc<Cell<bool>>,
+}
+
+/// Serves one.
 async fn connection(
     worker: Rc<Worker>,
-    stream: TcpStream,
-    known: Rc<Cell<bool>>,
+    accepted: Accepted,
     tls: Tls,
     changed: watch::Receiver<u64>,
     stop: watch::Receiver<bool>,
 ) {
+    let Accepted { stream, stays, known } = accepted;
     // Behind an answer that is not taken is a client that pauses: it gets as long as one that is here.
     set_options(&stream, UNREAD);
     let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
@@ -136,9 +147,13 @@ async fn connection(
         let worker = worker.clone();
         service_fn(move |request| {
             let worker = worker.clone();
-            Serving::new(
-                |reading| async move { Ok::<_, Infallible>(answer(&worker, request, reading).await) },
-            )
+            Serving::new(|reading| async move {
+                let mut response = answer(&worker, request, reading).await;
+                if !stays {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            })
         })
     };
     // They send what comes too late on another connection, or to another replica.

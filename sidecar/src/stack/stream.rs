@@ -13,7 +13,7 @@ use tokio::time::{Duration, sleep, timeout};
 use super::forward::{Over, heard_out, knows_ends};
 use super::pump::SILENCE;
 use super::respond::{self, Body};
-use super::{Authenticated, Trail, conversation, session};
+use super::{Authenticated, Through, Trail, conversation, session};
 use crate::exchange::{self, is_absence};
 use crate::piece::{BrokenOff, Piece};
 use crate::rescue::{Kind, Refusal};
@@ -65,13 +65,25 @@ async fn listen(
         session::Found::Elsewhere(response) => return Ok(response),
     };
     conversation::agrees(&caller, session.revision, trail)?;
+    // Those who come here themselves have places of their own.
+    let place = match caller.through {
+        Through::Client | Through::Within => None,
+        Through::Replica => {
+            let (shared, config) = (&worker.shared, &caller.snapshot.config);
+            Some(shared.room(&shared.rooms.heard, caller.principal(), config)?)
+        }
+    };
     trail.entry.permit(None);
-    exchange::listen(worker, caller, session).await.inspect_err(|refusal| {
+    let mut response = exchange::listen(worker, caller, session).await.inspect_err(|refusal| {
         // It is the call that has this answer.
         if let Refusal::AnswerGone { request, .. } = refusal {
             (trail.id, trail.kind) = (Some(request.to_string()), Kind::Request);
         }
-    })
+    })?;
+    if let Body::Events(reader) = response.body_mut() {
+        reader.takes(place);
+    }
+    Ok(response)
 }
 
 /// Opens it before there is anything to hear. No session counts it yet, so it is one of those that are heard elsewhere.

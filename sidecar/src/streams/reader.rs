@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant, Sleep, sleep};
 use super::stream::{Kind, Next, Stream};
 use crate::held::Share;
 use crate::piece::{BrokenOff, Piece, UnderWay};
+use crate::sessions::Place;
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -33,6 +34,8 @@ pub(crate) struct Reader {
     missed: bool,
     /// What waits for room for the next event.
     room: Option<Room>,
+    /// It is one of so many.
+    place: Option<Place>,
 }
 
 /// Gives the share that an event is held in until it is read, or nothing where there is no room in time.
@@ -52,6 +55,7 @@ impl Reader {
             under_way: UnderWay::default(),
             missed: false,
             room: None,
+            place: None,
         }
     }
 
@@ -86,6 +90,11 @@ impl Reader {
     pub(crate) fn until(mut self, it: impl Future<Output = ()> + 'static) -> Self {
         self.until = Some(Box::pin(it));
         self
+    }
+
+    /// Takes a place until its client has gone.
+    pub(crate) fn takes(&mut self, place: Option<Place>) {
+        self.place = place;
     }
 
     /// The next piece of the body.

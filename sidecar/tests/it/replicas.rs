@@ -1,6 +1,7 @@
 //! Several replicas of one server.
 
 mod alone;
+mod crowds;
 mod drains;
 mod endings;
 mod forwarding;
