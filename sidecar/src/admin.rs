@@ -10,7 +10,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, WWW_A
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Duration, timeout};
 
 use crate::authenticate::bearer;
@@ -22,6 +22,9 @@ pub(crate) use connections::serve;
 /// How long a readiness probe is held while the server is starting: the kubelet probes once a second, and so hears
 /// that it is ready the moment it is.
 const READINESS_HOLD: Duration = Duration::from_millis(900);
+/// How many probes are held at once; others are answered as it is just then. Anybody may probe, and who is held has a
+/// connection that makes no room for the kubelet's.
+const HELD: usize = 8;
 /// The longest wait for another inventory.
 const MAX_WAIT: u64 = 60;
 
@@ -29,6 +32,8 @@ const MAX_WAIT: u64 = 60;
 struct Admin {
     shared: Arc<Shared>,
     published: watch::Receiver<Option<Arc<Published>>>,
+    /// Places for probes that are held.
+    holds: Arc<Semaphore>,
 }
 
 /// The port's routes.
@@ -39,7 +44,17 @@ pub(crate) fn router(shared: Arc<Shared>, published: watch::Receiver<Option<Arc<
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v1/inventory", get(inventory))
-        .with_state(Admin { shared, published })
+        .with_state(Admin { shared, published, holds: Arc::new(Semaphore::new(HELD)) })
+}
+
+impl Admin {
+    /// Waits for what a probe asks about. None: that is not so, and there is no time or no place to wait for it.
+    async fn hold<T>(&self, what: impl Future<Output = T>) -> Option<T> {
+        let place = self.holds.try_acquire();
+        // Without a wait this looks once.
+        let wait = if place.is_ok() { READINESS_HOLD } else { Duration::ZERO };
+        timeout(wait, what).await.ok()
+    }
 }
 
 /// Whether the configuration is loaded; that the ports are bound is shown by the answer. Held for a moment, so that
@@ -53,7 +68,7 @@ async fn started(State(admin): State<Admin>) -> Response {
             }
         }
     };
-    if timeout(READINESS_HOLD, loaded).await.is_ok() {
+    if admin.hold(loaded).await.is_some() {
         return "ok\n".into_response();
     }
     let why = admin.shared.config_error.borrow().clone();
@@ -74,7 +89,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
     };
     let mut greeted = admin.shared.peers.greeted();
     let connected = async { greeted.wait_for(|greeted| *greeted).await.is_ok() && connected.await };
-    let connected = timeout(READINESS_HOLD, connected).await.unwrap_or(false);
+    let connected = admin.hold(connected).await.unwrap_or(false);
     if admin.shared.is_draining() {
         return unavailable("draining".to_owned());
     }

@@ -2,13 +2,14 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::config::keys;
 use crate::harness::http::connect;
+use crate::harness::peer::free_port;
 use crate::harness::replicas::Network;
 use crate::harness::{
     Client, Files, GoServer, Reply, Request, Scripted, Sidecar, config, eventually, scripted,
@@ -96,6 +97,29 @@ fn probes_are_answered_whoever_else_is_connected_to_the_admin_port() {
         assert_eq!(sidecar.get(path).status, 200, "{path}");
     }
     drop(silent);
+}
+
+/// They wait for the server together with the kubelet, each again and again.
+#[test]
+fn probes_of_strangers_hold_up_no_other_at_the_admin_port() {
+    const SOON: Duration = Duration::from_secs(2);
+    let sidecar = Sidecar::start(&config(free_port()));
+    let probes = Request::new("GET", "/readyz").bytes().repeat(40);
+    let strangers = [(); 200].map(|()| {
+        let mut stream = connect(sidecar.admin);
+        // It may be closed while it writes.
+        let _ = stream.write_all(&probes);
+        stream.set_nonblocking(true).unwrap();
+        stream
+    });
+    let is_answered = |stream: &TcpStream| matches!(stream.peek(&mut [0]), Ok(1..));
+    eventually("some are answered, and ask again", || strangers.iter().any(is_answered).then_some(()));
+    for path in ["/healthz", "/metrics"] {
+        let began = Instant::now();
+        assert_eq!(sidecar.get(path).status, 200, "{path}");
+        assert!(began.elapsed() < SOON, "{path} after {:?}", began.elapsed());
+    }
+    drop(strangers);
 }
 
 #[test]
