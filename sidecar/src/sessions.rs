@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
+use longshore_sessions::bounds::MAX_TOMBSTONES;
 use longshore_sessions::membership::View;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Capsule, Moment, Peer, Replica, ServerSession, SessionKey};
@@ -87,6 +88,8 @@ pub(crate) struct Sessions {
     free: Notify,
     /// There may be sessions of which no other replica has a copy that should.
     uncopied: AtomicBool,
+    /// Endings were forgotten for others, and it was said.
+    forgets: AtomicBool,
 }
 
 // === impl Sessions ===
@@ -117,6 +120,7 @@ impl Sessions {
             moving: AtomicBool::new(false),
             free: Notify::new(),
             uncopied: AtomicBool::new(false),
+            forgets: AtomicBool::new(false),
         }
     }
 
@@ -178,11 +182,23 @@ impl Sessions {
     /// Remembers that a session is ended, held or not. Gives what was held.
     fn bury(&self, tombstone: Tombstone) -> Option<Arc<Session>> {
         let ended = self.lock().end(tombstone);
-        self.journal.add(&[tombstone], || self.lock().tombstones().iter().collect());
+        self.keep_endings(&[tombstone]);
         if let Some(session) = &ended {
             session.streams.close();
         }
         ended
+    }
+
+    /// Keeps some more endings over a restart, and says so once if others were forgotten for any of them.
+    fn keep_endings(&self, ended: &[Tombstone]) {
+        self.journal.add(ended, || self.lock().tombstones().iter().collect());
+        if self.lock().tombstones().lost() > 0 && !self.forgets.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                most = MAX_TOMBSTONES,
+                "more sessions have ended than are remembered: the ids of those that ended first may work again until \
+                 sessions.maxAge has passed, which it helps to lower; the audit log says who ends so many"
+            );
+        }
     }
 
     /// How many are held here.

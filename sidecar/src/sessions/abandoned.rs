@@ -120,7 +120,7 @@ impl Sessions {
             let tombstone = Self::tombstone(&replica.held(&key)?.capsule);
             (replica.end(tombstone)?, tombstone)
         };
-        self.journal.add(&[tombstone], || self.lock().tombstones().iter().collect());
+        self.keep_endings(&[tombstone]);
         self.metrics.session_ended(SessionEnd::Abandoned);
         session.streams.close();
         // Who does not hear it now finds out that it knows less.

@@ -90,7 +90,7 @@ impl Sessions {
                 self.metrics.session_ended(*why);
             }
         }
-        self.journal.add(&ended, || self.lock().tombstones().iter().collect());
+        self.keep_endings(&ended);
         let close = |(session, _): (Arc<Session>, SessionEnd)| {
             session.streams.close();
             session.farewell()

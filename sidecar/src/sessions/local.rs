@@ -31,7 +31,7 @@ impl Sessions {
         match effect {
             Effect::None => {}
             Effect::Bury(tombstones, ended) => {
-                self.journal.add(&tombstones, || self.lock().tombstones().iter().collect());
+                self.keep_endings(&tombstones);
                 for session in ended {
                     self.metrics.session_ended(SessionEnd::Deleted);
                     self.close(&session);

@@ -1,12 +1,14 @@
 //! Sessions that have ended, and stay so whichever replica is asked.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use longshore_sidecar_config::{Config, OnOwnerLoss};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::replicas::{Network, with_peers};
-use crate::harness::{Client, Gate, GoServer, Scripted, Sidecar, config, eventually};
+use crate::harness::{Client, Files, Gate, GoServer, Scripted, Sidecar, config, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -135,4 +137,24 @@ fn a_session_that_was_too_old_stays_so_whatever_is_configured_later() {
     for replica in &replicas {
         assert_eq!(client.through(replica).send("ping", json!({})).status, 404);
     }
+}
+
+/// One principal alone can end so many.
+#[test]
+fn it_is_said_where_more_sessions_have_ended_than_are_remembered() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    // They end in this hour.
+    let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 3_600;
+    let ended: String = (0..65_536).map(|number| format!("{soon} {number:032x}\n")).collect();
+    std::fs::write(files.path("program").join("ended-sessions"), ended).unwrap();
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let said = "more sessions have ended than are remembered";
+    let clients = [(); 2].map(|()| Client::open(&sidecar, None));
+    assert!(!sidecar.written().contains(said), "there is room for all that there were");
+    clients.iter().for_each(|client| assert_eq!(client.end().status, 204));
+    sidecar.log(|line| line["message"].as_str().is_some_and(|message| message.starts_with(said)));
+    assert_eq!(sidecar.written().matches(said).count(), 1);
+    assert_eq!(sidecar.metric("longshore_ended_sessions"), 65_536.0);
 }
