@@ -14,7 +14,7 @@ use super::handshake::{Handshake, Offer};
 use super::limits::Place;
 use super::message::{Asked, Command, Kind, kind, text};
 use super::process::{Idle, MARGIN, PATIENCE};
-use super::registry::{Group, Open};
+use super::registry::{Group, Need, Open};
 use super::warm::{Given, Ready};
 use super::{
     Body, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio, Why, call,
@@ -140,13 +140,17 @@ impl Stdio {
     /// The conversation that another session, or a call, of this kind goes to, if there is one.
     pub(super) fn host(&self, open: &Open, wanted: &Group, client: Option<&Client>) -> Option<u64> {
         let Some(Client { limits, principal }) = client else {
-            return open.fewest(wanted, None).map(|(host, _)| host);
+            return open.fewest(wanted, Need::Spoken).map(|(host, _)| host);
         };
         let has_room = || self.places.have_room() || self.warm.has_any();
-        let Some((host, sessions)) = open.fewest(wanted, Some(Instant::now())) else {
-            // One that is too old goes on having the place of another one.
-            let another = self.places.allow(principal.as_ref()) && (has_room() || open.has_empty(None));
-            return open.fewest(wanted, None).map(|(host, _)| host).filter(|_| !another);
+        let Some((host, sessions)) = open.fewest(wanted, Need::Young(Instant::now())) else {
+            // One that does not suit goes on having the place of another one, or will want it back.
+            let whose = principal.as_ref();
+            let most = if whose.is_some() { limits.per_principal } else { limits.total };
+            let has_place = || self.places.allow(whose) && (has_room() || open.has_empty(None));
+            let another = open.used_by(whose) < most as usize && (open.has_empty(whose) || has_place());
+            let old = || open.fewest(wanted, Need::Spoken).or_else(|| open.fewest(wanted, Need::Any));
+            return if another { None } else { old().map(|(host, _)| host) };
         };
         // Everybody's sessions are spread over as many processes as there may be.
         let spreads = limits.isolation == Isolation::Shared && sessions > 0;

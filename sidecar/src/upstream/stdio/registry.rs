@@ -58,6 +58,17 @@ pub(super) struct Group {
     pub(super) max_age: Option<Duration>,
 }
 
+/// What a conversation has to be for one that comes to it. Whoever may have no other is translated for, and comes to an old
+/// one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// In a revision that its client speaks, and not too old by now.
+    Young(Instant),
+    /// In a revision that its client speaks.
+    Spoken,
+    Any,
+}
+
 /// What holds for a process that several share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct Limits {
@@ -78,21 +89,23 @@ impl Group {
     }
 
     /// Whether one that wants such a conversation may have this one.
-    fn takes(&self, wanted: &Self, now: Option<Instant>) -> bool {
+    fn takes(&self, wanted: &Self, need: Need) -> bool {
         (self.own, self.alone, &self.principal) == (wanted.own, wanted.alone, &wanted.principal)
-            && self.suits(&wanted.asked, now)
+            && self.suits(&wanted.asked, need)
     }
 
-    /// Whether a client that asks for this revision gets one that it can use.
+    /// Whether a client that asks for this revision has what it needs.
     ///
-    /// Asked for the same, the server says the same. Otherwise a client that asks for a newer revision usually speaks
-    /// the older ones too, and not the other way round.
-    ///
-    /// Where no time is named its age does not matter.
-    fn suits(&self, revision: &str, now: Option<Instant>) -> bool {
+    /// Asked for the same, the server says the same. To a client that asks for a newer one little is lost where it is
+    /// translated for; to one that asks for an older one, what the server would not do for it otherwise.
+    fn suits(&self, revision: &str, need: Need) -> bool {
         let speaks =
-            self.asked == revision || self.version.as_deref().is_some_and(|version| version <= revision);
-        speaks && self.aged().zip(now).is_none_or(|(aged, now)| now < aged)
+            || self.asked == revision || self.version.as_deref().is_some_and(|version| version <= revision);
+        match need {
+            Need::Young(now) => speaks() && self.aged().is_none_or(|aged| now < aged),
+            Need::Spoken => speaks(),
+            Need::Any => true,
+        }
     }
 }
 
@@ -136,10 +149,9 @@ impl Open {
         self.closed
     }
 
-    /// The conversation of a kind with the fewest sessions, and how many it has: one that is not too old by now, or any if
-    /// no time is named.
-    pub(super) fn fewest(&self, wanted: &Group, now: Option<Instant>) -> Option<(u64, usize)> {
-        let of = |host: &&(u64, &Host)| host.1.group.as_ref().is_some_and(|group| group.takes(wanted, now));
+    /// The conversation of a kind with the fewest sessions, and how many it has.
+    pub(super) fn fewest(&self, wanted: &Group, need: Need) -> Option<(u64, usize)> {
+        let of = |host: &&(u64, &Host)| host.1.group.as_ref().is_some_and(|group| group.takes(wanted, need));
         let hosts = self.hosts.iter().map(|(number, host)| (*number, host));
         hosts
             .filter(|host| of(&host))
@@ -152,6 +164,14 @@ impl Open {
         let of_all =
             |host: &&Host| host.group.as_ref().is_some_and(|group| group.principal.is_none() && !group.own);
         self.hosts.values().filter(of_all).count()
+    }
+
+    /// How many conversations of this principal have sessions, or of those for everybody: also those that rest, which need
+    /// a place again with their next call.
+    pub(super) fn used_by(&self, principal: Option<&Arc<str>>) -> usize {
+        let of = |group: &Group| !group.own && group.principal.as_ref() == principal;
+        let used = |host: &&Host| !host.sessions.is_empty() && host.group.as_ref().is_some_and(of);
+        self.hosts.values().filter(used).count()
     }
 
     /// Whether there is a conversation without sessions that could end for another one: of this principal, if one is
@@ -342,7 +362,7 @@ mod tests {
     #[test]
     fn a_client_gets_a_revision_that_it_can_use() {
         let began = Instant::now();
-        let now = Some(began);
+        let young = Need::Young(began);
         let (old, new) = ("2025-06-18", "2025-11-25");
         for (asked, version, revision, suits) in [
             (new, None, new, true),
@@ -361,13 +381,19 @@ mod tests {
                 Group { own: false, alone: false, principal: None, asked, version, began, max_age: None }
             };
             let (group, wanted) = (group(asked, version), group(revision, None));
-            assert_eq!(group.takes(&wanted, now), suits, "{group:?} {revision}");
-            assert!(!group.takes(&Group { alone: true, ..wanted.clone() }, now), "no session");
-            assert!(!group.takes(&Group { own: true, ..wanted.clone() }, now), "the sidecar's");
-            assert!(!group.takes(&Group { principal: Some("p".into()), ..wanted }, now), "somebody's");
+            assert_eq!(group.takes(&wanted, young), suits, "{group:?} {revision}");
+            for need in [young, Need::Any] {
+                assert!(!group.takes(&Group { alone: true, ..wanted.clone() }, need), "no session");
+                assert!(!group.takes(&Group { own: true, ..wanted.clone() }, need), "the sidecar's");
+                assert!(
+                    !group.takes(&Group { principal: Some("p".into()), ..wanted.clone() }, need),
+                    "somebody's"
+                );
+            }
             let aged = Group { max_age: Some(Duration::ZERO), ..group };
-            assert!(!aged.suits(revision, now), "too old");
-            assert_eq!(aged.suits(revision, None), suits, "where there is none that is not");
+            assert!(!aged.suits(revision, young), "too old");
+            assert_eq!(aged.suits(revision, Need::Spoken), suits, "where there is none that is not");
+            assert!(aged.suits(revision, Need::Any), "where there is no other at all");
         }
     }
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import sys
 import threading
+import time
 
 legacy = sys.argv[1].split(",") if sys.argv[1] else []
 modern = sys.argv[2].split(",") if sys.argv[2] else []
@@ -88,6 +90,8 @@ def stamped(result):
     return {**result, "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 
 
+if manner == "obstinate":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if manner == "banner":
     print("Starting up on stdio\n{}\n[]\n", flush=True)
 together = []
@@ -150,3 +154,7 @@ for line in sys.stdin:
         os._exit(3)
     elif manner != "silence":
         fail(message, -32601, "Method not found")
+
+if manner == "obstinate":
+    # Until a signal ends it that nobody can ignore.
+    time.sleep(600)

@@ -28,9 +28,14 @@ fn config(isolation: Isolation, total: u32) -> Config {
 
 /// A sidecar that three principals may use.
 fn shared(config: &Config, flags: &[&str], options: &[&str]) -> (Shim, Sidecar) {
+    shared_by(config, &server(flags), options)
+}
+
+/// The same in front of this one.
+fn shared_by(config: &Config, server: &[String], options: &[&str]) -> (Shim, Sidecar) {
     let files = Files::new();
     files.write_with_keys(config, &keys(&KEYS));
-    let shim = Shim::start(&files, &server(flags));
+    let shim = Shim::start(&files, server);
     let sidecar = Sidecar::with(files, options).loaded().ready();
     settled(&shim, &sidecar, config);
     (shim, sidecar)
@@ -370,11 +375,6 @@ fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
 
 #[test]
 fn revisions_are_kept_apart_where_they_have_to_be() {
-    let version = |sidecar: &Sidecar, version: &str| {
-        let reply = Request::post(client::initialize(version)).key("key-a").send(sidecar.mcp);
-        assert_eq!(reply.status, 200, "{}", reply.text());
-        reply.message()["result"]["protocolVersion"].as_str().unwrap().to_owned()
-    };
     for (flags, asked, processes) in [
         (&[][..], ["2025-11-25", "2025-06-18"], 3.0),
         // The second is translated for.
@@ -383,8 +383,41 @@ fn revisions_are_kept_apart_where_they_have_to_be() {
         (&["proud"], ["2025-06-18", "2025-06-18"], 2.0),
     ] {
         let (_shim, sidecar) = shared(&config(Isolation::Principal, 4), flags, &[]);
-        assert_eq!(asked.map(|asked| version(&sidecar, asked)), asked);
+        assert_eq!(asked.map(|asked| served_in(&sidecar, asked)), asked);
         assert_eq!(sidecar.metric("longshore_processes"), processes, "{asked:?}");
+    }
+}
+
+/// The revision in which a client is served that asks for this one.
+fn served_in(sidecar: &Sidecar, revision: &str) -> String {
+    let reply = Request::post(client::initialize(revision)).key("key-a").send(sidecar.mcp);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.message()["result"]["protocolVersion"].as_str().unwrap().to_owned()
+}
+
+/// Where there can be no process of their own: neither now nor, where it rests, when its sessions come back.
+#[test]
+fn clients_of_another_revision_are_translated_for_where_there_is_one_process() {
+    for isolation in [Isolation::Principal, Isolation::Shared] {
+        for rests in [false, true] {
+            let mut config = config(isolation, 1);
+            if rests {
+                config.limits.processes.as_mut().unwrap().idle_ms = 300;
+            }
+            let (_shim, sidecar) = shared(&config, &[], &[]);
+            let mut clients = Vec::new();
+            for revision in ["2025-11-25", "2025-06-18", "2025-03-26"] {
+                assert_eq!(served_in(&sidecar, revision), revision);
+                clients.push(Client::of(&sidecar, Some("key-a"), revision));
+                if rests {
+                    let rests = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
+                    eventually("its process has ended", rests);
+                }
+            }
+            let asked: Vec<_> = clients.iter().map(|client| state(client)["heard"][0].clone()).collect();
+            let of_the_first = |heard: &Value| heard["protocolVersion"] == "2025-11-25";
+            assert!(asked.iter().all(of_the_first), "{isolation:?} {rests}: {asked:?}");
+        }
     }
 }
 

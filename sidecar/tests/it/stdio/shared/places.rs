@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use longshore_sidecar_config::Isolation;
 use serde_json::json;
 
-use super::{KEYS, config, delete, error, open, pid, shared};
+use super::{KEYS, config, delete, error, open, pid, shared, shared_by};
 use crate::harness::config::keys;
-use crate::harness::{Client, Request, client, eventually};
+use crate::harness::{Client, Request, client, eventually, modern};
+use crate::stdio::eras::server;
 
 /// Also in a session that was begun under others.
 #[test]
@@ -79,13 +80,15 @@ fn each_waits_for_the_processes_that_help() {
     let mut config = config(Isolation::Principal, 4);
     let processes = config.limits.processes.as_mut().unwrap();
     (processes.per_principal, processes.queue_ms) = (1, 20_000);
-    let (_shim, sidecar) = shared(&config, &["obstinate"], &[]);
+    let (_shim, sidecar) = shared_by(&config, &server("2025-11-25", "2026-07-28", "obstinate"), &[]);
     let clients = [0, 1].map(|principal| open(&sidecar, principal));
     std::thread::scope(|scope| {
         let wait = [0, 1].map(|principal: usize| {
             let sidecar = &sidecar;
-            // What it does not speak takes a process of its own.
-            scope.spawn(move || pid(&Client::of(sidecar, Some(KEYS[principal].1), "2025-06-18")))
+            // What stands alone takes a process of its own.
+            let call = modern::request(1, "tools/call", json!({"name": "pid", "arguments": {}}));
+            let call = call.key(KEYS[principal].1);
+            scope.spawn(move || assert_eq!(call.send(sidecar.mcp).status, 200))
         });
         eventually("they wait", || (sidecar.metric("longshore_processes_queued") == 2.0).then_some(()));
         clients.iter().rev().for_each(delete);
