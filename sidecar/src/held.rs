@@ -213,6 +213,11 @@ impl Share {
         }
     }
 
+    /// Whose it is.
+    pub(crate) fn principal(&self) -> &Arc<str> {
+        &self.principal
+    }
+
     /// Bytes that are counted in this share until nobody needs them any more.
     pub(crate) fn keep(self, bytes: Bytes) -> Bytes {
         if self.bytes == 0 { bytes } else { self.of(bytes) }

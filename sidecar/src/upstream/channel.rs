@@ -16,6 +16,7 @@ use super::message::{Command, Key};
 use super::stdio::{Joining, Limits};
 use super::{Body, Hold};
 use crate::headers::SESSION_ID;
+use crate::held::Share;
 
 /// How many messages of a conversation wait while others are being written.
 const QUEUE: usize = 16;
@@ -41,8 +42,8 @@ pub(super) enum Control {
     Listen(Name, call::Caller),
     /// A session begins.
     Join(Joining),
-    /// A call that stands alone does, and wants to hear so much of the log.
-    Enter(Name, Option<Level>),
+    /// A call that stands alone does, and wants to hear so much of the log. The sidecar's own has no share.
+    Enter(Name, Option<Level>, Option<Share>),
     /// A session ends. Who waits for that is told by the end of this.
     End(Name, Option<oneshot::Sender<()>>),
     /// All do. Who waits for that is told by the end of this.

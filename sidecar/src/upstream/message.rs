@@ -76,6 +76,8 @@ pub(super) enum About {
     Listen,
     /// Whatever a tool does, and it may become a task, whose progress is told when it is answered.
     Task,
+    /// Only what there is: nothing goes on once it is answered.
+    Look,
     Other,
 }
 
@@ -171,7 +173,7 @@ fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
         Some(Method::ResourcesSubscribe) => About::Subscribe(uri()),
         Some(Method::ResourcesUnsubscribe) => About::Unsubscribe(uri()),
         Some(Method::ToolsCall) if params.wants_task() => About::Task,
-        _ => About::Other,
+        method => other(method),
     };
     asked_about(body, request, &params, about)
 }
@@ -179,8 +181,29 @@ fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
 /// What a request is that stands alone.
 pub(super) fn asked_alone(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
     let params = Params::read(request.params).map_err(|_| Failure::NotMessage)?;
-    let listens = Method::of(Revision::V2026_07_28, &request.method) == Some(Method::SubscriptionsListen);
-    asked_about(body, request, &params, if listens { About::Listen } else { About::Other })
+    let about = match Method::of(Revision::V2026_07_28, &request.method) {
+        Some(Method::SubscriptionsListen) => About::Listen,
+        method => other(method),
+    };
+    asked_about(body, request, &params, about)
+}
+
+fn other(method: Option<Method>) -> About {
+    let looks = matches!(
+        method,
+        Some(
+            Method::Ping
+                | Method::ServerDiscover
+                | Method::ToolsList
+                | Method::PromptsList
+                | Method::ResourcesList
+                | Method::ResourcesTemplatesList
+                | Method::CompletionComplete
+                | Method::TasksList
+                | Method::TasksGet
+        )
+    );
+    if looks { About::Look } else { About::Other }
 }
 
 fn asked_about(
@@ -298,6 +321,8 @@ mod tests {
             ("initialize", "{}", About::Handshake),
             ("tools/call", r#"{"name":"t","task":{}}"#, About::Task),
             ("tools/call", r#"{"name":"t","task":null}"#, About::Other),
+            ("tools/list", "{}", About::Look),
+            ("resources/read", r#"{"uri":"a:b"}"#, About::Other),
         ] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
             let Kind::Request(Asked { about, .. }) = kind(body.as_bytes()).unwrap() else { panic!("{body}") };

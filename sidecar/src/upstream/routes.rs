@@ -160,12 +160,14 @@ impl Routes {
         Some(call)
     }
 
-    /// A call was answered with this: if it is a task now, its token stays good.
-    pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) {
-        let (About::Task, Some(from), Some(token)) = (call.about(), call.from, call.token()) else { return };
-        if token.len() > MAX_TOKEN_OF_TASK || object::at(result, &["task"]).is_none() {
-            return;
+    /// A call was answered with this: if it is a task now, its token stays good. Says whether it is.
+    pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) -> bool {
+        let (About::Task, Some(from)) = (call.about(), call.from) else { return false };
+        if object::at(result, &["task"]).is_none() {
+            return false;
         }
+        let token = call.token().filter(|token| token.len() <= MAX_TOKEN_OF_TASK);
+        let Some(token) = token else { return true };
         let mut of_session =
             self.tasks.iter().filter(|(_, (name, _))| *name == from).map(|(begun, _)| *begun);
         if let Some(oldest) = of_session.next()
@@ -176,6 +178,7 @@ impl Routes {
             self.tasks.pop_first();
         }
         self.tasks.insert(number, (from, token.into()));
+        true
     }
 
     /// In which session the call of this number has become a task, and the token of that, as its client wrote it.

@@ -57,6 +57,10 @@ impl Stdio {
             Message::Response(_) => return Err(Failure::NotMessage),
         };
         let client = self.client(opener)?;
+        let share = || match opener {
+            Opener::Client { principal, .. } => Some(self.subscriptions.nothing(principal)),
+            Opener::Own => None,
+        };
         for _ in 0..TRIES {
             let name = random().ok_or(Failure::NoNumbers)?;
             let channel = self.conversation_for(name, client.as_ref())?;
@@ -64,7 +68,7 @@ impl Stdio {
             let (caller, waiting) = call::pair(channel.control.clone());
             let command =
                 Command { from: name, kind: Kind::Request(asked.clone()), body: body.clone(), caller };
-            let entered = channel.control.send(Control::Enter(name, level)).is_ok();
+            let entered = channel.control.send(Control::Enter(name, level, share())).is_ok();
             if entered && channel.letters.send(command).await.is_ok() {
                 return answer(waiting, hold).await;
             }

@@ -1,6 +1,7 @@
 //! The sessions that a process serves, and what each of them has asked it for.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::Name;
 use super::call::Caller;
@@ -28,7 +29,7 @@ pub(super) struct Member {
     /// The same, of what a process that it shares has agreed to last.
     agreed: Option<Level>,
     subscriptions: BTreeSet<String>,
-    /// What these hold, if they are a client's.
+    /// What these hold, and whose they are, if they are a client's.
     share: Option<Share>,
 }
 
@@ -125,6 +126,11 @@ impl Members {
 }
 
 impl Member {
+    /// Whose it is, if it is a client's.
+    pub(super) fn principal(&self) -> Option<&Arc<str>> {
+        self.share.as_ref().map(Share::principal)
+    }
+
     /// Whether there is room for one more subscription.
     pub(super) fn may_subscribe(&self, uri: &str) -> bool {
         self.subscriptions.contains(uri)

@@ -5,6 +5,7 @@
 //! process writes, messages to it are written. What bounds the waiting is that those who wait have deadlines, and
 //! where several sessions share a process, that nobody is waited for twice.
 
+mod afterwards;
 mod alone;
 mod hangs;
 mod incoming;
@@ -31,6 +32,7 @@ use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
 use super::{Control, Failure, Gone, Name, Why};
 use crate::held::{Came, Coming};
+use afterwards::Afterwards;
 use hangs::Hangs;
 use indulgence::Indulgence;
 use longshore_mcp::level::Level;
@@ -57,6 +59,7 @@ pub(super) struct Talk<'a> {
     came: Option<Came>,
     outgoing: Outgoing,
     routes: Routes,
+    afterwards: Afterwards,
     /// The number of the next call.
     next: u64,
     /// What the process has asked clients and was not answered, by our numbers.
@@ -149,6 +152,7 @@ impl<'a> Talk<'a> {
             came: None,
             outgoing: Outgoing::default(),
             routes: Routes::default(),
+            afterwards: Afterwards::default(),
             next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
             asked: HashMap::new(),
             batch: VecDeque::new(),

@@ -191,13 +191,24 @@ fn what_nobody_asked_for_is_nobodys() {
 #[test]
 fn r039_the_log_goes_to_who_wants_it() {
     let (_shim, sidecar) = both(&config(Isolation::Session, 4));
-    let log = |level: Option<&str>| {
-        let meta = level.map_or_else(|| json!({}), |level| json!({LEVEL: level}));
-        let params = json!({"name": "log", "arguments": {"words": "w"}, "_meta": meta});
-        let reply = modern::request(1, "tools/call", params).key("key-a").send(sidecar.mcp);
-        reply.text().contains("notifications/message")
-    };
-    assert_eq!([log(None), log(Some("error")), log(Some("info"))], [false, false, true]);
+    let logs = |level| hears_log(&sidecar, "key-a", level);
+    assert_eq!([logs(None), logs(Some("error")), logs(Some("info"))], [false, false, true]);
+}
+
+/// Whether a call hears what is logged in it.
+fn hears_log(sidecar: &Sidecar, key: &str, level: Option<&str>) -> bool {
+    let meta = level.map_or_else(|| json!({}), |level| json!({LEVEL: level}));
+    let params = json!({"name": "log", "arguments": {"words": "w"}, "_meta": meta});
+    let reply = modern::request(1, "tools/call", params).key(key).send(sidecar.mcp);
+    reply.text().contains("notifications/message")
+}
+
+/// The process may go on with a call that it has answered, and log that.
+#[test]
+fn nobody_hears_a_log_that_could_be_of_anothers_call_that_is_over() {
+    let (_shim, sidecar) = both(&config(Isolation::Shared, 1));
+    let hears = ["key-a", "key-a", "key-b"].map(|key| hears_log(&sidecar, key, Some("info")));
+    assert_eq!(hears, [true, true, false]);
 }
 
 /// Limits are those of the configuration of now, also for sessions that were begun under others.

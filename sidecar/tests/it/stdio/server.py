@@ -265,6 +265,11 @@ def call(message):
     elif name == "change":
         text(message, "soon")
         note("notifications/tools/list_changed")
+    elif name == "say-after":
+        # Behind the answer, and in one piece with it: nobody calls in between.
+        answer = {"id": message["id"], "result": {"content": [{"type": "text", "text": "soon"}]}}
+        said = {"method": arguments["method"], "params": arguments["params"]}
+        write(b"".join(json.dumps({"jsonrpc": "2.0", **it}).encode() + b"\n" for it in (answer, said)))
 
 
 def main():

@@ -23,9 +23,9 @@ impl Conversation {
                 }
             }
             Control::Join(joining) => self.join(joining),
-            Control::Enter(name, level) => {
+            Control::Enter(name, level, share) => {
                 self.empty = None;
-                self.members.join(name, Abilities::default(), None);
+                self.members.join(name, Abilities::default(), share);
                 if let Some(member) = self.members.get_mut(name) {
                     member.level = level;
                 }

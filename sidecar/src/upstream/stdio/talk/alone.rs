@@ -9,7 +9,6 @@ use longshore_mcp::object;
 use longshore_mcp::params::Params;
 
 use super::Talk;
-use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::message::{About, Span, span, with, write};
 use crate::upstream::stdio::routes::Call;
 
@@ -43,8 +42,9 @@ impl Talk<'_> {
     /// A message of the server's log names no call. It goes to the newest that wants such messages, where all calls are
     /// one principal's; where they are everybody's, only while there is a single one that it can be about.
     fn logged(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
-        let same = matches!(self.conversation.kind, Sharing::Several { same: true, .. });
-        if !same && (self.routes.count() > 1 || self.routes.abandoned) {
+        let newest = self.routes.newest(None).and_then(|call| call.from);
+        let is_unclear = self.routes.count() > 1 || newest.is_none_or(|name| self.is_in_doubt(name));
+        if self.conversation.is_of_many() && is_unclear {
             return false;
         }
         let level = params.level().and_then(|level| serde_json::from_str(level).ok());

@@ -95,9 +95,11 @@ impl Talk<'_> {
             return true;
         }
         let Some(call) = self.routes.answered(number) else { return false };
-        if let Outcome::Result(result) = &response.outcome {
-            self.routes.note_task(number, &call, result.get());
-        }
+        let is_task = match &response.outcome {
+            Outcome::Result(result) => self.routes.note_task(number, &call, result.get()),
+            Outcome::Error(_) => false,
+        };
+        self.note_answered(&call, is_task);
         let shared = self.conversation.is_shared();
         match (call.from, call.about()) {
             (Some(from), About::Subscribe(uri)) if works => {
@@ -211,13 +213,13 @@ impl Talk<'_> {
     /// The sessions that hear a message of the server's log: those whose calls it can be about, if they want to.
     ///
     /// What it says while no call is under way, or calls of several principals, could be about any of these, and while
-    /// it may still be busy with a call that was given up, about that one; so nobody hears it then.
+    /// it may still be busy with a call of others that is over, about that one; so nobody hears it then.
     fn hearing_messages(&self, params: &Params<'_>, same: bool) -> Vec<Name> {
         let mut calling: Vec<Name> = self.routes.sessions().collect();
         calling.sort_unstable();
         calling.dedup();
-        let names = match calling.len() {
-            1 if same || !self.routes.abandoned => calling,
+        let names = match calling[..] {
+            [name] if !self.is_in_doubt(name) => calling,
             _ if same => self.conversation.members.names().collect(),
             _ => Vec::new(),
         };
@@ -324,11 +326,16 @@ impl Talk<'_> {
             return Ok((name, None, listener.reader()));
         }
         let (from, to) = found.ok_or(NOBODY)?;
-        let same = matches!(self.conversation.kind, Sharing::Several { same: true, .. });
-        if self.routes.count() > 1 || self.routes.abandoned && !same {
+        if self.routes.count() > 1 {
             return Err(
                 "several calls are under way in a process that sessions share: nobody knows whose client is \
                         meant",
+            );
+        }
+        if self.is_in_doubt(from) {
+            return Err(
+                "it may be about a call of somebody else that is over, in a process that all share: \
+                        nobody knows whose client is meant",
             );
         }
         let member = self.conversation.members.get(from).ok_or(NOBODY)?;

@@ -98,7 +98,12 @@ impl Talk<'_> {
                 let Some(level) = *level else { return caller.end(Err(Failure::UnknownLevel)) };
                 return self.level_of(from, level, asked, body, caller);
             }
-            About::Level(_) | About::TakenBack(_) | About::Listen | About::Task | About::Other => {}
+            About::Level(_)
+            | About::TakenBack(_)
+            | About::Listen
+            | About::Task
+            | About::Look
+            | About::Other => {}
         }
         let number = self.number();
         let edit = number.to_string();

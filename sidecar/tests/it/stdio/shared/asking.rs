@@ -5,7 +5,7 @@ use std::io::BufReader;
 use longshore_sidecar_config::Isolation;
 use serde_json::{Value, json};
 
-use super::{KEYS, config, listen, open, say, shared, under_way};
+use super::{KEYS, config, events, listen, open, release, say, shared, under_way};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{Client, Events, Request, Sidecar, eventually};
 use crate::stdio::{error, said, text};
@@ -14,7 +14,7 @@ use crate::stdio::{error, said, text};
 fn what_a_server_asks_is_asked_only_if_it_is_clear_whom() {
     let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);
     let session = able(&sidecar).session;
-    let plain = open(&sidecar, 1);
+    let (plain, stranger) = (open(&sidecar, 0), open(&sidecar, 1));
     let ask = json!({"name": "ask", "arguments": {"method": "roots/list"}});
     // A client that has said nothing of roots.
     let words = said(&plain, "ask", ask["arguments"].clone());
@@ -38,11 +38,11 @@ fn what_a_server_asks_is_asked_only_if_it_is_clear_whom() {
     let id = next()["id"].clone();
     let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": [{"uri": "file:///1"}]}}).to_string();
     // Nobody answers for another.
-    assert_eq!(plain.request(answer.replace("///1", "///2")).send(sidecar.mcp).status, 202);
+    assert_eq!(stranger.request(answer.replace("///1", "///2")).send(sidecar.mcp).status, 202);
     assert_eq!(Request::post(answer).key("key-a").session(&session).send(sidecar.mcp).status, 202);
     assert_eq!(text(&next()), r#"{"roots": [{"uri": "file:///1"}]}"#);
     // While another call is under way it could be either's.
-    let other = listen(&plain);
+    let other = listen(&stranger);
     under_way(&sidecar, 1.0);
     let reply = Reply::read(&mut BufReader::new(able(2))).unwrap();
     assert!(text(&reply.message()).contains("nobody knows whose client is meant"), "{}", reply.text());
@@ -81,16 +81,8 @@ fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
             client.request(saying).send(sidecar.mcp).text().contains("notifications/message")
         };
         let question = json!({"method": "roots/list"});
-        let is_asked = || {
-            let mut stream = client.stream("ask", question.clone());
-            let asked = stream.next().unwrap().message();
-            assert_eq!(asked["method"], "roots/list", "{isolation:?}");
-            let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}});
-            assert_eq!(client.request(answer.to_string()).send(sidecar.mcp).status, 202);
-            assert_eq!(text(&stream.next().unwrap().message()), r#"{"roots": []}"#);
-        };
         assert!(logged(), "{isolation:?}");
-        is_asked();
+        is_asked(&client);
         let mut given_up = connect(sidecar.mcp);
         other.request(other.message("tools/call", &json!({"name": "hang"}))).write(&mut given_up);
         under_way(&sidecar, 1.0);
@@ -101,12 +93,49 @@ fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
         assert_eq!(error(&reply.message()), "the call was cancelled by its client");
         assert_eq!(logged(), goes_on, "{isolation:?}");
         if goes_on {
-            is_asked();
+            is_asked(&client);
         } else {
             let refused = said(&client, "ask", question.clone());
             assert!(refused.contains("nobody knows whose client is meant"), "{refused}");
         }
     }
+}
+
+/// A process may go on with a call that it has answered: what it asks or logs then could be that one's, though another's is
+/// the only one under way.
+#[test]
+fn what_a_call_leaves_behind_is_not_taken_for_anothers() {
+    let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &[], &[]);
+    let (client, other) = (able(&sidecar), open(&sidecar, 1));
+    client.ask("logging/setLevel", json!({"level": "debug"}));
+    // To look at what there is leaves nothing behind.
+    other.ask("tools/list", json!({}));
+    is_asked(&client);
+    let words = json!({"method": "notifications/message", "params": {"level": "error", "data": 1}});
+    for (whose, heard) in [(&open(&sidecar, 0), 1), (&other, 0)] {
+        let stream = listen(&client);
+        under_way(&sidecar, 1.0);
+        assert_eq!(said(whose, "say-after", words.clone()), "soon");
+        release(whose);
+        assert_eq!(events(stream).len(), heard);
+    }
+    let refused = said(&client, "ask", json!({"method": "roots/list"}));
+    assert!(refused.contains("nobody knows whose client is meant"), "{refused}");
+    let stream = listen(&client);
+    under_way(&sidecar, 1.0);
+    said(&other, "ask-later", json!({"method": "roots/list"}));
+    assert_eq!(events(stream), Vec::<Value>::new());
+    // Another process is busy with nothing.
+    is_asked(&client);
+}
+
+fn is_asked(client: &Client<'_>) {
+    let mut stream = client.stream("ask", json!({"method": "roots/list"}));
+    let asked = stream.next().unwrap().message();
+    assert_eq!(asked["method"], "roots/list", "{asked}");
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}});
+    assert_eq!(client.request(answer.to_string()).send(client.sidecar.mcp).status, 202);
+    assert_eq!(text(&stream.next().unwrap().message()), r#"{"roots": []}"#);
 }
 
 /// A session of a client that can be asked for its roots.
