@@ -5,7 +5,7 @@ use std::future::pending;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use longshore_mcp::envelope::Id;
+use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::sse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
@@ -53,6 +53,14 @@ enum State {
     Done,
 }
 
+/// What a client that has gone leaves to its server.
+enum Leaves {
+    /// All of it: nobody else has any use for the call.
+    Call,
+    /// Questions that it will never read, by their ids.
+    Questions(Vec<Box<str>>),
+}
+
 impl Client {
     pub(super) fn new(call: &Call, reply: oneshot::Sender<Response<Body>>, now: Instant) -> Self {
         let session = call.session.as_ref().filter(|_| matches!(call.edit, Edit::Pass | Edit::Filter(_)));
@@ -82,23 +90,41 @@ impl Client {
             }
             self.begin(call)?;
         }
-        let cancelled = async {
-            match &self.cancellation {
-                Some(cancellation) => cancellation.heard().await,
-                None => pending().await,
-            }
-        };
-        let has_gone = async {
-            match &mut self.state {
-                State::Waiting(reply) if call.opens_process() => reply.closed().await,
-                _ => pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            done = deadline.within(what) => done,
-            () = cancelled => Err(Refusal::Cancelled),
-            () = has_gone => Err(Refusal::Cancelled),
+        loop {
+            let cancelled = async {
+                match &self.cancellation {
+                    Some(cancellation) => cancellation.heard().await,
+                    None => pending().await,
+                }
+            };
+            let leaves = async {
+                match &mut self.state {
+                    State::Waiting(reply) if call.opens_process() => {
+                        reply.closed().await;
+                        Leaves::Call
+                    }
+                    State::Events(writer) => Leaves::Questions(writer.lost_questions().await),
+                    _ => pending().await,
+                }
+            };
+            let questions = tokio::select! {
+                biased;
+                done = deadline.within(&mut what) => return done,
+                () = cancelled => return Err(Refusal::Cancelled),
+                leaves = leaves => match leaves {
+                    Leaves::Call => return Err(Refusal::Cancelled),
+                    Leaves::Questions(questions) => questions,
+                },
+            };
+            self.refuse_questions(call, &questions);
+        }
+    }
+
+    /// Tells the server which of its questions nobody will answer.
+    fn refuse_questions(&self, call: &Call, questions: &[Box<str>]) {
+        let Some(session) = &call.session else { return };
+        for answer in questions.iter().filter_map(|id| self.asked.unread(id, session)) {
+            request::tell(&call.worker, &call.snapshot, session, answer);
         }
     }
 
@@ -166,9 +192,26 @@ impl Client {
         Ok(())
     }
 
-    /// What it is about to be given is a question of this call.
-    pub(super) fn note_question(&mut self, session: &Session, said: &[u8]) {
-        self.asked.note(session, said);
+    /// Gives it a question, certainly of this call if it `is_own`.
+    pub(super) fn ask(
+        &mut self,
+        call: &Call,
+        session: &Session,
+        said: &[u8],
+        is_own: bool,
+    ) -> Result<(), Refusal> {
+        let Ok(Message::Request(question)) = envelope::read(said) else {
+            return self.event(call, None, said);
+        };
+        if is_own {
+            self.asked.note(session, &question);
+        }
+        self.begin_events(call)?;
+        self.given = true;
+        if let State::Events(writer) = &self.state {
+            writer.ask(said, question.id.as_json());
+        }
+        Ok(())
     }
 
     /// The call is answered.

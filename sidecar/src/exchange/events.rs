@@ -122,7 +122,7 @@ fn pass(
     let Some(data) = event.message() else { return Ok(None) };
     let is_edited = matches!(call.edit, Edit::Filter(_));
     let looked = look(call, data)?;
-    let is_question = is_own && matches!(looked, Looked::Question);
+    let is_question = matches!(looked, Looked::Question);
     match looked {
         Looked::Answer(edited) => {
             *unheld = match &edited.text {
@@ -159,10 +159,10 @@ fn pass(
         None => Some(Cow::Borrowed(data)),
     };
     if let Some(data) = heard {
-        if let (true, Some(session)) = (is_question, &call.session) {
-            client.note_question(session, &data);
+        match &call.session {
+            Some(session) if is_question => client.ask(call, session, &data, is_own)?,
+            _ => client.event(call, &data)?,
         }
-        client.event(call, &data)?;
     }
     Ok(None)
 }

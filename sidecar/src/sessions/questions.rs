@@ -53,9 +53,9 @@ impl Questions {
         Some(Answering(Some((session.clone(), question))))
     }
 
-    /// The server does without an answer to this one.
-    pub(super) fn taken_back(&self, id: &Id<'_>) {
-        self.take(id);
+    /// The server does without an answer to this one. Says whether it was open.
+    pub(super) fn taken_back(&self, id: &Id<'_>) -> bool {
+        self.take(id).is_some()
     }
 
     /// Nobody waits any more for answers to those of this call. Their ids, as JSON.

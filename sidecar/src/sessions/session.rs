@@ -165,6 +165,11 @@ impl Session {
         self.questions.asked(question, Some(call));
     }
 
+    /// Its client will never answer this. Says whether it was noted, and not answered.
+    pub(crate) fn ends_question(&self, id: &Id<'_>) -> bool {
+        self.questions.taken_back(id)
+    }
+
     /// What it was asked in this call need not be answered any more. The ids of what was not, as JSON.
     pub(crate) fn ends_questions(&self, call: u64) -> Vec<Box<str>> {
         self.questions.over(call)

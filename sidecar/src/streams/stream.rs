@@ -2,6 +2,7 @@
 
 mod kept;
 mod place;
+mod questions;
 mod reading;
 mod writing;
 
@@ -10,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
 
 use super::event_id::Of;
 use super::store::{Account, Store};
 use crate::sessions::Use;
+use questions::Questions;
 pub(super) use reading::Next;
 
 /// How much may wait for a client before the server has to wait too.
@@ -60,6 +63,8 @@ pub(super) struct Stream {
     principal: Arc<str>,
     account: Arc<Account>,
     state: Mutex<State>,
+    /// There are questions that nobody will read.
+    lost: Notify,
 }
 
 struct State {
@@ -87,6 +92,7 @@ struct State {
     /// Keeps the session from being idle.
     hold: Option<Use>,
     forgotten: bool,
+    questions: Questions,
 }
 
 /// Whether more is to come.
@@ -143,11 +149,13 @@ impl Stream {
             left: None,
             hold: Some(hold),
             forgotten: false,
+            questions: Questions::default(),
         };
         let store = terms.store.clone();
         store.add(&principal.clone(), |serial, account| {
             let state = Mutex::new(state);
-            Self { epoch, number, kind, request, terms, serial, principal, account, state }
+            let lost = Notify::new();
+            Self { epoch, number, kind, request, terms, serial, principal, account, state, lost }
         })
     }
 

@@ -41,6 +41,17 @@ impl Writer {
         self.turn.set(self.turn.get() + data.len());
     }
 
+    /// Adds a question to the client that has this id, as JSON.
+    pub(crate) fn ask(&self, data: &[u8], id: &str) {
+        self.stream.ask(data, id);
+        self.turn.set(self.turn.get() + data.len());
+    }
+
+    /// The ids of the questions that the client will never read, as JSON, once there are any.
+    pub(crate) async fn lost_questions(&self) -> Vec<Box<str>> {
+        self.stream.lost_questions().await
+    }
+
     /// Adds the last event, which ends it: whoever has read that need not come back.
     pub(crate) fn answer(self, data: &[u8]) {
         self.stream.answer(data);

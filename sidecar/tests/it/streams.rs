@@ -7,6 +7,7 @@ mod gone;
 mod limits;
 mod listen;
 mod numbers;
+mod questions;
 mod resume;
 mod revoked;
 mod sdk;

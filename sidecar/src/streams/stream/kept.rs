@@ -74,6 +74,11 @@ impl State {
     fn drop_first(&mut self, of: &Stream) -> bool {
         let Some(event) = self.events.pop_front() else { return false };
         let cost = cost(&event);
+        let number = self.first;
+        if number >= self.cursor {
+            // Nobody has read it.
+            self.lose_questions(of, |asked| asked == number);
+        }
         self.first += 1;
         self.bytes -= cost.min(self.bytes);
         of.terms.store.gave_back(&of.account, cost);

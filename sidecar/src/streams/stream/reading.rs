@@ -70,7 +70,7 @@ impl Stream {
     /// What there is after this event. What came between and is not kept any more is missed: of a call the answer is what its
     /// client comes for.
     pub(in super::super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
-        let state = self.lock();
+        let mut state = self.lock();
         let next = after.saturating_add(1).max(state.first);
         let (missed, ended) = (state.has_dropped_after(after), matches!(state.written, Written::Ended));
         let is_all = next == state.end() && ended;
@@ -80,6 +80,8 @@ impl Stream {
         if is_all {
             return Rest::Nothing;
         }
+        // Whoever read for it before may have read into a connection that was lost.
+        state.lose_questions_after(after, self);
         drop(state);
         Rest::Reader(self.attach(next).missing(missed))
     }

@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::kept::cost;
+use super::questions::Questions;
 use super::{Kind, State, Stream, WINDOW, Written, wake};
 use crate::streams::event_id::{EventId, Of};
 
@@ -109,6 +110,7 @@ impl Stream {
             Kind::Call => {
                 state.written = Written::Ended;
                 state.since = Some(Instant::now());
+                state.questions = Questions::default();
                 state.client.as_mut().and_then(|client| client.waker.take())
             }
             Kind::Own => {

@@ -196,6 +196,12 @@ impl Scripted {
         Self::with(0, manners, without_streams(answer))
     }
 
+    /// That of [`Scripted::start`] where `answer` also says what becomes of clients' answers.
+    pub(crate) fn answered(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let manners = Manners { answered: true, ..Manners::of(json!({})) };
+        Self::with(0, manners, without_streams(answer))
+    }
+
     /// That of [`Scripted::nameless`] where `answer` also says what becomes of clients' answers.
     pub(crate) fn nameless_answered(
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,

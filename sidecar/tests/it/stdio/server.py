@@ -213,7 +213,10 @@ def call(message):
         words = arguments["text"] * arguments["times"]
         threading.Timer(arguments["seconds"], text, (message, words)).start()
     elif name == "need":
-        # As a server does that cannot do without: an answer that is an error is one of the call.
+        # As a server does that cannot do without: an answer that is an error is one of the call. It asks when there is
+        # this file.
+        while "when" in arguments and not os.path.exists(arguments["when"]):
+            time.sleep(0.02)
         send({"id": "n", "method": arguments["method"], "params": arguments.get("params", {})})
         while (answer := read()).get("id") != "n":
             pass
