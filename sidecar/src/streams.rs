@@ -189,14 +189,15 @@ impl Streams {
         Ok(turn)
     }
 
-    /// What there is after an event.
-    pub(crate) fn resume(session: &Use, last: &str, limit: u32) -> Result<Rest, Refused> {
+    /// What there is after an event. Whoever comes back to a call is `told` this first, where something came between that is
+    /// not kept.
+    pub(crate) fn resume(session: &Use, last: &str, limit: u32, told: Option<&str>) -> Result<Rest, Refused> {
         let Some((id, of)) = EventId::read(last) else { return Ok(Rest::Gone) };
         // Whoever has told it.
         if id.number == EventId::ONLY {
             return Ok(Rest::Nothing);
         }
-        match (Self::resume_known(session, id, limit)?, of) {
+        match (Self::resume_known(session, id, limit, told)?, of) {
             // It goes on, and what may have been told in it can be told again.
             (Rest::Gone, Of::NoCall) => Self::listen_anew(session, limit, true).map(Rest::Quiet),
             (Rest::Gone, Of::Call(request)) => {
@@ -208,7 +209,7 @@ impl Streams {
     }
 
     /// The same where it is known what came after it.
-    fn resume_known(session: &Use, id: EventId, limit: u32) -> Result<Rest, Refused> {
+    fn resume_known(session: &Use, id: EventId, limit: u32, told: Option<&str>) -> Result<Rest, Refused> {
         let streams = &session.streams;
         if streams.epoch.get() != Some(&id.epoch) {
             return Ok(Rest::Gone);
@@ -236,7 +237,7 @@ impl Streams {
         if stream.is_kept_from(id.number) {
             return Err(Refused::Taken);
         }
-        Ok(stream.resume(id.number))
+        Ok(stream.resume(id.number, told))
     }
 
     /// Ends what is open, and forgets the rest: the session has ended. Calls that are under way end by themselves.
@@ -387,7 +388,7 @@ impl Turn {
             let (writer, reader) = self.session.streams.add(&self.session, Kind::Own, terms, None)?;
             return Ok((writer, reader.missing(self.missed)));
         };
-        let reader = match self.after.map(|after| stream.resume(after)) {
+        let reader = match self.after.map(|after| stream.resume(after, None)) {
             Some(Rest::Reader(reader)) => reader,
             // It has seen nothing, or the stream was given up since.
             _ => stream.attach_unread(),

@@ -75,7 +75,8 @@ pub(crate) async fn listen(
     let turn = match caller.header(LAST_EVENT_ID)? {
         None => once_opened(|| Streams::listen(&session, limit)).await?,
         Some(last) => {
-            let rest = once_opened(|| Streams::resume(&session, last, limit)).await?;
+            let told = missed::of_a_call(&session);
+            let rest = once_opened(|| Streams::resume(&session, last, limit, told)).await?;
             worker.shared.metrics.resumption(!rest.is_gone());
             match rest {
                 Rest::Reader(reader) => {

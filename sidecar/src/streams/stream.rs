@@ -117,6 +117,8 @@ struct Client {
     /// The event that it reads next.
     next: u64,
     waker: Option<Waker>,
+    /// What it is told before anything else.
+    greeting: Option<Bytes>,
     /// What it is told before its end.
     farewell: Option<Bytes>,
     /// It ends.

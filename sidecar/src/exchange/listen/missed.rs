@@ -1,6 +1,7 @@
-//! What a client is told that comes back to what belongs to no call after something that nobody knows any more: that
-//! everything may have changed which it would have heard of.
+//! What a client is told that comes back after something that nobody knows any more: of what belongs to no call, that
+//! everything may have changed which it would have heard of; of a call, that something is missing, if it hears of such.
 
+use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Wishes};
 use longshore_sidecar_config::inventory::ServerDescription;
 
@@ -9,12 +10,24 @@ use crate::stack::standing;
 use crate::streams::Reader;
 use crate::worker::Worker;
 
-/// Tells it so, if that is so. Of a call its answer alone has to be heard.
+const INCOMPLETE: &str = concat!(
+    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"warning","logger":"longshore","#,
+    r#""data":"some of what the server said in this call before its answer is not kept any more"}}"#
+);
+
+/// Tells it so, if that is so.
 pub(super) fn tell(worker: &Worker, session: &Session, reader: &Reader) {
     if !reader.has_missed() || !reader.is_own() {
         return;
     }
     tell_all(worker, session, |message| reader.tell(message));
+}
+
+/// What it is told that comes back to a call of which not all is kept. Its answer alone has to be heard, so who asks for no
+/// log messages that are worth a warning is told nothing.
+pub(super) fn of_a_call(session: &Session) -> Option<&'static str> {
+    let hears = session.copy().log_level.is_some_and(|level| level <= Level::Warning);
+    hears.then_some(INCOMPLETE)
 }
 
 /// Tells it what it may have missed, by whatever it is to `hear` it.

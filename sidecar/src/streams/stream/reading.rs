@@ -42,7 +42,8 @@ impl Stream {
         let from = usize::try_from(next.saturating_sub(state.first)).unwrap_or(usize::MAX);
         state.unread = state.events.iter().skip(from).map(Bytes::len).sum();
         let since = Instant::now();
-        let client = Client { number, since, new_at, next, waker: None, farewell: None, over: false };
+        let (waker, greeting, farewell) = (None, None, None);
+        let client = Client { number, since, new_at, next, waker, greeting, farewell, over: false };
         let before = state.client.replace(client);
         if self.kind == Kind::Own {
             state.since = None;
@@ -68,8 +69,8 @@ impl Stream {
     }
 
     /// What there is after this event. What came between and is not kept any more is missed: of a call the answer is what its
-    /// client comes for.
-    pub(in super::super) fn resume(self: &Arc<Self>, after: u64) -> Rest {
+    /// client comes for, and what it is told before that is kept for nobody.
+    pub(in super::super) fn resume(self: &Arc<Self>, after: u64, told: Option<&str>) -> Rest {
         let mut state = self.lock();
         let next = after.saturating_add(1).max(state.first);
         let (missed, ended) = (state.has_dropped_after(after), matches!(state.written, Written::Ended));
@@ -83,7 +84,12 @@ impl Stream {
         // Whoever read for it before may have read into a connection that was lost.
         state.lose_questions_after(after, self);
         drop(state);
-        Rest::Reader(self.attach(next).missing(missed))
+        let reader = self.attach(next).missing(missed);
+        let told = told.filter(|_| missed && self.kind == Kind::Call);
+        if let (Some(client), Some(told)) = (&mut self.lock().client, told) {
+            client.greeting = Some(sse::message(told.as_bytes()).into());
+        }
+        Rest::Reader(reader)
     }
 
     /// Whether this event was one of its own, whatever is kept of those that came after it.
@@ -111,8 +117,8 @@ impl Stream {
             // Another connection has its place, or there is no session any more.
             return Next::End;
         };
-        if let Some(farewell) = client.farewell.take() {
-            return Next::Event(farewell);
+        if let Some(told) = client.greeting.take().or_else(|| client.farewell.take()) {
+            return Next::Event(told);
         }
         if client.over {
             return self.come_back();

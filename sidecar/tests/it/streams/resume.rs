@@ -255,6 +255,28 @@ fn what_is_kept_is_bounded_in_size_and_number() {
     assert_eq!(client.rest(&last[0].id).send(sidecar.mcp).status, 200);
 }
 
+/// Something is missing, and not silently, where the client hears of what is worth a warning.
+#[test]
+fn who_asks_for_log_messages_hears_that_not_all_of_a_call_was_kept() {
+    let server = noting();
+    let mut config = config(server.port);
+    config.sessions.resume.max_bytes = 2000;
+    let sidecar = Sidecar::start(&config);
+    for (level, hears) in [("warning", true), ("error", false)] {
+        let client = Client::open(&sidecar, None);
+        client.ask("logging/setLevel", json!({"level": level, "arguments": {"notes": 0}}));
+        let all = client.stream("t", json!({"notes": 100})).all();
+        let mut rest = Events::open(&client.rest(&all[50].id), sidecar.mcp).all();
+        if hears {
+            let told = rest.remove(0);
+            assert!(told.id.is_empty() && said(&told).contains("not kept any more"), "{told:?}");
+        }
+        assert!(rest.len() < 49 && all.ends_with(&rest), "{level}: {rest:?}");
+        let rest = Events::open(&client.rest(&all[96].id), sidecar.mcp).all();
+        assert_eq!(rest, all[97..], "{level}: nothing is missing");
+    }
+}
+
 /// It goes on: an error would have its client make it twice.
 #[test]
 fn a_call_under_way_is_answered_also_where_not_all_was_kept() {
