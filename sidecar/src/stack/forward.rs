@@ -3,6 +3,9 @@
 //! Whoever forwards has checked host, origin, credentials and sizes; it does not look into the message. The replica
 //! that serves reads it, decides with its own configuration, and writes the audit line. Only where it cannot do that
 //! any more, because it is gone, is there an error and an audit line from here.
+//!
+//! A request is read whole before it is forwarded, and only what comes back streams: as long as no byte of it was written to
+//! one replica it can be taken to another, which what has gone through piece by piece cannot.
 
 mod relay;
 

@@ -1,6 +1,7 @@
 //! The ids of events: `<epoch>-<stream>-<number>`, and before the number what the stream is of, where it can be said in
 //! few bytes: `get`, or the id of the call's request. They are told to the client, and mean nothing outside of their
-//! session. Who comes back with one that nobody knows any more is told by it what they have lost.
+//! session. Who comes back with one that nobody knows any more is told by it what they have lost. They open nothing that the
+//! id of the session does not, so they are not sealed, and there is no key for them.
 
 use longshore_mcp::envelope::Id;
 
