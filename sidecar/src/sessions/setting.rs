@@ -15,15 +15,17 @@ use crate::monitor::Server;
 use crate::shared::Shared;
 use crate::upstream::{Opener, Pool};
 
-/// How long it may take for one session, and the small messages around it.
+/// How long each thing may take that is set again, and the small messages around it; and all of one session, for which a call
+/// may wait.
 pub(super) const SETTING: Duration = Duration::from_secs(5);
+const ALL: Duration = Duration::from_secs(10);
 /// For how many sessions it is done side by side.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 8;
 
 /// Sets again what a client had set. The session goes on without, if need be: a server that does not take it is no reason
 /// to lose it.
 pub(super) async fn set_again(server: &Server, copy: &Copy) {
-    match timeout(SETTING, server.set_again(copy)).await {
+    match timeout(ALL, server.set_again(copy, SETTING)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "what a client had set could not be set again"),
         Err(_) => tracing::debug!("what a client had set could not be set again in time"),

@@ -1,16 +1,21 @@
 //! A client's session, begun again: what the client itself would have to do, without its noticing.
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderValue, Method};
 use longshore_mcp::initialize::Handshake;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::message::Copy;
 use serde_json::{Value, json};
+use tokio::time::{Duration, timeout};
 
 use super::{CallError, Face, Server, quote};
 use crate::upstream::Hold;
 use crate::upstream::request;
+
+/// How many resources are asked for side by side: whoever waits for that waits for all of them.
+const AT_ONCE: usize = 4;
 
 impl Server {
     /// The handshake, for a client that can do this, as JSON, and speaks this revision. Another revision is an error:
@@ -41,13 +46,29 @@ impl Server {
         Self { revision: Some(revision), ..self }
     }
 
-    /// What the client had set.
-    pub(crate) async fn set_again(&self, copy: &Copy) -> Result<(), CallError> {
+    /// What the client had set, as far as the server takes it, and each of it for so long. An error: the server is not there
+    /// for the rest.
+    pub(crate) async fn set_again(&self, copy: &Copy, patience: Duration) -> Result<(), CallError> {
         if let Some(level) = copy.log_level {
-            self.call(McpMethod::LoggingSetLevel, json!({"level": level})).await?;
+            self.set(McpMethod::LoggingSetLevel, json!({"level": level}), patience).await?;
         }
-        for uri in &copy.subscriptions {
-            self.call(McpMethod::ResourcesSubscribe, json!({"uri": uri})).await?;
+        let uris = stream::iter(&copy.subscriptions).map(Ok);
+        let subscribe = |uri| self.set(McpMethod::ResourcesSubscribe, json!({"uri": uri}), patience);
+        uris.try_for_each_concurrent(AT_ONCE, subscribe).await
+    }
+
+    /// One thing of it. That the server does not take it, or says nothing of it, says nothing of the others.
+    async fn set(&self, method: McpMethod, params: Value, patience: Duration) -> Result<(), CallError> {
+        match timeout(patience, self.call(method, params)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) if error.is_answer() => {
+                tracing::debug!(method = method.as_str(), %error, "the server does not take what a client had set");
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(_) => tracing::debug!(
+                method = method.as_str(),
+                "the server does not say whether it takes what a client had set"
+            ),
         }
         Ok(())
     }

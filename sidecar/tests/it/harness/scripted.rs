@@ -186,13 +186,14 @@ impl Scripted {
         Self::with(0, Manners { nameless: true, knows_nobody: true, ..Manners::of(json!({})) }, answer)
     }
 
-    /// That of [`Scripted::nameless`] that answers pings of the sidecar's own with these statuses and errors, as they are
-    /// added.
+    /// That of [`Scripted::nameless`] with these capabilities that answers pings of the sidecar's own with these statuses and
+    /// errors, as they are added.
     pub(crate) fn nameless_pinging(
+        capabilities: Value,
         pings: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let manners = Manners { nameless: true, pings, ..Manners::of(json!({})) };
+        let manners = Manners { nameless: true, pings, ..Manners::of(capabilities) };
         Self::with(0, manners, without_streams(answer))
     }
 

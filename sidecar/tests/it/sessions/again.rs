@@ -244,7 +244,7 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
 #[test]
 fn what_a_client_has_set_is_set_again_also_where_the_server_gives_no_session_ids() {
     let pings = Arc::<Mutex<VecDeque<_>>>::default();
-    let server = Scripted::nameless_pinging(pings.clone(), |request, stream| {
+    let server = Scripted::nameless_pinging(json!({}), pings.clone(), |request, stream| {
         scripted::json(stream, &scripted::reply_to(request, &json!({})));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
@@ -259,6 +259,44 @@ fn what_a_client_has_set_is_set_again_also_where_the_server_gives_no_session_ids
     pings.lock().unwrap().push_back((404, "{}"));
     let again = ["logging/setLevel", "resources/subscribe"];
     eventually("it is told again", || (heard()[before.len()..] == again).then_some(()));
+}
+
+/// It may know less than the one before: a resource is gone, or it keeps no log.
+#[test]
+fn what_a_server_does_not_take_any_more_keeps_nothing_else_from_being_set_again() {
+    for refuses in ["logging/setLevel", "a:gone"] {
+        let (pings, is_new) = <(Arc<Mutex<VecDeque<_>>>, Arc<AtomicBool>)>::default();
+        let refuse = is_new.clone();
+        let server = Scripted::nameless_pinging(json!({}), pings.clone(), move |request, stream| {
+            let message = scripted::message(request);
+            let is_refused = message["method"] == refuses || message["params"]["uri"] == refuses;
+            if !is_refused || !refuse.load(Ordering::SeqCst) {
+                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            }
+            let error = json!({"code": -32602, "message": "no"});
+            scripted::json(
+                stream,
+                &json!({"jsonrpc": "2.0", "id": message["id"], "error": error}).to_string(),
+            );
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let client = Client::open(&sidecar, None);
+        client.ask("logging/setLevel", json!({"level": "warning"}));
+        let wanted = ["a:gone", "b:x", "c:x", "d:x", "e:x", "f:x"];
+        for uri in wanted {
+            client.ask("resources/subscribe", json!({"uri": uri}));
+        }
+        is_new.store(true, Ordering::SeqCst);
+        pings.lock().unwrap().push_back((404, "{}"));
+        eventually("all else is set again", || {
+            let heard = server.seen_all().into_iter();
+            let heard =
+                heard.filter(|it| scripted::method_of(it) == "resources/subscribe").skip(wanted.len());
+            let mut again: Vec<_> = heard.map(|it| scripted::message(&it)["params"]["uri"].clone()).collect();
+            again.sort_by_key(ToString::to_string);
+            (again == wanted).then_some(())
+        });
+    }
 }
 
 /// Where such a server was restarted between two questions whether it is there, only a stream that breaks tells.
