@@ -66,7 +66,7 @@ pub(crate) use opening::{NoId, Opened};
 pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
 pub(crate) use session::{Change, Session, Use};
-pub(crate) use setting::set_all_again;
+pub(crate) use setting::{set_all_again, set_one_again};
 
 /// All sessions of the process.
 pub(crate) struct Sessions {

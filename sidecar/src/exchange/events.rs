@@ -273,17 +273,13 @@ impl Source {
     }
 
     /// Whether something may have been said since the one before this one, which is given in the session that the server calls
-    /// so, and its client is told now.
+    /// so, and its client is to be told now.
     pub(super) fn has_missed(&mut self, within: Option<&HeaderValue>) -> bool {
-        if self.within.as_ref() != within {
-            self.gap.note_told();
-            return true;
-        }
         // It goes on after the last event.
         if self.last.is_some() {
             self.gap.note_whole();
         }
-        self.gap.ends()
+        self.gap.ends() || self.within.as_ref() != within
     }
 
     /// Returns when its client is to be told of what was put off.

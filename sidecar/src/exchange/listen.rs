@@ -295,8 +295,7 @@ async fn pass(
             // A server that always has something to say puts it off no further.
             biased;
             () = put_off => {
-                source.note_told();
-                missed::tell_all(worker, session, |message| writer.write(None, message));
+                tell_missed(worker, snapshot, session, source, writer).await;
                 continue;
             }
             next = source.next() => next,
@@ -341,7 +340,7 @@ async fn pass(
             let is_given = Form::is_stream(&answer.response);
             // Once it is heard: what changes before that is to be read.
             if is_given && source.has_missed(within.as_ref()) {
-                missed::tell_all(worker, session, |message| writer.write(None, message));
+                tell_missed(worker, snapshot, session, source, writer).await;
             }
             source.note_given(is_given);
             source.go_on_within(within, answer);
@@ -349,6 +348,21 @@ async fn pass(
         }
         None => false,
     }
+}
+
+/// Tells the client that all may have changed. A server that gives no session ids may be another one by now, and is first told
+/// what the client has set: what changes before it knows that, nobody hears of.
+async fn tell_missed(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    session: &Session,
+    source: &mut Source,
+    writer: &Writer,
+) {
+    // Whoever has the turn holds others up.
+    source.while_it_may(Box::pin(sessions::set_one_again(&worker.pool, snapshot, session))).await;
+    source.note_told();
+    missed::tell_all(worker, session, |message| writer.write(None, message));
 }
 
 /// Passes a message on, as far as it is for the client of this session.

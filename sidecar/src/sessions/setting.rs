@@ -45,6 +45,14 @@ pub(super) async fn set_without_session(
     set_again(&server.pinned(snapshot.protocol).without_session(revision), copy).await;
 }
 
+/// The same for one of the sessions here, if it is such a server's and its client has set something.
+pub(crate) async fn set_one_again(pool: &Rc<Pool>, snapshot: &Snapshot, session: &Session) {
+    if session.is_to_be_set_again() {
+        let (principal, revision) = (session.place.principal(), session.server_revision);
+        set_without_session(pool, snapshot, principal, revision, &session.copy()).await;
+    }
+}
+
 /// The same for all sessions here, since such a server was lost and is there again: it refuses none of them, so nothing
 /// else begins them again.
 pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
@@ -52,10 +60,8 @@ pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
     for some in sessions.chunks(AT_ONCE) {
         let Some(snapshot) = shared.snapshot.load_full() else { return };
         let set = async |session: &Arc<Session>| {
-            let copy = session.copy();
             if shared.sessions.holds(session) {
-                let (principal, revision) = (session.place.principal(), session.server_revision);
-                set_without_session(&pool, &snapshot, principal, revision, &copy).await;
+                set_one_again(&pool, &snapshot, session).await;
             }
         };
         join_all(some.iter().map(async |session| set(session).await)).await;
@@ -67,6 +73,13 @@ impl Sessions {
     fn without_session(&self) -> Vec<Arc<Session>> {
         let replica = self.lock();
         let held = replica.all_held().map(|(_, session)| session);
-        held.filter(|it| it.capsule.server == ServerSession::None && it.has_copy()).cloned().collect()
+        held.filter(|it| it.is_to_be_set_again()).cloned().collect()
+    }
+}
+
+impl Session {
+    /// Whether the server gives it no id, and its client has set something.
+    fn is_to_be_set_again(&self) -> bool {
+        self.capsule.server == ServerSession::None && self.has_copy()
     }
 }

@@ -109,6 +109,7 @@ impl Hearing {
                                 deliver_last(&way, old, &out).await?;
                             }
                             if std::mem::take(&mut self.lost) && gap.ends() {
+                                gap.note_told();
                                 tell_missed(&way, &out).await?;
                             }
                         }

@@ -232,6 +232,43 @@ fn what_a_server_said_between_two_streams_may_have_been_missed() {
     assert_eq!([(); 2].map(|()| said(&stream.next().unwrap())), ["1", "2"]);
 }
 
+/// A server without session ids may be another one when it gives its stream again: it is told first what its client has set.
+#[test]
+fn a_server_without_session_ids_knows_what_its_client_wants_before_that_reads_all_anew() {
+    let (end, asked) = (Gate::default(), AtomicUsize::new(0));
+    let ends = end.clone();
+    let offers = json!({"resources": {"subscribe": true}});
+    let server = Scripted::nameless_offering(offers, move |request, stream| {
+        if request.method == "POST" {
+            let result = json!({"resources": [], "resourceTemplates": []});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                scripted::begin_events(stream);
+                scripted::chunk(stream, &format!("retry: 50\n{}", event(&note(1))));
+                ends.pass();
+            }
+            1 => {}
+            _ => {
+                scripted::begin_events(stream);
+                let _ = std::io::Read::read(stream, &mut [0]);
+            }
+        }
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    client.ask("resources/subscribe", json!({"uri": "a:b"}));
+    assert_eq!(said(&stream.next().unwrap()), "1");
+    end.open();
+    stream.patience(Duration::from_secs(30));
+    let told = stream.next().unwrap().message();
+    assert_eq!(told["params"]["uri"], "a:b", "{told}");
+    assert_eq!(server.seen("resources/subscribe").len(), 2);
+}
+
 /// A server whose first stream says one thing, and when the gate is open two more and no more. What it does when it is asked
 /// again is for the test to say, by how often it was.
 fn saying_more(again: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> (Scripted, Gate) {
