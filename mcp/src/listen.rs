@@ -185,6 +185,24 @@ impl Filter {
         *self == Self::default()
     }
 
+    /// That all of it may have changed.
+    fn missed(&self) -> Vec<String> {
+        let changed = [
+            (self.tools, ServerNotification::ToolsListChanged),
+            (self.prompts, ServerNotification::PromptsListChanged),
+            (self.resources, ServerNotification::ResourcesListChanged),
+        ];
+        let changed = changed
+            .into_iter()
+            .filter(|(wanted, _)| *wanted)
+            .map(|(_, method)| format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
+        let updated = self.uris.iter().map(|uri| {
+            let (method, uri) = (ServerNotification::ResourcesUpdated.as_str(), quote(uri));
+            format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"uri":{uri}}}}}"#)
+        });
+        changed.chain(updated).collect()
+    }
+
     /// As `notifications` of a message.
     fn write(&self) -> String {
         let mut members = Vec::new();

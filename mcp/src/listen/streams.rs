@@ -90,6 +90,14 @@ impl Streams {
         wanting.filter_map(|(number, stream)| Some((*number, marked(message, &stream.id)?))).collect()
     }
 
+    /// What each stream is told when nobody has heard the server for a while: that all that it asked for may have changed.
+    pub fn missed(&self) -> impl Iterator<Item = (u64, Vec<String>)> {
+        self.open.iter().map(|(number, Stream { id, filter })| {
+            let changed = filter.missed();
+            (*number, changed.iter().filter_map(|message| marked(message, id)).collect())
+        })
+    }
+
     /// All that the server is subscribed to: a server that was started anew has forgotten it.
     pub fn subscribed(&self) -> impl Iterator<Item = &str> {
         self.uris.keys().map(String::as_str)
@@ -156,6 +164,13 @@ mod tests {
         assert_eq!(delivered.iter().map(|(stream, _)| *stream).collect::<Vec<_>>(), [one.stream, two.stream]);
         assert!(delivered[1].1.contains(r#""_meta":{"v":1.0,"io.modelcontextprotocol/subscriptionId":"x"}"#));
         assert!(streams.deliver(r#"{"method":"notifications/progress","params":{}}"#).is_empty());
+        let missed: Vec<_> = streams.missed().map(|(stream, messages)| (stream, messages.len())).collect();
+        assert_eq!(missed, [(one.stream, 2), (two.stream, 2)]);
+        let of_two = streams.missed().last().unwrap().1;
+        assert_eq!(
+            of_two[1],
+            r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"b","_meta":{"io.modelcontextprotocol/subscriptionId":"x"}}}"#
+        );
         assert_eq!(
             streams.end(two.stream, None).unwrap(),
             r#"{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"x"}}}"#

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Filter, Full, MAX_URIS, Offers, topic};
-use crate::method::ServerNotification;
-use crate::object::{Object, quote};
+use crate::object::Object;
 use crate::revision::Revision;
 use crate::translate::notifications::without_subscription;
 use crate::translate::requests::{Client, envelope};
@@ -53,21 +52,7 @@ impl Wishes {
 
     /// What the client is told when nobody has listened for a while: that everything may have changed.
     pub fn missed(&self) -> Vec<String> {
-        let Filter { tools, prompts, resources, uris } = self.wanted.clone().honoured(self.offers);
-        let changed = [
-            (tools, ServerNotification::ToolsListChanged),
-            (prompts, ServerNotification::PromptsListChanged),
-            (resources, ServerNotification::ResourcesListChanged),
-        ];
-        let changed = changed
-            .into_iter()
-            .filter(|(wanted, _)| *wanted)
-            .map(|(_, method)| format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
-        let updated = uris.iter().map(|uri| {
-            let (method, uri) = (ServerNotification::ResourcesUpdated.as_str(), quote(uri));
-            format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"uri":{uri}}}}}"#)
-        });
-        changed.chain(updated).collect()
+        self.wanted.clone().honoured(self.offers).missed()
     }
 
     /// What the server is asked: the whole message. `None` if it would be for nothing.

@@ -8,6 +8,7 @@
 //!   in a result, and the call waits ([`parking`]) until the client asks again with the answers. What it brings back
 //!   with them is sealed, and says which replica holds the call;
 //! * [`hearing`]: what the server says that belongs to no call; [`listening`]: a client that wants to hear of it;
+//!   [`missed`]: what nobody has heard of it;
 //! * `server/discover` is answered from the handshake.
 //!
 //! What is translated in a message is the business of `longshore-mcp`.
@@ -19,6 +20,7 @@ mod failure;
 mod greeting;
 mod hearing;
 mod listening;
+mod missed;
 mod parking;
 mod session;
 mod sessions;

@@ -12,9 +12,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::listening::deliver;
+use super::missed;
 use super::session::Session;
 use super::source::{Events, Heard, RETRY, get, stream};
 use crate::upstream::forgotten::{Says, says};
+use crate::upstream::gap::Gap;
 use crate::upstream::waiting::Sender;
 use crate::upstream::{Answer, Transport};
 
@@ -51,7 +53,7 @@ enum Opened {
     None,
     /// The server does not know the session.
     Forgotten,
-    /// It was not reached.
+    /// It was not reached, or does not give it now.
     Failed,
 }
 
@@ -133,6 +135,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     // After which event, and how long after the end of a stream the next one is asked for.
     let mut place: (Option<String>, Duration) = (None, RETRY);
     let mut deaf = Deaf::default();
+    let mut gap = Gap::default();
     let (mut vain, mut failed, mut was_there) = (0, 0, false);
     // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
     while vain <= AGAIN || place.0.is_some() {
@@ -146,13 +149,33 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
             Opened::Stream(mut events) => {
                 (failed, was_there) = (0, true);
                 let began = Instant::now();
-                while let Ok(Some(messages)) = events.next().await {
+                // What it numbers comes in this one, if it is the one before that numbers it.
+                if place.0.is_some() {
+                    gap.note_whole();
+                }
+                if gap.ends() && !missed::make_up(&session, &mut gap).await {
+                    return;
+                }
+                loop {
+                    let next = tokio::select! {
+                        // A server that always has something to say puts it off no further.
+                        biased;
+                        () = gap.due() => None,
+                        next = events.next() => Some(next),
+                    };
+                    let messages = match next {
+                        Some(Ok(Some(messages))) => messages,
+                        Some(Ok(None) | Err(_)) => break,
+                        None if missed::make_up(&session, &mut gap).await => continue,
+                        None => return,
+                    };
                     vain = 0;
                     let Some(session) = session.upgrade() else { return };
                     for message in messages {
                         route(&session, &transport, message, &mut deaf).await;
                     }
                 }
+                gap.broke_off();
                 // One that is closed for being quiet was not in vain.
                 if began.elapsed() >= QUIET {
                     vain = 0;
@@ -175,6 +198,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 return;
             }
             Opened::Failed => {
+                gap.was_absent();
                 failed += 1;
                 if failed > AGAIN {
                     place.0 = None;

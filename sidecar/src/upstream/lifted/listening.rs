@@ -110,11 +110,16 @@ pub(super) async fn deliver(session: &Session, message: &str) {
         let to = |(stream, text)| Some((stream, listeners.get(&stream)?.clone(), text));
         streams.deliver(message).into_iter().filter_map(to).collect()
     });
-    let give = given.into_iter().map(|(stream, to, text)| async move {
-        let mut giving = Giving { session, stream, is_taken: false };
-        giving.is_taken = timeout(BUSY, to.send(text)).await.is_ok_and(|sent| sent.is_ok());
-    });
+    let give =
+        given.into_iter().map(|(stream, to, text)| async move { give(session, stream, &to, text).await });
     join_all(give).await;
+}
+
+/// Gives a notification to one stream. Says whether it was taken; if it was not, the stream ends.
+pub(super) async fn give(session: &Session, stream: u64, to: &Sender<String>, text: String) -> bool {
+    let mut giving = Giving { session, stream, is_taken: false };
+    giving.is_taken = timeout(BUSY, to.send(text)).await.is_ok_and(|sent| sent.is_ok());
+    giving.is_taken
 }
 
 /// Opens a stream, and has the server told what it has to tell for it. What the server does not, is not promised. It

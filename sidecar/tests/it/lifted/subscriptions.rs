@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -247,4 +248,48 @@ fn more_listeners_than_a_session_may_have_may_try_again() {
         let mut events = Events::open(&listen("l", wanted.clone()), sidecar.mcp);
         (events.status == 200 && events.next()?.message().get("error").is_none()).then_some(())
     });
+}
+
+/// A stream that says nothing.
+fn stays_open(stream: &mut std::net::TcpStream) {
+    scripted::begin_events(stream);
+    let _ = std::io::Read::read(stream, &mut [0]);
+}
+
+/// What it says between two streams goes to nobody, however the first has ended.
+#[test]
+fn what_a_server_said_between_two_streams_may_have_been_missed_by_those_who_listen() {
+    let (end, asked) = (Gate::default(), AtomicUsize::new(0));
+    let ends = end.clone();
+    let offers = json!({"tools": {"listChanged": true}, "resources": {"subscribe": true}});
+    let server = Scripted::offering(offers, move |request, stream| {
+        if request.method != "GET" {
+            let result = json!({"tools": [], "resources": [], "resourceTemplates": []});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        if asked.fetch_add(1, Ordering::SeqCst) > 0 {
+            return stays_open(stream);
+        }
+        scripted::begin_events(stream);
+        ends.pass();
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let open = |id: &str, wanted: Value| {
+        let mut events = Events::open(&listen(id, wanted), sidecar.mcp);
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+        events
+    };
+    let mut tools = open("t", json!({"toolsListChanged": true}));
+    let mut resources = open("r", json!({"resourceSubscriptions": ["a:b"]}));
+    end.open();
+    for (events, id, method) in [
+        (&mut tools, "t", "notifications/tools/list_changed"),
+        (&mut resources, "r", "notifications/resources/updated"),
+    ] {
+        let told = events.next().unwrap().message();
+        assert_eq!((&told["method"], &told["params"]["_meta"][SUBSCRIPTION]), (&json!(method), &json!(id)));
+    }
+    // Another one is known from the one before, and remembers.
+    assert_eq!(server.seen("resources/subscribe").len(), 1);
 }
