@@ -447,6 +447,12 @@ impl Pool {
         self.speaks.set(None);
     }
 
+    /// Leaves the sessions of [`Pool::call`] that a server which may have been restarted has forgotten, if it was, without
+    /// anything else that would say so: whoever listens is told by the end of their streams.
+    pub(crate) fn leave_unheard(&self) {
+        self.lifted.leave_unheard();
+    }
+
     /// Ends, for as long as the process lives, the sessions of [`Pool::call`] that nobody has used for a while.
     pub(crate) async fn expire(&self) {
         lifted::expire(self.lifted.clone(), self.transport.clone()).await;

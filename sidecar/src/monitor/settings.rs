@@ -44,10 +44,11 @@ impl Settings {
         }
     }
 
-    /// Says it again.
+    /// Says it again. Those whose requests stand alone begin anew.
     pub(super) fn say(&mut self, shared: &Arc<Shared>, pool: &Rc<Pool>) {
         self.wanted = None;
         self.next = Some(Instant::now() + SELDOM);
+        pool.leave_unheard();
         self.round.spawn_local(sessions::set_all_again(shared.clone(), pool.clone()));
     }
 }

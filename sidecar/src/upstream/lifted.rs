@@ -96,6 +96,11 @@ impl Lifted {
         self.sessions.end_all(transport);
     }
 
+    /// Leaves the sessions in which nothing tells that the server has forgotten them.
+    pub(super) fn leave_unheard(&self) {
+        self.sessions.leave_unheard();
+    }
+
     /// Opens what may need a process, for which one of these sessions goes that nobody uses.
     pub(super) async fn open_with_room<T, F: Future<Output = Result<T, Failure>>>(
         &self,

@@ -65,6 +65,11 @@ impl Hearing {
         }
     }
 
+    /// Whether anybody hears.
+    pub(super) fn goes_on(&self) -> bool {
+        self.lock().as_ref().is_some_and(|task| !task.is_finished())
+    }
+
     /// There is no stream to be had. Gives it up, unless somebody wants it: who does later may ask once more. Says whether
     /// it is given up.
     ///
@@ -153,7 +158,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 if place.0.is_some() {
                     gap.note_whole();
                 }
-                if gap.ends() && !missed::make_up(&session, &mut gap).await {
+                if gap.ends() && !missed::make_up(&session, &transport, &mut gap).await {
                     return;
                 }
                 loop {
@@ -166,7 +171,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                     let messages = match next {
                         Some(Ok(Some(messages))) => messages,
                         Some(Ok(None) | Err(_)) => break,
-                        None if missed::make_up(&session, &mut gap).await => continue,
+                        None if missed::make_up(&session, &transport, &mut gap).await => continue,
                         None => return,
                     };
                     vain = 0;

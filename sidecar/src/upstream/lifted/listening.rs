@@ -1,6 +1,7 @@
 //! A client that listens to what the server says on its own account.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
 use longshore_mcp::error::Code;
@@ -135,7 +136,7 @@ async fn open<'a>(
     let mut stream = Stream { lease, number: stream, closed: false };
     // Now that it is open: one of the server's that cannot be had is given up when nobody listens.
     hearing::begin(&lease.session, &way.transport).await;
-    let refused = subscribe_to(way, lease, subscribe).await;
+    let refused = subscribe_to(&lease.session, &way.transport, subscribe).await;
     if refused.is_empty() {
         return Ok((stream, acknowledgement));
     }
@@ -169,22 +170,28 @@ fn enter(
     })
 }
 
+/// Has a server told once more of all that those who listen have asked for. Says whether it takes all of it.
+pub(super) async fn subscribe_again(session: &Arc<Session>, transport: &Rc<Transport>) -> bool {
+    let _turn = session.subscribing.turn.lock().await;
+    let uris = session.with_streams(|streams, _| streams.subscribed().map(str::to_owned).collect());
+    subscribe_to(session, transport, uris).await.is_empty()
+}
+
 /// Has the server told of these resources. Says of which it does not tell, or has not said so in time.
-async fn subscribe_to(way: &Way, lease: &Lease, uris: Vec<String>) -> Vec<String> {
+async fn subscribe_to(session: &Arc<Session>, transport: &Rc<Transport>, uris: Vec<String>) -> Vec<String> {
     let until = Instant::now() + TOLD;
     let mut refused = Vec::new();
     for uri in uris {
         // What is asked for goes on for a while: it is not begun for nobody.
         let patience = until.min(Instant::now() + ERRAND);
         if Instant::now() < until {
-            let (session, transport, wanted) = (lease.session.clone(), way.transport.clone(), uri.clone());
-            let mut told = Box::pin(async move {
-                session.ask_patiently(&transport, |id| listen::subscribe(id, &wanted)).await
-            });
+            let (asking, by, wanted) = (session.clone(), transport.clone(), uri.clone());
+            let mut told =
+                Box::pin(async move { asking.ask_patiently(&by, |id| listen::subscribe(id, &wanted)).await });
             match timeout_at(patience, &mut told).await {
                 Ok(true) => continue,
                 Ok(false) => {}
-                Err(_) => take_back(way, lease, told, &uri),
+                Err(_) => take_back(session, transport, told, &uri),
             }
         }
         refused.push(uri);
@@ -193,8 +200,13 @@ async fn subscribe_to(way: &Way, lease: &Lease, uris: Vec<String>) -> Vec<String
 }
 
 /// Takes a subscription back which the server takes late, unless somebody wants it by then.
-fn take_back(way: &Way, lease: &Lease, told: impl Future<Output = bool> + 'static, uri: &str) {
-    let (session, transport, uri) = (lease.session.clone(), way.transport.clone(), uri.to_owned());
+fn take_back(
+    session: &Arc<Session>,
+    transport: &Rc<Transport>,
+    told: impl Future<Output = bool> + 'static,
+    uri: &str,
+) {
+    let (session, transport, uri) = (session.clone(), transport.clone(), uri.to_owned());
     tokio::task::spawn_local(async move {
         if timeout(LATE, told).await != Ok(true) {
             return;

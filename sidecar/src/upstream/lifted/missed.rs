@@ -1,17 +1,30 @@
 //! What nobody has heard of what the server said in a session that belongs to no call.
 
+use std::rc::Rc;
 use std::sync::Weak;
 
 use futures::future::join_all;
 
-use super::listening::give;
+use super::listening::{give, subscribe_again};
 use super::session::Session;
+use crate::upstream::Transport;
 use crate::upstream::gap::Gap;
 
 /// Makes up for it, now that the server is heard again: those who listen are told that all that they asked for may have
 /// changed. Says whether the session goes on.
-pub(super) async fn make_up(session: &Weak<Session>, gap: &mut Gap) -> bool {
+///
+/// A server that gives no session ids may be another one by now, and is told first what the one before was: what changes
+/// before it knows that, nobody hears of. Where it does not take all of it the session is left: those who listen are told by
+/// the end of their streams, and hear what is promised when they ask again.
+pub(super) async fn make_up(session: &Weak<Session>, transport: &Rc<Transport>, gap: &mut Gap) -> bool {
     let Some(session) = session.upgrade() else { return false };
+    if !session.is_named() {
+        session.forget_levels();
+        if !subscribe_again(&session, transport).await {
+            session.leave();
+            return false;
+        }
+    }
     tell_all(&session).await;
     gap.note_told();
     true

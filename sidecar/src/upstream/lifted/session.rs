@@ -337,6 +337,11 @@ impl Session {
         }
     }
 
+    /// The server may have forgotten which level of log messages it was told.
+    pub(super) fn forget_levels(&self) {
+        self.lock().levels.untold();
+    }
+
     // === Subscriptions ===
 
     /// The streams of those who listen.

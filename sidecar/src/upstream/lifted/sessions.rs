@@ -298,6 +298,16 @@ impl Sessions {
         self.expire(transport, Duration::MAX);
     }
 
+    /// Leaves those that the server knows from no others, and is not heard in. It may be another one by now, which has
+    /// forgotten what it was told in them, and nothing else would say so.
+    pub(super) fn leave_unheard(&self) {
+        for entry in self.lock().open.values().flatten() {
+            if !entry.session.is_named() && !entry.session.hearing.goes_on() {
+                entry.session.leave();
+            }
+        }
+    }
+
     /// Ends those that nobody uses: those that have been idle for so long, and those that the server has forgotten.
     pub(super) fn expire(&self, transport: &Rc<Transport>, idle: Duration) {
         let now = Instant::now();

@@ -1,4 +1,7 @@
+use std::collections::VecDeque;
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -292,4 +295,81 @@ fn what_a_server_said_between_two_streams_may_have_been_missed_by_those_who_list
     }
     // Another one is known from the one before, and remembers.
     assert_eq!(server.seen("resources/subscribe").len(), 1);
+}
+
+/// Such a server refuses nothing when it was restarted: what it was told it is told again, before those who listen read what
+/// may have changed.
+#[test]
+fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
+    for takes in [true, false] {
+        let (end, asked, told) = (Gate::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let ends = end.clone();
+        let offers = json!({"resources": {"subscribe": true}});
+        let server = Scripted::nameless_offering(offers, move |request, stream| {
+            if scripted::method_of(request) == "resources/subscribe"
+                && told.fetch_add(1, Ordering::SeqCst) == 1
+                && !takes
+            {
+                let (id, error) =
+                    (&scripted::message(request)["id"], json!({"code": -32602, "message": "no"}));
+                let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
+                return scripted::json(stream, &refusal.to_string());
+            }
+            if request.method != "GET" {
+                let result = json!({"resources": [], "resourceTemplates": []});
+                return scripted::json(stream, &scripted::reply_to(request, &result));
+            }
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => {
+                    scripted::begin_events(stream);
+                    scripted::chunk(stream, "retry: 50\ndata: \n\n");
+                    ends.pass();
+                }
+                1 => {}
+                _ => return stays_open(stream),
+            }
+            let _ = stream.shutdown(Shutdown::Both);
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let wanted = listen("l", json!({"resourceSubscriptions": ["a:b"]}));
+        let mut events = Events::open(&wanted, sidecar.mcp);
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+        end.open();
+        let heard = events.next().unwrap().message();
+        assert_eq!(server.seen("resources/subscribe").len(), 2, "{heard}");
+        if takes {
+            assert_eq!(heard["params"]["uri"], "a:b", "{heard}");
+        } else {
+            // It is promised no more.
+            assert_eq!((&heard["id"], &heard["result"]["resultType"]), (&json!("l"), &json!("complete")));
+        }
+    }
+}
+
+/// One that has no stream either says nothing of its restart to anybody but who looks after it.
+#[test]
+fn who_listens_to_a_server_without_session_ids_or_a_stream_hears_that_it_was_restarted() {
+    let pings = Arc::<Mutex<VecDeque<_>>>::default();
+    let offers = json!({"resources": {"subscribe": true}});
+    let server = Scripted::nameless_pinging(offers, pings.clone(), |request, stream| {
+        let result = json!({"resources": [], "resourceTemplates": []});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let wanted = listen("l", json!({"resourceSubscriptions": ["a:b"]}));
+    for again in [false, true] {
+        let mut events = Events::open(&wanted, sidecar.mcp);
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(server.seen("resources/subscribe").len(), 1 + usize::from(again));
+        if !again {
+            pings.lock().unwrap().push_back((404, "{}"));
+            events.patience(Duration::from_secs(60));
+            let end = events.next().unwrap().message();
+            assert_eq!(
+                (&end["id"], &end["result"]["resultType"]),
+                (&json!("l"), &json!("complete")),
+                "{end}"
+            );
+        }
+    }
 }
