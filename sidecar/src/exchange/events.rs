@@ -31,6 +31,16 @@ use crate::upstream::{self, Answer, EDITABLE, Lease, Pace, Tail};
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
 
+/// Whether a server gives its stream of what belongs to no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    Stream,
+    /// It has one, and does not give it now.
+    NotNow,
+    /// It was not there.
+    NotThere,
+}
+
 /// A stream of events from the server.
 pub(super) struct Source {
     body: upstream::Body,
@@ -265,10 +275,14 @@ impl Source {
         self.gap.broke_off();
     }
 
-    /// Whether its server was there to give it.
-    pub(super) fn note_given(&mut self, is_given: bool) {
-        if !is_given {
+    /// Whether its server gave it when it was asked.
+    pub(super) fn note_given(&mut self, given: Given) {
+        if given != Given::Stream {
             self.gap.was_absent();
+        }
+        // Another one may come, to which the last event says nothing: some wait for what follows such an event, for ever.
+        if given == Given::NotThere && self.within.is_none() {
+            self.last = None;
         }
     }
 
@@ -277,7 +291,7 @@ impl Source {
     pub(super) fn has_missed(&mut self, within: Option<&HeaderValue>) -> bool {
         // It goes on after the last event.
         if self.last.is_some() {
-            self.gap.note_whole();
+            self.gap.note_whole(within.is_some());
         }
         self.gap.ends() || self.within.as_ref() != within
     }

@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::carry::{self, Aside};
 use super::doubt;
-use super::events::{Source, is_aside};
+use super::events::{Given, Source, is_aside};
 use super::{is_absence, request};
 use crate::configuration::Snapshot;
 use crate::headers::LAST_EVENT_ID;
@@ -43,8 +43,20 @@ const LOOK: Duration = Duration::from_millis(20);
 /// After how long a stream is asked for again at most that a server ends time and again without a word.
 const LATEST: Duration = Duration::from_secs(10);
 
-/// What a server answers with that opens its stream, and what it called the session by then.
-type Opened = (Answer, Option<HeaderValue>);
+/// What a server answers with that is asked for its stream.
+struct Opened {
+    answer: Answer,
+    /// What it called the session by then.
+    within: Option<HeaderValue>,
+    given: Given,
+}
+
+impl Opened {
+    /// None for now: as one that the server has ended at once.
+    fn nothing(within: Option<HeaderValue>, given: Given) -> Self {
+        Self { answer: Answer::nothing(), within, given }
+    }
+}
 
 /// What holds for the streams of a session.
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
@@ -154,7 +166,7 @@ async fn ask(
     match ask_or_begin_again(worker, snapshot, session, last).await {
         Err(refusal) if is_absence(&refusal) => {
             tracing::debug!(reason = refusal.reason(), "the server is not there to give its stream");
-            Ok((Answer::nothing(), within))
+            Ok(Opened::nothing(within, Given::NotThere))
         }
         opened => opened,
     }
@@ -199,13 +211,13 @@ async fn ask_within(
     let asked = timeout(OPEN, asked).await;
     let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
     if Form::is_stream(&answer.response) {
-        return Ok((answer, within));
+        return Ok(Opened { answer, within, given: Given::Stream });
     }
     let status = answer.response.status();
     // That is as if it were not there.
     if forgotten::is_not_now(status) {
         tracing::debug!(%status, "the server does not give its stream now");
-        return Ok((Answer::nothing(), within));
+        return Ok(Opened::nothing(within, Given::NotNow));
     }
     let is_lost = async {
         // A call may have begun the session again meanwhile.
@@ -226,11 +238,10 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     changed.mark_changed();
     let mut caller = caller;
     let share = worker.shared.held.nothing(&principal);
-    let (answer, within) = opened;
-    let is_given = Form::is_stream(&answer.response);
+    let Opened { answer, within, given } = opened;
     let source = Source::new(answer.response.into_body(), answer.lease, share);
     let mut source = source.of_no_call(LATEST, within).speaking(session.server_revision);
-    source.note_given(is_given);
+    source.note_given(given);
     let mut late = VecDeque::new();
     loop {
         tokio::select! {
@@ -336,13 +347,12 @@ async fn pass(
     let within = source.within();
     let again = source.again(async |last| ask(worker, snapshot, session, last.zip(Some(within))).await.ok());
     match again.await {
-        Some((answer, within)) => {
-            let is_given = Form::is_stream(&answer.response);
+        Some(Opened { answer, within, given }) => {
             // Once it is heard: what changes before that is to be read.
-            if is_given && source.has_missed(within.as_ref()) {
+            if given == Given::Stream && source.has_missed(within.as_ref()) {
                 tell_missed(worker, snapshot, session, source, writer).await;
             }
-            source.note_given(is_given);
+            source.note_given(given);
             source.go_on_within(within, answer);
             true
         }

@@ -32,9 +32,10 @@ impl Gap {
     }
 
     /// Nothing was missed since the last stream: the server says all of it in the next one. What was put off before that is
-    /// in none.
-    pub(crate) fn note_whole(&mut self) {
-        (self.is_absent, self.is_broken) = (false, false);
+    /// in none. Where it gives the session no name (`is_named`) and was not there, another one may have come.
+    pub(crate) fn note_whole(&mut self, is_named: bool) {
+        self.is_broken = false;
+        self.is_absent &= !is_named;
     }
 
     /// It is told.
@@ -102,7 +103,7 @@ mod tests {
         gap.was_absent();
         assert!(ends(&mut gap), "that is told each time");
         gap.broke_off();
-        gap.note_whole();
+        gap.note_whole(true);
         assert!(timeout(SELDOM * 2, gap.due()).await.is_err() && !ends(&mut gap));
         gap.broke_off();
         assert!(ends(&mut gap));
@@ -111,9 +112,17 @@ mod tests {
         assert!(!ends(&mut gap));
         advance(minute).await;
         gap.broke_off();
-        gap.note_whole();
+        gap.note_whole(true);
         assert!(!ends(&mut gap));
         assert!(timeout(SELDOM, gap.due()).await.is_ok(), "what was put off before is in no stream");
         assert_eq!(told.elapsed(), SELDOM);
+        gap.note_told();
+        gap.broke_off();
+        gap.was_absent();
+        gap.note_whole(false);
+        assert!(ends(&mut gap), "it may be another server by now");
+        gap.broke_off();
+        gap.note_whole(false);
+        assert!(timeout(SELDOM * 2, gap.due()).await.is_err() && !ends(&mut gap));
     }
 }

@@ -55,6 +55,8 @@ enum Opened {
     Forgotten,
     /// It was not reached, or does not give it now.
     Failed,
+    /// It was not reached, and another one may be there next, which gave no session ids either.
+    Gone,
 }
 
 impl Hearing {
@@ -156,7 +158,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 let began = Instant::now();
                 // What it numbers comes in this one, if it is the one before that numbers it.
                 if place.0.is_some() {
-                    gap.note_whole();
+                    gap.note_whole(session.upgrade().is_some_and(|session| session.is_named()));
                 }
                 if gap.ends() && !missed::make_up(&session, &transport, &mut gap).await {
                     return;
@@ -202,10 +204,10 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 }
                 return;
             }
-            Opened::Failed => {
+            opened @ (Opened::Failed | Opened::Gone) => {
                 gap.was_absent();
                 failed += 1;
-                if failed > AGAIN {
+                if failed > AGAIN || matches!(opened, Opened::Gone) {
                     place.0 = None;
                 }
                 BREATHER
@@ -223,7 +225,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
 
 async fn open(session: &Session, transport: &Transport, place: &(Option<String>, Duration)) -> Opened {
     let Ok(Answer { response, .. }) = get(session, transport, place.0.as_deref()).await else {
-        return Opened::Failed;
+        return if session.is_named() { Opened::Failed } else { Opened::Gone };
     };
     let status = response.status();
     if let Some(body) = stream(response) {

@@ -298,7 +298,7 @@ fn what_a_server_said_between_two_streams_may_have_been_missed_by_those_who_list
 }
 
 /// Such a server refuses nothing when it was restarted: what it was told it is told again, before those who listen read what
-/// may have changed.
+/// may have changed. What the one before has numbered is nothing to it.
 #[test]
 fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
     for takes in [true, false] {
@@ -322,7 +322,7 @@ fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
             match asked.fetch_add(1, Ordering::SeqCst) {
                 0 => {
                     scripted::begin_events(stream);
-                    scripted::chunk(stream, "retry: 50\ndata: \n\n");
+                    scripted::chunk(stream, "id: 17\nretry: 50\ndata: \n\n");
                     ends.pass();
                 }
                 1 => {}
@@ -337,6 +337,9 @@ fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
         end.open();
         let heard = events.next().unwrap().message();
         assert_eq!(server.seen("resources/subscribe").len(), 2, "{heard}");
+        let polls = server.seen("GET");
+        let last: Vec<_> = polls.iter().map(|get| get.value("last-event-id")).collect();
+        assert_eq!(last, [None, Some("17"), None]);
         if takes {
             assert_eq!(heard["params"]["uri"], "a:b", "{heard}");
         } else {
