@@ -210,21 +210,14 @@ pub fn write_message(text: &mut Vec<u8>, json: &[u8]) {
     write_data(text, json);
 }
 
-/// An event with an id, of a type if it is not `message`.
-pub fn numbered(id: &str, event: Option<&str>, data: &[u8]) -> Vec<u8> {
+/// An event with an id.
+pub fn numbered(id: &str, data: &[u8]) -> Vec<u8> {
     // Exactly as much as data of one line needs: events are kept.
-    let fields = "id: \ndata: \n\n".len() + event.map_or(0, |event| "event: \n".len() + event.len());
-    let mut text = Vec::with_capacity(fields + id.len() + data.len());
-    let mut field = |name: &str, value: &str| {
-        text.extend_from_slice(name.as_bytes());
-        // A line end would begin another field.
-        text.extend(value.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')));
-        text.push(b'\n');
-    };
-    field("id: ", id);
-    if let Some(event) = event {
-        field("event: ", event);
-    }
+    let mut text = Vec::with_capacity("id: \ndata: \n\n".len() + id.len() + data.len());
+    text.extend_from_slice(b"id: ");
+    // A line end would begin another field.
+    text.extend(id.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r')));
+    text.push(b'\n');
     write_data(&mut text, data);
     text
 }
@@ -344,12 +337,9 @@ mod tests {
         let json = "{\n\"a\": 1\r\n}";
         let read = Some("{\n\"a\": 1\n\n}".to_owned());
         assert_eq!(decode(&[&message(json.as_bytes())]), [(read.clone(), None, None, None)]);
-        let id = Some("5-1".to_owned());
-        for event in [None, Some("other")] {
-            let text = numbered("5-1", event, json.as_bytes());
-            assert_eq!(decode(&[&text]), [(read.clone(), event.map(str::to_owned), id.clone(), None)]);
-        }
-        assert_eq!(numbered("5", Some("a\ndata: b\r"), b""), b"id: 5\nevent: adata: b\ndata: \n\n");
+        let text = numbered("5-1", json.as_bytes());
+        assert_eq!(decode(&[&text]), [(read, None, Some("5-1".to_owned()), None)]);
+        assert_eq!(numbered("5\ndata: b\r", b""), b"id: 5data: b\ndata: \n\n");
         assert_eq!(decode(&[retry(30).as_bytes()]), [(None, None, None, Some(30))]);
     }
 
@@ -370,7 +360,7 @@ mod tests {
             panic!("a small part does not hold the rest")
         };
         let (before, after) = around("5-1");
-        assert_eq!(format!("{before}7{after}").as_bytes(), numbered("5-1", None, b"7"));
+        assert_eq!(format!("{before}7{after}").as_bytes(), numbered("5-1", b"7"));
     }
 
     #[test]

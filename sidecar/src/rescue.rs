@@ -426,7 +426,7 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         }
         // Who comes back for an answer reads events, and may come back once more after an error that has no id.
         Refusal::AnswerGone { event, .. } => {
-            return respond::events(Body::whole(sse::numbered(event, None, rescued.json.as_bytes())), None);
+            return respond::events(Body::whole(sse::numbered(event, rescued.json.as_bytes())), None);
         }
         _ => rescued.json,
     };

@@ -72,7 +72,7 @@ impl Source {
                 self.state = Progress::Going;
                 match &mut self.events {
                     Events::Primed(number) => {
-                        return Some(sse::numbered(&id(*number, self.reader.position()), None, b""));
+                        return Some(sse::numbered(&id(*number, self.reader.position()), b""));
                     }
                     Events::After(first) => return Some(std::mem::take(first).into_bytes()),
                     Events::Plain | Events::Numbered(_) => {}
@@ -85,7 +85,7 @@ impl Source {
             Ok(Next::Entry(entry)) => Some(match self.events {
                 Events::Plain | Events::After(_) => sse::message(entry.message.as_bytes()),
                 Events::Numbered(stream) | Events::Primed(stream) => {
-                    sse::numbered(&id(stream, entry.number), None, entry.message.as_bytes())
+                    sse::numbered(&id(stream, entry.number), entry.message.as_bytes())
                 }
             }),
             Ok(Next::Broken) => {

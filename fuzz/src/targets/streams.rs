@@ -54,7 +54,7 @@ pub(super) fn events(bytes: &[u8]) {
     }
     // A message in an event is one line or several, joined as they were.
     let lines: Vec<u8> = stream.iter().map(|byte| if *byte == b'\r' { b'\n' } else { *byte }).collect();
-    for text in [sse::message(stream), sse::numbered("7-1-0", None, stream)] {
+    for text in [sse::message(stream), sse::numbered("7-1-0", stream)] {
         let mut back = Vec::new();
         Decoder::new(usize::MAX).push(&text, |event| back.push(event.data.map(Vec::from))).expect("no limit");
         assert_eq!(back, [Some(lines.clone())]);

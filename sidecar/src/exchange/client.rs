@@ -187,7 +187,7 @@ impl Client {
         self.begin_events(call)?;
         self.given = true;
         if let State::Events(writer) = &self.state {
-            writer.write(None, data);
+            writer.write(data);
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Client {
         is_own: bool,
     ) -> Result<(), Refusal> {
         let Ok(Message::Request(question)) = envelope::read(said) else {
-            return self.event(call, None, said);
+            return self.event(call, said);
         };
         if is_own {
             self.asked.note(session, &question);
@@ -227,7 +227,7 @@ impl Client {
         let Some(session) = &call.session else { return };
         for id in self.asked.withdraw(session) {
             if let State::Events(writer) = &self.state {
-                writer.write(None, asked::withdrawn(&id).as_bytes());
+                writer.write(asked::withdrawn(&id).as_bytes());
             }
             if let Some(answer) = asked::refused(&id, refusal, session) {
                 request::tell(&call.worker, &call.snapshot, session, answer);
@@ -253,7 +253,7 @@ impl Client {
                     self.respond(respond::events(body, None));
                     return Ok(None);
                 }
-                let event = Bytes::from(sse::numbered(&id, None, data));
+                let event = Bytes::from(sse::numbered(&id, data));
                 match call.hold(event.clone()) {
                     Some(event) => self.only_event(event),
                     None => return Ok(Some(event)),

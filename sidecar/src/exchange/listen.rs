@@ -372,7 +372,7 @@ async fn tell_missed(
     // Whoever has the turn holds others up.
     source.while_it_may(Box::pin(sessions::set_one_again(&worker.pool, snapshot, session))).await;
     source.note_told();
-    missed::tell_all(worker, session, |message| writer.write(None, message));
+    missed::tell_all(worker, session, |message| writer.write(message));
 }
 
 /// Passes a message on, as far as it is for the client of this session.
@@ -385,14 +385,14 @@ fn hand_on(worker: &Worker, caller: &Authenticated, session: &Use, writer: &Writ
         if let Some(message) = tasks::aside(worker, principal, session, message)
             && let Some(message) = session.hears(&message)
         {
-            writer.write(None, &message);
+            writer.write(&message);
         }
         return;
     };
     match carry::aside(session, pair, message) {
         Aside::On(text) => {
             if let Some(message) = session.hears(text.as_bytes()) {
-                writer.write(None, &message);
+                writer.write(&message);
             }
         }
         Aside::Nowhere => {}

@@ -31,13 +31,13 @@ impl Writer {
     /// Tells the client an id to come back with before there is anything to come back for.
     pub(super) fn prime(&self) {
         if self.stream.terms().polls {
-            self.stream.write(None, b"");
+            self.stream.write(b"");
         }
     }
 
-    /// Adds an event, of a type if it is not `message`. This never waits: [`Writer::room`] does.
-    pub(crate) fn write(&self, event: Option<&str>, data: &[u8]) {
-        self.stream.write(event, data);
+    /// Adds an event. This never waits: [`Writer::room`] does.
+    pub(crate) fn write(&self, data: &[u8]) {
+        self.stream.write(data);
         self.turn.set(self.turn.get() + data.len());
     }
 

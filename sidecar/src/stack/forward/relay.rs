@@ -140,7 +140,7 @@ impl Relay {
         let abandon = sse::abandon_after(self.last);
         let json = rescued.json.as_bytes();
         // Some clients come back in a session after an error that has no id.
-        let end = if self.in_session { sse::numbered(streams::LAST, None, json) } else { sse::message(json) };
+        let end = if self.in_session { sse::numbered(streams::LAST, json) } else { sse::message(json) };
         Some([abandon.as_bytes(), &end].concat().into())
     }
 }

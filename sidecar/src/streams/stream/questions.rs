@@ -31,7 +31,7 @@ impl Stream {
             }
             asked.push_back((number, id.into()));
         }
-        self.write(None, data);
+        self.write(data);
     }
 
     /// The ids of those that the client will never read, as JSON, once there are any.

@@ -61,7 +61,7 @@ impl Stream {
             let (next, missed) = (state.cursor.max(state.first), state.cursor < state.first);
             if self.terms.polls && next == state.end() {
                 // It has yet to hear of an id.
-                self.push(&mut state, None, b"", false);
+                self.push(&mut state, b"", false);
             }
             (next, missed)
         };

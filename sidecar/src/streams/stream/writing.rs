@@ -14,14 +14,14 @@ use crate::streams::event_id::{EventId, Of};
 
 impl Stream {
     /// Adds an event.
-    pub(in super::super) fn write(&self, event: Option<&str>, data: &[u8]) {
-        self.add(event, data, false);
+    pub(in super::super) fn write(&self, data: &[u8]) {
+        self.add(data, false);
     }
 
     /// Adds one for whoever reads now, who is not sent away for it.
     pub(in super::super) fn tell(&self, data: &[u8]) {
         let mut state = self.lock();
-        self.push(&mut state, None, data, false);
+        self.push(&mut state, data, false);
         let reader = state.client.as_mut().and_then(|client| client.waker.take());
         state.trim(self);
         drop(state);
@@ -30,12 +30,12 @@ impl Stream {
 
     /// Adds the last one.
     pub(in super::super) fn answer(&self, data: &[u8]) {
-        self.add(None, data, true);
+        self.add(data, true);
     }
 
-    fn add(&self, event: Option<&str>, data: &[u8], is_last: bool) {
+    fn add(&self, data: &[u8], is_last: bool) {
         let mut state = self.lock();
-        self.push(&mut state, event, data, is_last);
+        self.push(&mut state, data, is_last);
         let most = if self.terms.store.is_full() { WINDOW } else { WINDOW.max(self.terms.max_bytes) };
         let reader = if !self.terms.waits && state.unread > most {
             // What it has not read yet can still be asked for, as far as it is kept, and for as long.
@@ -51,10 +51,10 @@ impl Stream {
         wake(reader);
     }
 
-    pub(super) fn push(&self, state: &mut State, event: Option<&str>, data: &[u8], is_last: bool) {
+    pub(super) fn push(&self, state: &mut State, data: &[u8], is_last: bool) {
         let (number, of) = if is_last { (EventId::ONLY, Of::Unsaid) } else { (state.end(), self.of()) };
         let id = EventId { epoch: self.epoch, stream: self.number, number };
-        let event = Bytes::from(sse::numbered(&id.text(of), event, data));
+        let event = Bytes::from(sse::numbered(&id.text(of), data));
         if state.client.as_ref().is_some_and(|client| !client.over) {
             state.unread += event.len();
         }
