@@ -188,7 +188,7 @@ fn what_was_kept_is_whole_before_its_stream_breaks_off() {
         });
         let network = Network::new();
         let replicas = network.replicas(&config(server.port), &[server.port; 2]);
-        let client = Client::of(&replicas[0], None, "2025-06-18");
+        let client = Client::of(&replicas[0], Some("key-a"), "2025-06-18");
         let mut first = Events::open(&client.get(), replicas[by].mcp);
         assert_eq!(super::said(&first.next().unwrap()), "1");
         let last = first.last.clone();
