@@ -122,6 +122,7 @@ pub(crate) async fn listen(
     missed::tell(worker, &session, &reader);
     // Of the stream, not of this request: a session that is only listened to may move.
     let (worker, session) = (worker.clone(), session.for_stream());
+    let reader = read_by(&worker, &caller, reader);
     let caller = caller.caller_alone();
     writer.run(|writer| hear(worker, caller, session, writer, opened));
     Ok(events(reader))
@@ -139,8 +140,7 @@ async fn once_opened<T>(attempt: impl Fn() -> Result<T, Refused>) -> Result<T, R
     }
 }
 
-/// A stream that somebody has opened before: what belongs to no call is read for as long as the key lives with which it is,
-/// whichever the other one was.
+/// What belongs to no call is read for as long as the key lives with which it is, whichever it was opened with.
 fn read_by(worker: &Rc<Worker>, caller: &Authenticated, reader: Reader) -> Reader {
     if reader.is_own() {
         reader.until(standing::revoked(worker.clone(), caller.caller_alone()))
@@ -249,12 +249,19 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
             biased;
             // A key that was revoked opens nothing any more, and keeps nothing open.
             _ = changed.changed() => {
-                let was_known = is_known(&caller);
+                let was_known = is_known(&caller.snapshot, &principal);
                 match caller.once_more(&worker) {
                     Ok(again) if *again.principal() == principal => caller = again,
-                    Ok(_) | Err(_) => return writer.dismiss(),
+                    Ok(_) | Err(_) => {
+                        let now = worker.shared.snapshot.load_full();
+                        // Whoever reads with another key of the same caller comes back.
+                        if !now.is_some_and(|now| is_known(&now, &principal)) {
+                            writer.dismiss();
+                        }
+                        return;
+                    }
                 }
-                if was_known && !is_known(&caller) {
+                if was_known && !is_known(&caller.snapshot, &principal) {
                     return writer.dismiss();
                 }
             }
@@ -267,9 +274,9 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     }
 }
 
-/// Whether the caller has a key at all. Which one it was only the replica knows that looked at it.
-fn is_known(caller: &Authenticated) -> bool {
-    caller.snapshot.authenticator.caller(caller.principal()).is_some()
+/// Whether a caller has a key at all. Which one it was only the replica knows that looked at it.
+fn is_known(snapshot: &Snapshot, principal: &str) -> bool {
+    snapshot.authenticator.caller(principal).is_some()
 }
 
 /// Passes on what comes until the server ends its stream, and opens that again. Says whether it could. What is about a task

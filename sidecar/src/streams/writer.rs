@@ -57,7 +57,7 @@ impl Writer {
         self.stream.answer(data);
     }
 
-    /// Ends it for its client, who may not read it any more.
+    /// Ends it for its clients, none of whom may read it any more.
     pub(crate) fn dismiss(self) {
         self.stream.dismiss();
     }

@@ -1,5 +1,6 @@
 //! Listeners whose keys are revoked.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use serde_json::json;
@@ -57,6 +58,34 @@ fn a_key_that_is_revoked_hears_nothing_more_of_what_another_has_opened() {
         // The other goes on.
         let client = client.with_key("key-b");
         assert_eq!(client.send("ping", json!({})).status, 200);
+    }
+}
+
+/// Nor does it keep anybody from hearing who has joined with a key that lives: some come back only to what breaks off.
+#[test]
+fn whoever_has_joined_what_a_revoked_key_has_opened_comes_back_with_a_key_that_lives() {
+    for (revision, breaks) in [("2025-06-18", true), ("2025-11-25", false)] {
+        let (server, _tell) = told();
+        let files = Files::new();
+        let both = [("alice", "key-a"), ("alice", "key-b")];
+        files.write_with_keys(&config(server.port), &keys(&both));
+        let sidecar = Sidecar::with(files, &[]).loaded();
+        let client = Client::of(&sidecar, Some("key-a"), revision);
+        drop(open(&client));
+        let client = client.with_key("key-b");
+        let mut joined = eventually("it takes the place", || {
+            let events = Events::open(&client.get(), sidecar.mcp);
+            (events.status == 200).then_some(events)
+        });
+        assert_eq!(server.seen("GET").len(), 1, "the stream is the one from before");
+        sidecar.runs(&sidecar.files.write_with_keys(&config(server.port), &keys(&both[1..])));
+        let end = std::iter::repeat_with(|| joined.try_any()).find(|event| !matches!(event, Ok(Some(_))));
+        match end {
+            Some(Err(error)) => assert!(breaks && error.kind() == ErrorKind::UnexpectedEof, "{error}"),
+            _ => assert!(!breaks, "it ends in order"),
+        }
+        assert_eq!(open(&client).status, 200);
+        assert_eq!(server.seen("GET").len(), 2);
     }
 }
 
