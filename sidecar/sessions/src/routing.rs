@@ -111,6 +111,8 @@ pub enum NotForwarded {
     Refused,
     /// There was no connection in time.
     Silent,
+    /// The connection broke before there was an answer. Whoever is at its other end may live.
+    Broken,
 }
 
 /// What to do next.
@@ -330,6 +332,8 @@ impl Route {
                 replica.view.silent(peer.address, now);
                 self.decide(replica, now)
             }
+            // That takes no time by itself, and says nothing of others: the next connection tells whether there is anybody.
+            NotForwarded::Broken => self.wait(now, Failure::Unreachable),
         }
     }
 

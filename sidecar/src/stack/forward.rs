@@ -98,6 +98,7 @@ pub(crate) async fn forward(
             counts.forwarded(Forward::Unreachable);
             return Ok(Forwarded::Not(match unanswered.failure {
                 Failure::Refused => NotForwarded::Refused,
+                Failure::Broken if unanswered.written => NotForwarded::Broken,
                 Failure::TimedOut | Failure::Broken | Failure::Declined => NotForwarded::Silent,
             }));
         }
@@ -130,7 +131,7 @@ pub(crate) async fn forward(
             Ok(None) if is_get => {
                 line.comes_back(trail);
                 counts.forwarded(Forward::Unreachable);
-                return Ok(Forwarded::Not(NotForwarded::Silent));
+                return Ok(Forwarded::Not(NotForwarded::Broken));
             }
             Err(_) if is_get => return Err(unanswered(worker, line, trail)),
             Ok(None) | Err(_) => return Err(lost(worker, body, line, trail)),

@@ -69,7 +69,7 @@ pub(crate) async fn go_on(
     }
     match forward::forward(worker, caller, body, &peer, trail).await? {
         Forwarded::Answered(response) => Ok(Some(response)),
-        Forwarded::Not(NotForwarded::Silent) => Err(silent()),
+        Forwarded::Not(NotForwarded::Silent | NotForwarded::Broken) => Err(silent()),
         Forwarded::Not(NotForwarded::Refused) => refused(),
         Forwarded::Not(NotForwarded::Moved(_)) => Ok(None),
     }

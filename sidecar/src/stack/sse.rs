@@ -103,7 +103,9 @@ pub(crate) async fn serve(
         return match forward::forward(worker, &caller, &body, &owner, trail).await? {
             Forwarded::Answered(response) => Ok(Passed::Handed(response)),
             // It may be there all the same.
-            Forwarded::Not(NotForwarded::Silent) => Err(Refusal::SessionOutOfReach(Failure::Unreachable)),
+            Forwarded::Not(NotForwarded::Silent | NotForwarded::Broken) => {
+                Err(Refusal::SessionOutOfReach(Failure::Unreachable))
+            }
             Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_)) => Err(Refusal::UnknownSession),
         };
     };

@@ -63,6 +63,28 @@ fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
     assert_eq!(none, Step::Forward(successor));
 }
 
+/// Whoever breaks it off so may do that time and again, and serve others all the while.
+#[test]
+fn a_request_whose_connection_breaks_is_taken_to_the_same_replica_again_in_a_while_and_not_for_ever() {
+    let (mut replica, holder, mut capsule) = two(State::Serving);
+    capsule.owner = holder.clone();
+    let mut now = Moment::default();
+    let mut route = Route::new(&capsule, Entry::Client, now, 0);
+    let mut step = route.step(Event::Begin, &mut replica, now);
+    while now.since(Moment::default()) < DECIDE {
+        assert_eq!(step, Step::Forward(holder.clone()));
+        let broken = Event::NotForwarded(NotForwarded::Broken);
+        assert_eq!(route.step(broken, &mut replica, now), Step::Wait(now.after(RETRY)));
+        let standing = replica.view.standing(&holder, Duration::ZERO, now);
+        assert_eq!(standing, Standing::Alive(holder.clone(), State::Serving));
+        now = now.after(RETRY);
+        replica.view.heard(&serving(&holder), now);
+        step = route.step(Event::Waited, &mut replica, now);
+    }
+    let broken = Event::NotForwarded(NotForwarded::Broken);
+    assert_eq!(route.step(broken, &mut replica, now), Step::Fail(Failure::Unreachable));
+}
+
 /// Its end has to be noted as any other: what is held of it ends too, and the file says so.
 #[test]
 fn an_end_that_a_peer_knows_of_is_noted_by_whoever_asked() {
