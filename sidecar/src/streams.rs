@@ -379,7 +379,9 @@ impl Turn {
     /// The client's end, if somebody writes to the stream already.
     pub(crate) fn join(&self) -> Option<Reader> {
         let stream = self.stream.as_ref().filter(|stream| stream.is_written())?;
-        Some(stream.attach_unread().missing(self.missed))
+        let reader = stream.attach_unread().missing(self.missed);
+        stream.joined_anew(reader.has_missed());
+        Some(reader)
     }
 
     /// Both ends.

@@ -316,6 +316,10 @@ async fn pass(
                 tell_missed(worker, snapshot, session, source, writer).await;
                 continue;
             }
+            () = writer.is_unheard() => {
+                missed::tell_all(worker, session, |message| writer.tell(message));
+                continue;
+            }
             next = source.next() => next,
         };
         let data = match next {

@@ -4,6 +4,7 @@ mod kept;
 mod place;
 mod questions;
 mod reading;
+mod unheard;
 mod writing;
 
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use super::event_id::Of;
 use super::store::{Account, Store};
 use crate::sessions::Use;
 use questions::Questions;
+use crate::upstream::gap::Gap;
 pub(super) use reading::Next;
 
 /// How much may wait for a client before the server has to wait too.
@@ -65,6 +67,8 @@ pub(super) struct Stream {
     state: Mutex<State>,
     /// There are questions that nobody will read.
     lost: Notify,
+    /// Somebody has come to read it who says of no event that they have seen it.
+    joined: Notify,
 }
 
 struct State {
@@ -85,6 +89,8 @@ struct State {
     /// Whoever writes, while it waits for room.
     writer: Option<Waker>,
     written: Written,
+    /// What may be lost of what was read.
+    unheard: Gap,
     /// Since when nobody needs it: it has ended, or, if it ends by nothing else, its client has gone.
     since: Option<Instant>,
     /// When the client of a call left: sent away to come back, or for a reason of its own, as a proxy that ends has one.
@@ -147,6 +153,7 @@ impl Stream {
             once: false,
             writer: None,
             written: Written::Now,
+            unheard: Gap::default(),
             since: None,
             left: None,
             hold: Some(hold),
@@ -155,9 +162,8 @@ impl Stream {
         };
         let store = terms.store.clone();
         store.add(&principal.clone(), |serial, account| {
-            let state = Mutex::new(state);
-            let lost = Notify::new();
-            Self { epoch, number, kind, request, terms, serial, principal, account, state, lost }
+            let (state, lost, joined) = (Mutex::new(state), Notify::new(), Notify::new());
+            Self { epoch, number, kind, request, terms, serial, principal, account, state, lost, joined }
         })
     }
 

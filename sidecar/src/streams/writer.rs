@@ -52,6 +52,16 @@ impl Writer {
         self.stream.lost_questions().await
     }
 
+    /// Returns when whoever reads it may have missed what was given to others, and is to be told now.
+    pub(crate) async fn is_unheard(&self) {
+        self.stream.is_unheard().await;
+    }
+
+    /// Tells whoever reads now, who is not sent away for it, however much it is.
+    pub(crate) fn tell(&self, data: &[u8]) {
+        self.stream.tell(data);
+    }
+
     /// Adds the last event, which ends it: whoever has read that need not come back.
     pub(crate) fn answer(self, data: &[u8]) {
         self.stream.answer(data);

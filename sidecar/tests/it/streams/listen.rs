@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{event, note, open, said, told};
+use super::{CHANGED, event, note, open, said, told};
 use crate::harness::config::{idle, rule};
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
@@ -96,6 +96,44 @@ fn whoever_has_read_for_long_makes_room_for_a_newcomer() {
     assert!(second.next().is_none());
     tell.send(Some(event(&note(3)))).unwrap();
     assert_eq!(said(&again.next().unwrap()), "3");
+    assert_eq!(server.seen("GET").len(), 1, "the server has noticed nothing of all this");
+}
+
+/// Clients of earlier revisions have no id to come back with before they have received something.
+#[test]
+fn what_was_given_to_a_connection_that_is_lost_may_have_been_missed() {
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let told = std::sync::Mutex::new(told);
+    let server = Scripted::offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        scripted::begin_events(stream);
+        while told.lock().unwrap().recv().is_ok() {
+            scripted::chunk(stream, &event(&note(1)));
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let join = || {
+        within(Duration::from_secs(40), "it takes the place", || {
+            Some(Events::open(&client.get(), sidecar.mcp)).filter(|events| events.status == 200)
+        })
+    };
+    let silent = join();
+    let mut other = join();
+    other.patience(Duration::from_millis(300));
+    assert!(silent.headers.len() > 1 && other.try_any().is_err(), "nothing was given to anybody");
+    tell.send(()).unwrap();
+    let read = || (sidecar.metric("longshore_stream_bytes") > 0.0).then_some(());
+    eventually("it is given to whoever reads", read);
+    let mut back = join();
+    assert_eq!(back.next().unwrap().message()["method"], CHANGED);
+    // Who never says of an event that they have seen it is told so now and then.
+    drop(back);
+    let mut back = join();
+    back.patience(Duration::from_millis(300));
+    assert!(back.try_any().is_err());
     assert_eq!(server.seen("GET").len(), 1, "the server has noticed nothing of all this");
 }
 
