@@ -40,8 +40,15 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
         return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
     }
     let mut listening = Some(way.session.begin_listening());
-    let mut hearing = Hearing { current: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
-    match hearing.open(&way).await {
+    let mut hearing = Hearing {
+        current: None,
+        lists_alone: false,
+        lost: false,
+        due: None,
+        pause: AGAIN,
+        since: Instant::now(),
+    };
+    match hearing.open(&way, false).await {
         Ok(()) => {}
         Err(Any::Lowered(Failure::Status(status))) => {
             tracing::debug!(status, "the server gives no stream");
@@ -65,9 +72,14 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     Ok(Made::new(|out| hearing.go_on(way, listening, out).map_ok(|()| None)).events())
 }
 
+/// A stream, and the resources that it tells of, if it says.
+type Told = (Source, Option<BTreeSet<String>>);
+
 /// What a session hears.
 struct Hearing {
     current: Option<Source>,
+    /// The last stream that the server has given tells of its lists alone.
+    lists_alone: bool,
     /// The last stream has broken, or none was to be had yet, and something may have been missed since.
     lost: bool,
     /// When to ask the server.
@@ -102,8 +114,13 @@ impl Hearing {
                 },
                 () = at(self.due) => {
                     let old = self.current.take();
-                    match self.open(&way).await {
+                    let lists_alone = self.lists_alone;
+                    match self.open(&way, old.is_some()).await {
                         Ok(()) => {
+                            if lists_alone {
+                                self.lost = true;
+                                gap.broke_off();
+                            }
                             listening.get_or_insert_with(|| way.session.begin_listening());
                             if let Some(old) = old {
                                 deliver_last(&way, old, &out).await?;
@@ -159,15 +176,36 @@ impl Hearing {
         }
     }
 
-    /// Asks the server to tell what the session wants to hear.
-    async fn open(&mut self, way: &Way) -> Result<(), Any> {
+    /// Asks the server to tell what the session wants to hear. One that refuses that may do so for one of the resources: unless
+    /// it tells of the others still, it is asked for its lists alone, and later for all of it again.
+    async fn open(&mut self, way: &Way, tells: bool) -> Result<(), Any> {
         let wanted = *way.session.wishes.borrow();
-        let opened = timeout(UNDERSTOOD, open(way)).await;
-        match opened.unwrap_or(Err(Failure::BrokenOff.into())) {
+        let id = way.lowered.question();
+        let mut opened = open(way, &id, way.session.listen(&id)).await;
+        let resources = way.session.subscriptions();
+        let mut lists_alone = false;
+        if !tells && resources > 0 && opened.as_ref().err().is_some_and(is_refused) {
+            let id = way.lowered.question();
+            let lists = open(way, &id, way.session.listen_to_lists(&id)).await;
+            if let Ok(Some(_)) = lists {
+                (opened, lists_alone) = (lists, true);
+                if !self.lists_alone {
+                    tracing::warn!(
+                        resources,
+                        "the server refuses to tell of what a client has subscribed to"
+                    );
+                }
+            }
+        }
+        match opened {
             Ok(opened) => {
                 let (source, granted) = opened.unzip();
                 self.current = source;
+                self.lists_alone = lists_alone;
                 self.due = None;
+                if lists_alone {
+                    self.ask_later();
+                }
                 self.since = Instant::now();
                 way.session.heard.send_if_modified(|heard| {
                     let news = wanted >= heard.wishes;
@@ -191,24 +229,28 @@ impl Hearing {
     }
 }
 
-/// The server's stream, understood, and the resources that it will tell of; none if there is nothing to ask for.
-async fn open(way: &Way) -> Result<Option<(Source, Option<BTreeSet<String>>)>, Any> {
-    let id = way.lowered.question();
-    let Some(request) = way.session.listen(&id) else { return Ok(None) };
+/// The server's stream, understood in time, and the resources that it will tell of; none if there is nothing to ask for.
+async fn open(way: &Way, id: &str, request: Option<String>) -> Result<Option<Told>, Any> {
+    let Some(request) = request else { return Ok(None) };
+    let opened = timeout(UNDERSTOOD, ask(way, id, request)).await;
+    opened.unwrap_or(Err(Failure::BrokenOff.into())).map(Some)
+}
+
+async fn ask(way: &Way, id: &str, request: String) -> Result<Told, Any> {
     let repeated = repeat(Method::SubscriptionsListen, &Outline::default(), None);
     let mut source = way.call(request.into(), &repeated).await?;
     if !source.streams || !source.status.is_success() {
-        let said = source.answer(&id).await.ok().flatten();
+        let said = source.answer(id).await.ok().flatten();
         return Err(refused(source.status, said.as_deref()).into());
     }
     while let Some(message) = source.next().await? {
-        if is_answer(&message, &id) {
+        if is_answer(&message, id) {
             // An end before the beginning is none.
             return Err(refused(source.status, Some(&message)).into());
         }
         if is(&message, ServerNotification::SubscriptionsAcknowledged) {
             let granted = object::at(&message, &["params"]).and_then(Filter::read).map(|filter| filter.uris);
-            return Ok(Some((source, granted)));
+            return Ok((source, granted));
         }
     }
     Err(Failure::BrokenOff.into())
@@ -226,6 +268,13 @@ fn refused(status: StatusCode, answer: Option<&str>) -> Failure {
     };
     let status = if has_none { StatusCode::METHOD_NOT_ALLOWED } else { status };
     Failure::Status(status.as_u16())
+}
+
+/// Whether the server has refused what it was asked for, and has a stream.
+fn is_refused(failure: &Any) -> bool {
+    let Any::Lowered(Failure::Status(status)) = failure else { return false };
+    let status = StatusCode::from_u16(*status).unwrap_or_default();
+    status != StatusCode::METHOD_NOT_ALLOWED && !is_not_now(status)
 }
 
 /// Whether a status refuses something once and for all.

@@ -164,6 +164,16 @@ impl Session {
         self.lock().wishes.request(id, self.pair.server, &self.client_without_level())
     }
 
+    /// The same for its lists alone.
+    pub(super) fn listen_to_lists(&self, id: &str) -> Option<String> {
+        Wishes::new(self.offers).request(id, self.pair.server, &self.client_without_level())
+    }
+
+    /// To how many resources its client has subscribed.
+    pub(super) fn subscriptions(&self) -> usize {
+        self.lock().wishes.uris()
+    }
+
     /// A notification of the server's, if the client wants it, for the client.
     pub(super) fn deliver(&self, message: &str) -> Option<String> {
         self.lock().wishes.deliver(message).map(|message| message.into_owned())

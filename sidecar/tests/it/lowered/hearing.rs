@@ -18,11 +18,16 @@ type Streams = Arc<Mutex<Vec<(Value, Value, TcpStream)>>>;
 
 /// A server that acknowledges what it is asked to tell, but for `test://refused`, and nothing if `test://mute` is in it.
 fn telling() -> (Sessionless, Streams) {
-    telling_while(Arc::new(AtomicBool::new(true)))
+    telling_unless(|_| false)
 }
 
 /// The same, which tells its clients something only while it can.
 fn telling_while(can: Arc<AtomicBool>) -> (Sessionless, Streams) {
+    telling_unless(move |_| !can.load(Ordering::SeqCst))
+}
+
+/// The same, which refuses some of what it is asked to tell its clients.
+fn telling_unless(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (Sessionless, Streams) {
     let streams = Streams::default();
     let open = streams.clone();
     let server =
@@ -32,7 +37,7 @@ fn telling_while(can: Arc<AtomicBool>) -> (Sessionless, Streams) {
             let (id, wanted) = (asked["id"].clone(), asked["params"]["notifications"].clone());
             let is_own =
                 asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
-            if !is_own && !can.load(Ordering::SeqCst) {
+            if !is_own && refuses(&wanted) {
                 let error = json!({"code": -32602, "message": "not now"});
                 let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
                 return scripted::json_with(stream, 400, "", &refusal.to_string());
@@ -256,6 +261,45 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
     assert_eq!(wanted(&streams).len(), 1, "it is open again");
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://a"}));
     assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://a");
+}
+
+/// It may not know it any more, and refuse all that it is asked for with it.
+#[test]
+fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_lists() {
+    let (knows, lists) =
+        (Arc::<AtomicBool>::default(), json!({"toolsListChanged": true, "resourcesListChanged": true}));
+    let knows_it = knows.clone();
+    let (server, streams) = telling_unless(move |wanted| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        !knows_it.load(Ordering::SeqCst) && uris.is_some_and(|uris| uris.contains(&json!("test://gone")))
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for uri in ["test://a", "test://gone"] {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!((events.status, wanted(&streams)), (200, vec![lists.clone()]));
+    tell(&streams, "notifications/tools/list_changed", json!({}));
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    eventually("it is said", || {
+        let written = sidecar.written();
+        let mut lines = written.lines().filter(|line| line.contains("refuses to tell"));
+        lines.next().filter(|line| line.contains("\"resources\":2")).map(drop)
+    });
+    breaks_off(&streams);
+    eventually("it is heard again", || (wanted(&streams) == [lists.clone()]).then_some(()));
+    let mut heard = || events.next().unwrap().message();
+    assert_eq!(heard()["method"], "notifications/tools/list_changed", "as all may have changed");
+    knows.store(true, Ordering::SeqCst);
+    eventually("it is asked for all of it again", || {
+        let wanted = wanted(&streams).pop()?;
+        (wanted["resourceSubscriptions"] == json!(["test://a", "test://gone"])).then_some(())
+    });
+    tell(&streams, "notifications/resources/updated", json!({"uri": "test://a/part"}));
+    while heard()["params"]["uri"] != "test://a/part" {}
+    let said = sidecar.written().matches("refuses to tell").count();
+    assert_eq!(said, 1, "once");
 }
 
 /// Many servers cut off whatever takes long.
