@@ -39,10 +39,10 @@ use connection::{Connections, Unanswered};
 use tls::Tls;
 
 pub(crate) use connection::{Failure, Lease};
-pub(crate) use listen::{Forwarded, moved, serve as listen};
+pub(crate) use listen::{Forwarded, full, moved, serve as listen};
 pub(crate) use members::{cut_the_silent, watch};
 pub(crate) use tls::TlsError;
-pub(crate) use wire::{ENDING, Notice, comes_from_one_that_ends};
+pub(crate) use wire::{ENDING, Notice, comes_from_one_that_ends, full as without_room};
 
 /// How long it is waited at most until the others have heard the farewell, with the requests that they sent before.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -64,6 +64,8 @@ pub(crate) trait Local: Send + Sync {
     fn set_state(&self, state: State);
     /// Notes whether the server was lost soon after its handshake, and has not stayed since.
     fn set_shaken(&self, shaken: bool);
+    /// Notes whether all places of sessions, or of their processes, are taken.
+    fn set_full(&self, full: bool);
     /// Answers a question, and does what follows from it.
     fn answer(&self, question: Message<Question>) -> Message<Answer>;
     /// Notes that some sessions are ended.
@@ -76,7 +78,7 @@ pub(crate) trait Local: Send + Sync {
     fn to_ask(&self) -> Vec<IpAddr>;
     /// Who is alive, and what they are doing.
     fn alive(&self) -> Vec<(Peer, State)>;
-    /// Who takes what is new.
+    /// Who takes what is new: those that have no room only where nobody has any.
     fn serving(&self) -> Vec<Peer>;
     /// Gives up sessions for their successors: those that can move and that nobody uses just now.
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
@@ -333,13 +335,15 @@ impl Ways {
         Self { peers, connections: Connections::default() }
     }
 
-    /// Sends a client's request to another replica, and waits for the head of the answer. `ends` says whether this one does.
+    /// Sends a client's request to another replica, and waits for the head of the answer. `ends` says whether this one does,
+    /// and `full` who has no room for it, if it goes on to somebody else then.
     pub(crate) async fn forward(
         &self,
         caller: &Authenticated,
         body: Bytes,
         to: &Peer,
         ends: bool,
+        full: Option<&[PodId]>,
     ) -> Result<Sent, Unanswered> {
         let unsent = Unanswered { failure: Failure::TimedOut, written: false };
         let replicas = caller.snapshot.replicas.as_ref().ok_or(unsent)?;
@@ -347,7 +351,8 @@ impl Ways {
         *request.method_mut() = caller.request.method().clone();
         *request.uri_mut() = Uri::from_static(wire::FORWARD);
         *request.headers_mut() =
-            wire::outgoing(caller.request.headers(), &to.pod, caller.principal(), ends).ok_or(unsent)?;
+            wire::outgoing(caller.request.headers(), &to.pod, caller.principal(), ends, full)
+                .ok_or(unsent)?;
         let address = SocketAddr::new(to.address, self.peers.port());
         let (response, lease) =
             self.connections.send(&replicas.tls, address, request).await.inspect_err(|unanswered| {

@@ -305,6 +305,18 @@ impl Refusal {
             || self.problem(revision) == Problem::ServerFailed
     }
 
+    /// Whether it is room that is lacking for a session: there may be some at another replica.
+    pub(crate) fn lacks_room(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManySessions
+                | Self::TooManyOwnSessions { .. }
+                | Self::TooManyProcesses { .. }
+                | Self::TooManyOwnProcesses { .. }
+                | Self::NothingFree
+        )
+    }
+
     /// What kind of problem it is, in a conversation of this revision.
     fn problem(&self, revision: Revision) -> Problem {
         match self {

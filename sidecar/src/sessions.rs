@@ -159,6 +159,12 @@ impl Sessions {
         self.places.take(principal, &snapshot.config.sessions)
     }
 
+    /// Whether all places of sessions are taken.
+    pub(crate) fn are_full(&self) -> bool {
+        let snapshot = self.snapshot.load();
+        snapshot.as_ref().is_some_and(|snapshot| self.places.are_taken(&snapshot.config.sessions))
+    }
+
     /// Ends a session for good. Says whether it was held here.
     pub(crate) fn end(&self, session: &Session, why: SessionEnd) -> bool {
         let ended = self.bury(Self::tombstone(&session.capsule));

@@ -126,6 +126,11 @@ impl Shared {
         })
     }
 
+    /// Whether all places of sessions, or of their processes, are taken.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.sessions.are_full() || self.stdio.is_full()
+    }
+
     /// Puts a configuration into force.
     pub(crate) fn swap(&self, snapshot: Arc<Snapshot>) {
         self.sessions.configure(snapshot.clone());

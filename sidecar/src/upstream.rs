@@ -371,6 +371,11 @@ impl Pool {
         self.transport.recall(upstream, session, former).await
     }
 
+    /// Why a session of this opener's would wait for its process.
+    pub(crate) fn lacks_place_now(&self, upstream: &Upstream, opener: &Opener) -> Option<call::Failure> {
+        self.transport.lacks_place_now(upstream, opener)
+    }
+
     /// How long a handshake with a server may take that somebody waits for.
     pub(crate) fn handshake_patience(&self, upstream: &Upstream) -> Duration {
         self.transport.handshake_patience(upstream)

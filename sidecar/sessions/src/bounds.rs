@@ -33,6 +33,8 @@ pub const NEXT: Duration = Duration::from_millis(500);
 /// To how many peers one request is forwarded in turn, each of which sent it back. One suffices unless what replicas
 /// know of each other is just changing.
 pub const MAX_FORWARDS: u8 = 3;
+/// How many replicas that have no room for a session are passed by at most. Whoever is next has the last word.
+pub const MAX_FULL: usize = 8;
 
 /// The longest UID of a pod. Kubernetes' are UUIDs of 36 characters.
 pub const MAX_POD_ID: usize = 64;

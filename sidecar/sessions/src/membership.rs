@@ -119,6 +119,7 @@ impl View {
             member.knows_me = knows_me;
             member.settled = from.settled;
             member.shaken = from.shaken;
+            member.full = from.full;
         }
         for departure in &from.left {
             self.note_left(departure, now);
@@ -237,6 +238,15 @@ impl View {
     /// Who serves and takes sessions, as far as is known; without this replica itself.
     pub fn serving(&self, now: Moment) -> impl Iterator<Item = Peer> {
         self.that_serve(now).filter(|(_, shaken)| !shaken).map(|(peer, _)| peer)
+    }
+
+    /// Those of them with a place left, as far as they have said.
+    pub fn with_room(&self, now: Moment) -> impl Iterator<Item = Peer> {
+        let room = self
+            .members
+            .values()
+            .filter(|member| member.state == State::Serving && !member.shaken && !member.full);
+        room.filter_map(move |member| member.alive(now))
     }
 
     /// Those too whose server was lost soon after its handshake, which each of them is told with.

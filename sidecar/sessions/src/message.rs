@@ -16,7 +16,7 @@ use serde::de::{self, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::{
-    MAX_DEPARTURES, MAX_ID, MAX_MEMBERS, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
+    MAX_DEPARTURES, MAX_FULL, MAX_ID, MAX_MEMBERS, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
     MAX_TOMBSTONES_A_PAGE,
 };
 use crate::identity::{Peer, PodId, SessionKey};
@@ -60,6 +60,10 @@ pub struct Introduction {
     /// choice takes nothing new there. Earlier releases do not say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shaken: bool,
+    /// All places of its sessions, or of their processes, are taken: who has the choice gives it no more. Earlier releases
+    /// do not say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full: bool,
 }
 
 /// Somebody who has left.
@@ -96,7 +100,7 @@ pub enum Question {
     Tombstones(Option<Tombstone>),
     /// These are ended. Answered with [`Answer::Noted`], which says that it is kept.
     Ended(#[serde(deserialize_with = "a_page")] Vec<Tombstone>),
-    /// I have given up this session, and you are its successor. Answered with [`Answer::Noted`] when it is understood:
+    /// I have given up this session, or have no room for it, and you are its successor. Answered with [`Answer::Noted`] when it is understood:
     /// if nothing comes of it, the session's next request finds its way without.
     HandOver(HandOver),
     /// You are the buddy of this session: keep that for whoever adopts it. Answered with [`Answer::Noted`].
@@ -152,6 +156,9 @@ pub struct HandOver {
     pub principal: Arc<str>,
     /// What the client set.
     pub copy: Copy,
+    /// Who was given it before and has no room for it. Earlier releases give it to nobody else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "those_without_room")]
+    pub full: Vec<PodId>,
 }
 
 // === impl Copy ===
@@ -216,6 +223,12 @@ fn a_principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D
     Ok(principal)
 }
 
+fn those_without_room<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PodId>, D::Error> {
+    let full = Vec::deserialize(deserializer)?;
+    within(full.len(), MAX_FULL, "replicas without room")?;
+    Ok(full)
+}
+
 fn within<E: de::Error>(found: usize, limit: usize, of: &str) -> Result<(), E> {
     if found > limit { Err(E::custom(format_args!("more than {limit} {of}"))) } else { Ok(()) }
 }
@@ -240,6 +253,7 @@ mod tests {
             knows: vec![Peer { pod: PodId::new("pod-2").unwrap(), address: [10, 0, 0, 2].into() }],
             settled: true,
             shaken: true,
+            full: true,
         }
     }
 
@@ -258,13 +272,16 @@ mod tests {
 
     /// One of each kind.
     fn questions() -> Vec<Question> {
-        let hand_over = HandOver { id: "id".into(), principal: "team \u{e4}\n".into(), copy: copy() };
+        let hand_over =
+            HandOver { id: "id".into(), principal: "team \u{e4}\n".into(), copy: copy(), full: Vec::new() };
+        let handed_on = HandOver { full: vec![PodId::new("pod-1").unwrap()], ..hand_over.clone() };
         vec![
             Question::Heartbeat,
             Question::Holds(key()),
             Question::Tombstones(Some(tombstone())),
             Question::Ended(vec![tombstone(); 3]),
             Question::HandOver(hand_over),
+            Question::HandOver(handed_on),
             Question::Keep(key(), copy()),
         ]
     }
@@ -370,6 +387,13 @@ mod tests {
                 id: "x".repeat(MAX_ID + 1).into(),
                 principal: "a".into(),
                 copy: Copy::default(),
+                full: Vec::new(),
+            }),
+            Question::HandOver(HandOver {
+                id: "x".into(),
+                principal: "a".into(),
+                copy: Copy::default(),
+                full: vec![PodId::new("pod-1").unwrap(); MAX_FULL + 1],
             }),
         ] {
             let text = serde_json::to_vec(&question).unwrap();

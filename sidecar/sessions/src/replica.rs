@@ -26,6 +26,8 @@ pub struct Replica<T> {
     state: State,
     /// Its server was lost soon after its handshake, and has not stayed since.
     shaken: bool,
+    /// All its places are taken.
+    full: bool,
     /// The others.
     pub view: View,
     held: HashMap<SessionKey, T>,
@@ -68,6 +70,7 @@ impl<T> Replica<T> {
             said: Cell::new(0),
             state: State::Starting,
             shaken: false,
+            full: false,
             view,
             held: HashMap::new(),
             claims: HashMap::new(),
@@ -104,6 +107,12 @@ impl<T> Replica<T> {
         self.shaken
     }
 
+    /// Notes whether all places of its sessions, or of their processes, are taken. Then nobody gives it more who knows
+    /// somebody with room.
+    pub fn set_full(&mut self, full: bool) {
+        self.full = full;
+    }
+
     /// How it introduces itself this time.
     pub fn introduction(&self, now: Moment) -> Introduction {
         let number = self.said.get();
@@ -121,6 +130,7 @@ impl<T> Replica<T> {
             knows: self.view.known(now).collect(),
             settled: self.view.is_settled(now),
             shaken: self.shaken,
+            full: self.full,
         }
     }
 
@@ -229,9 +239,11 @@ impl<T> Replica<T> {
         rendezvous::preferred(key, self.view.that_serve(now))
     }
 
-    /// Whom a session would go to if this replica gave it up now. `None`: there is nobody.
+    /// Whom a session would go to if this replica gave it up now: those that have no room get it where nobody has any.
+    /// `None`: there is nobody.
     pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
-        rendezvous::winner(key, self.view.serving(now))
+        rendezvous::winner(key, self.view.with_room(now))
+            .or_else(|| rendezvous::winner(key, self.view.serving(now)))
     }
 
     /// The copy of what a client set in a session that this replica does not hold.

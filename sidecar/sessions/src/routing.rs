@@ -14,10 +14,16 @@
 //! A request that a replica forwarded is never forwarded again: who gets one and may not serve it says where it thinks
 //! the session is, and the first replica tries there.
 //!
+//! Who is to take a session that somebody else had, and has no room for it, waits for none as long as there may be some
+//! elsewhere: the request, or the session that was handed over, goes on to the next by weight, with who has passed it on.
+//! Whoever it is brought to so takes it, by its claim as always. When all have passed it on, or too many, whoever is next
+//! has the last word: it waits for room, and says so if there is none.
+//!
 //! [`Route`] is that rule as a state machine: [`Route::step`] says what to do next, the shell does it and tells what
 //! came of it.
 
 mod claim;
+mod room;
 mod said;
 
 use std::net::IpAddr;
@@ -28,7 +34,6 @@ use crate::capsule::Capsule;
 use crate::identity::{Moment, Peer, PodId, SessionKey};
 use crate::membership::{Standing, State};
 use crate::message::{Answer, Copy, Holding, Message};
-use crate::rendezvous;
 use crate::replica::{Claim, Ended, Replica};
 use crate::tombstones::Tombstone;
 use said::note;
@@ -50,6 +55,8 @@ pub struct Route {
     forwards: u8,
     /// Where it was said to be.
     hint: Option<Peer>,
+    /// Who has no room for it. None: whoever is next has the last word.
+    full: Option<Vec<PodId>>,
 }
 
 #[derive(Debug)]
@@ -86,6 +93,8 @@ pub enum Event {
     Asked(Vec<(IpAddr, Outcome)>),
     /// The request could not be forwarded ([`Step::Forward`]); nothing of it was served.
     NotForwarded(NotForwarded),
+    /// There is no room for it here ([`Step::Take`]), and there may be elsewhere ([`Route::may_go_on`]).
+    Full,
 }
 
 /// What came of a question.
@@ -107,6 +116,8 @@ pub enum NotForwarded {
     /// The peer does not hold the session, and may have said who does. A pod that is another one than was meant says so
     /// too. One that names itself holds it, and leaves the call to the process that comes after it.
     Moved(Option<Peer>),
+    /// The peer is to take the session and has no room for it, and may have said who has.
+    Full(Option<Peer>),
     /// The port refused the connection.
     Refused,
     /// There was no connection in time.
@@ -127,10 +138,14 @@ pub enum Step {
     /// Wait until then ([`Event::Waited`]); earlier is allowed.
     Wait(Moment),
     /// Take the session, then serve: what is needed of the server first, then [`Route::take`]. If it cannot be done:
-    /// [`Route::abandon`].
+    /// [`Route::abandon`], or [`Event::Full`].
     Take(Take, Copy),
     /// Tell the replica that forwarded it where the session may be instead.
     Moved(Option<Peer>),
+    /// Tell it that there is no room for the session here, and where some may be.
+    Full(Option<Peer>),
+    /// Hand the session on to this replica ([`crate::Question::HandOver`]).
+    HandOn(Peer),
     /// It cannot be served: a peer knows that the session is ended, and this replica is to know it too
     /// ([`Replica::bury`]).
     Ended(Tombstone),
@@ -174,6 +189,7 @@ impl Route {
             not_at: Vec::new(),
             forwards: 0,
             hint: None,
+            full: None,
         }
     }
 
@@ -193,6 +209,10 @@ impl Route {
                 self.not_forwarded(&peer, why, replica, now)
             }
             (Event::Waited, Phase::Claiming(claim, _)) => self.ask_with(claim, replica, now),
+            (Event::Full, Phase::Taking(claim, _)) => {
+                replica.release(&self.key, claim);
+                self.go_on(replica, now)
+            }
             // What happened is of no phase of this machine; it begins anew, without a claim.
             (_, Phase::Claiming(claim, _) | Phase::Taking(claim, _)) => {
                 replica.release(&self.key, claim);
@@ -255,7 +275,7 @@ impl Route {
         {
             return self.go_to(peer.clone(), replica, now);
         }
-        let winner = self.winner(replica, now);
+        let winner = self.winner_or_last(replica, now);
         let is_me = winner.as_ref().is_some_and(|peer| peer.pod == replica.me().pod);
         // Who can take it asks everybody anyway.
         if !self.looked && (!is_me || !replica.view.is_settled(now)) {
@@ -280,6 +300,7 @@ impl Route {
     /// What becomes of a request that a peer forwarded, and that is not held here.
     fn send_back<T>(&mut self, replica: &mut Replica<T>, now: Moment) -> Step {
         match self.winner(replica, now) {
+            _ if self.is_brought_on(replica) => self.claim(replica, now),
             Some(peer) if peer.pod == replica.me().pod => self.claim(replica, now),
             winner => Step::Moved(replica.remembered(&self.key, now).or(winner)),
         }
@@ -319,7 +340,13 @@ impl Route {
                 replica.forget_at(&self.key, &peer.pod);
                 self.forwards += 1;
                 self.not_at.push(peer.pod.clone());
-                self.hint = hint;
+                self.hint = self.unless_full(peer, hint);
+                self.decide(replica, now)
+            }
+            NotForwarded::Full(next) => {
+                replica.forget_at(&self.key, &peer.pod);
+                self.pass(peer.pod.clone());
+                self.hint = self.unless_full(peer, next);
                 self.decide(replica, now)
             }
             NotForwarded::Refused => {
@@ -394,12 +421,6 @@ impl Route {
 
     fn age_at(&self, now: Moment) -> Duration {
         self.age + now.since(self.began)
-    }
-
-    /// Who is to take the session. Those whose servers die soon after their handshakes are asked where nobody else is.
-    fn winner<T>(&self, replica: &Replica<T>, now: Moment) -> Option<Peer> {
-        let me = (replica.state() == State::Serving).then(|| (replica.me().clone(), replica.is_shaken()));
-        rendezvous::preferred(&self.key, replica.view.that_serve(now).chain(me))
     }
 }
 

@@ -268,6 +268,11 @@ pub(crate) fn moved(holder: Option<Peer>) -> Response<Body> {
     notice(&Notice::Moved(holder))
 }
 
+/// Tells it that there is no room here for the session, but perhaps there.
+pub(crate) fn full(next: Option<Peer>) -> Response<Body> {
+    notice(&Notice::Full(next))
+}
+
 fn notice(notice: &Notice) -> Response<Body> {
     let (mut head, body) = Response::new(Body::empty()).into_parts();
     notice.write(&mut head.status, &mut head.headers);

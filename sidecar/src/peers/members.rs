@@ -195,6 +195,7 @@ impl Round {
     }
 
     fn greet(&mut self) {
+        self.shared.peers.0.local.set_full(self.shared.has_no_room());
         let to_greet = self.shared.peers.0.local.to_greet();
         self.fetched.retain(|address, _| to_greet.contains(address));
         for to in to_greet {

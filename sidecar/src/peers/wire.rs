@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use longshore_sessions::bounds::MAX_FULL;
 use longshore_sessions::{Peer, PodId};
 
 /// What replicas call each other in `Host`, which HTTP wants; it means nothing.
@@ -22,6 +23,9 @@ const PRINCIPAL: HeaderName = HeaderName::from_static("longshore-principal");
 pub(crate) const ENDING: HeaderName = HeaderName::from_static("longshore-ending");
 /// In an answer: the replica does not serve the session, and this one may. `POD@ADDRESS`, or `?`.
 const MOVED: HeaderName = HeaderName::from_static("longshore-moved");
+/// In a request: it goes on to somebody else where there is no room for its session; these pods have none. Earlier releases
+/// do not say so, and hear of no room what a client would hear. In an answer: there is none, and the other one may have some.
+const FULL: HeaderName = HeaderName::from_static("longshore-full");
 
 /// The status of answers that are for the replica that forwarded, and not for the client.
 const NOT_HERE: StatusCode = StatusCode::MISDIRECTED_REQUEST;
@@ -35,11 +39,22 @@ fn travels(name: &HeaderName) -> bool {
     name.starts_with("mcp-") || matches!(name, "last-event-id" | "traceparent" | "tracestate" | "baggage")
 }
 
-/// The headers of a request on its way to that pod, from a replica that ends or does not.
-pub(super) fn outgoing(client: &HeaderMap, to: &PodId, principal: &str, ends: bool) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::with_capacity(client.len() + 3);
+/// The headers of a request on its way to that pod, from a replica that ends or does not. If it goes on where there is no
+/// room, `full` is who has none.
+pub(super) fn outgoing(
+    client: &HeaderMap,
+    to: &PodId,
+    principal: &str,
+    ends: bool,
+    full: Option<&[PodId]>,
+) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(client.len() + 4);
     if ends {
         headers.insert(ENDING, HeaderValue::from_static("true"));
+    }
+    if let Some(full) = full {
+        let pods: Vec<&str> = full.iter().map(PodId::as_str).collect();
+        headers.insert(FULL, HeaderValue::try_from(pods.join(",")).ok()?);
     }
     headers.insert(HOST, HeaderValue::from_static(NAME));
     headers.insert(POD, HeaderValue::from_str(to.as_str()).ok()?);
@@ -61,6 +76,16 @@ pub(super) fn principal(headers: &HeaderMap) -> Option<String> {
     String::from_utf8(URL_SAFE_NO_PAD.decode(headers.get(PRINCIPAL)?).ok()?).ok()
 }
 
+/// Who has no room for the session of a forwarded request. None: it does not go on to anybody else.
+pub(crate) fn full(headers: &HeaderMap) -> Option<Vec<PodId>> {
+    let pods = headers.get(FULL)?.to_str().ok()?;
+    let pods: Vec<&str> = pods.split(',').filter(|pod| !pod.is_empty()).collect();
+    if pods.len() > MAX_FULL {
+        return None;
+    }
+    pods.into_iter().map(|pod| PodId::new(pod).ok()).collect()
+}
+
 /// Whether a request was forwarded by a replica that ends, and that may know keys which are live no more.
 pub(crate) fn comes_from_one_that_ends(headers: &HeaderMap) -> bool {
     headers.contains_key(ENDING)
@@ -73,6 +98,8 @@ pub(crate) enum Notice {
     OtherPod,
     /// It does not serve the session; perhaps this one does. One that names itself leaves the call to its next process.
     Moved(Option<Peer>),
+    /// It is to take the session, and has no room for it; perhaps this one has.
+    Full(Option<Peer>),
 }
 
 impl Notice {
@@ -86,13 +113,16 @@ impl Notice {
         let holder = holder.and_then(|(pod, address)| {
             Some(Peer { pod: PodId::new(pod).ok()?, address: address.parse().ok()? })
         });
-        Some(Self::Moved(holder))
+        Some(if headers.contains_key(FULL) { Self::Full(holder) } else { Self::Moved(holder) })
     }
 
     /// Writes it into the head of an answer.
     pub(super) fn write(&self, status: &mut StatusCode, headers: &mut HeaderMap) {
         *status = NOT_HERE;
-        if let Self::Moved(holder) = self {
+        if let Self::Full(_) = self {
+            headers.insert(FULL, HeaderValue::from_static("true"));
+        }
+        if let Self::Moved(holder) | Self::Full(holder) = self {
             let value = holder
                 .as_ref()
                 .and_then(|peer| HeaderValue::try_from(format!("{}@{}", peer.pod, peer.address)).ok());
@@ -120,6 +150,7 @@ mod tests {
             ("longshore-pod", false),
             ("longshore-principal", false),
             ("longshore-ending", false),
+            ("longshore-full", false),
             ("x-forwarded-for", false),
             ("accept", true),
             ("content-type", true),
@@ -134,11 +165,11 @@ mod tests {
         }
         client.append("mcp-session-id", HeaderValue::from_static("y"));
         let pod = PodId::new("pod-1").unwrap();
-        let headers = outgoing(&client, &pod, "team ä\n", false).unwrap();
+        let headers = outgoing(&client, &pod, "team ä\n", false, None).unwrap();
         assert_eq!(headers.get_all("mcp-session-id").iter().count(), 2);
         assert_eq!(headers.len(), 8 + 3);
         assert!(!comes_from_one_that_ends(&headers));
-        assert!(comes_from_one_that_ends(&outgoing(&client, &pod, "a", true).unwrap()));
+        assert!(comes_from_one_that_ends(&outgoing(&client, &pod, "a", true, None).unwrap()));
         assert!(is_for(&headers, &pod));
         assert!(!is_for(&headers, &PodId::new("pod-2").unwrap()));
         assert!(!is_for(&HeaderMap::new(), &pod));
@@ -146,9 +177,28 @@ mod tests {
     }
 
     #[test]
+    fn who_has_no_room_travels_with_a_request() {
+        let pod = |number: usize| PodId::new(&format!("pod-{number}")).unwrap();
+        let read = |full: Option<&[PodId]>| {
+            super::full(&outgoing(&HeaderMap::new(), &pod(0), "a", false, full).unwrap())
+        };
+        assert_eq!(read(None), None);
+        for count in 0..=MAX_FULL {
+            let full: Vec<PodId> = (0..count).map(pod).collect();
+            assert_eq!(read(Some(&full)), Some(full));
+        }
+        let too_many: Vec<PodId> = (0..=MAX_FULL).map(pod).collect();
+        assert_eq!(read(Some(&too_many)), None);
+        let mut strange = HeaderMap::new();
+        strange.insert(FULL, HeaderValue::from_static("pod-1,a b"));
+        assert_eq!(super::full(&strange), None);
+    }
+
+    #[test]
     fn notices_are_read_as_they_were_written() {
         let holder = Peer { pod: PodId::new("pod-1").unwrap(), address: "fd00::1".parse().unwrap() };
-        for notice in [Notice::OtherPod, Notice::Moved(None), Notice::Moved(Some(holder))] {
+        let (moved, full) = (Notice::Moved(Some(holder.clone())), Notice::Full(Some(holder)));
+        for notice in [Notice::OtherPod, Notice::Moved(None), moved, Notice::Full(None), full] {
             let (mut status, mut headers) = (StatusCode::OK, HeaderMap::new());
             notice.write(&mut status, &mut headers);
             assert_eq!(Notice::read(status, &headers), Some(notice));

@@ -90,6 +90,19 @@ pub(super) async fn begin(
     }
 }
 
+/// Why a session of another replica would wait here for its process, or have one of somebody else's end that may come back.
+pub(super) fn lacks_place(
+    pool: &Pool,
+    snapshot: &Snapshot,
+    principal: &Arc<str>,
+    capsule: &Capsule,
+) -> Option<Refusal> {
+    let needs_one = matches!(capsule.server, ServerSession::Id(_) | ServerSession::Unfit);
+    let opener = Opener::client(principal, &snapshot.config);
+    let lacking = needs_one.then(|| pool.lacks_place_now(&snapshot.config.upstream, &opener)).flatten();
+    lacking.map(Refusal::from)
+}
+
 /// Tells the server that a session is over which a sidecar before this one opened, and which nobody has used since: the
 /// server knows it still, unless it has gone with its pod.
 pub(crate) async fn end_former(

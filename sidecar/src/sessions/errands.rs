@@ -11,8 +11,9 @@ use longshore_sessions::tombstones::Tombstone;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::find::{Purpose, Search, nowhere};
+use super::find::{Purpose, Search, Way, nowhere};
 use super::session::Farewell;
+use crate::configuration::Snapshot;
 use crate::exchange;
 use crate::worker::Worker;
 
@@ -67,14 +68,26 @@ async fn run(worker: Rc<Worker>, errand: Errand) {
         Errand::Tell(tombstone) => {
             worker.shared.peers.tell_all(&Question::Ended(vec![tombstone])).await;
         }
-        Errand::TakeOver(HandOver { id, principal, copy }) => {
-            let sessions = &worker.shared.sessions;
-            let Some(capsule) = sessions.open_current(&snapshot, &principal, &id) else { return };
-            sessions.lock().keep(capsule.key, copy);
-            let search = Search::new(sessions.clone(), capsule, Entry::HandOver);
-            if let Err(refusal) = search.run(&worker, &snapshot, &principal, Purpose::Use, nowhere).await {
-                tracing::debug!(reason = refusal.reason(), "a session was not taken over");
-            }
+        Errand::TakeOver(session) => take_over(&worker, &snapshot, session).await,
+    }
+}
+
+/// Takes a session over, or hands it on where there is no room for it.
+async fn take_over(worker: &Rc<Worker>, snapshot: &Arc<Snapshot>, session: HandOver) {
+    let HandOver { id, principal, copy, full } = session;
+    let sessions = &worker.shared.sessions;
+    let Some(capsule) = sessions.open_current(snapshot, &principal, &id) else { return };
+    let key = capsule.key;
+    sessions.lock().keep(key, copy);
+    let search = Search::new(sessions.clone(), capsule, (Entry::HandOver, Some(full)));
+    match search.run(worker, snapshot, &principal, Purpose::Use, nowhere).await {
+        Ok(Way::HandOn(next, full)) => {
+            let copy = sessions.lock().copy(&key).cloned().unwrap_or_default();
+            let session = HandOver { id, principal, copy, full };
+            // If nothing comes of it, the session's next request finds its way without.
+            let _ = worker.shared.peers.ask(next.address, Question::HandOver(session)).await;
         }
+        Ok(_) => {}
+        Err(refusal) => tracing::debug!(reason = refusal.reason(), "a session was not taken over"),
     }
 }

@@ -12,7 +12,7 @@ use longshore_sessions::membership::State;
 use longshore_sessions::message::Copy;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Take};
 use longshore_sessions::tombstones::Tombstone;
-use longshore_sessions::{Capsule, Peer, Question, Route, SessionKey, Step};
+use longshore_sessions::{Capsule, Peer, PodId, Question, Route, SessionKey, Step};
 use tokio::time::{sleep, timeout};
 
 use super::begin::{self, Begun};
@@ -53,7 +53,14 @@ pub(crate) enum Way {
     Answered(Response<Body>),
     /// Not here, says the answer to the replica that forwarded the request: perhaps there.
     Moved(Option<Peer>),
+    /// There is no room for it here, says it; perhaps there.
+    Full(Option<Peer>),
+    /// It was handed over, there is no room for it here, and this one is next; these have none either.
+    HandOn(Peer, Vec<PodId>),
 }
+
+/// How a request came, and who has no room for its session, if it goes on to somebody else then.
+type Came = (Entry, Option<Vec<PodId>>);
 
 /// Finds the session of an id for a principal. `forward` takes the request to another replica; `only_tells` is whether it
 /// is for those under way at most.
@@ -62,8 +69,8 @@ pub(crate) async fn find(
     snapshot: &Arc<Snapshot>,
     principal: &Arc<str>,
     id: &str,
-    (entry, purpose, only_tells): (Entry, Purpose, impl FnOnce() -> bool),
-    forward: impl AsyncFnMut(&Peer) -> Result<Forwarded, Refusal>,
+    (came, purpose, only_tells): (Came, Purpose, impl FnOnce() -> bool),
+    forward: impl AsyncFnMut(&Peer, Option<&[PodId]>) -> Result<Forwarded, Refusal>,
 ) -> Result<Way, Refusal> {
     let sessions = &worker.shared.sessions;
     let capsule = worker.ids.open(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
@@ -75,7 +82,7 @@ pub(crate) async fn find(
     if let Some(session) = sessions.enter(&capsule.key) {
         return Ok(Way::Here(session));
     }
-    let search = Search::new(sessions.clone(), Capsule::clone(&capsule), entry);
+    let search = Search::new(sessions.clone(), Capsule::clone(&capsule), came);
     Box::pin(search.run(worker, snapshot, principal, purpose, forward)).await
 }
 
@@ -157,8 +164,11 @@ enum Next {
     Forward(Peer),
     Ask(Vec<IpAddr>),
     Wait(Duration),
-    Take(Take, Copy),
+    /// And whether there may be room elsewhere if there is none here.
+    Take(Take, Copy, bool),
     Moved(Option<Peer>),
+    Full(Option<Peer>),
+    HandOn(Peer),
     Ended(Tombstone),
     Fail(Failure),
 }
@@ -201,8 +211,12 @@ impl Sessions {
 // === impl Search ===
 
 impl Search {
-    pub(super) fn new(sessions: Arc<Sessions>, capsule: Capsule, entry: Entry) -> Self {
+    pub(super) fn new(sessions: Arc<Sessions>, capsule: Capsule, (entry, full): Came) -> Self {
         let route = Route::new(&capsule, entry, sessions.now(), unix());
+        let route = match full {
+            Some(full) => route.past(full),
+            None => route,
+        };
         Self { sessions, capsule, route }
     }
 
@@ -212,14 +226,14 @@ impl Search {
         snapshot: &Arc<Snapshot>,
         principal: &Arc<str>,
         purpose: Purpose,
-        mut forward: impl AsyncFnMut(&Peer) -> Result<Forwarded, Refusal>,
+        mut forward: impl AsyncFnMut(&Peer, Option<&[PodId]>) -> Result<Forwarded, Refusal>,
     ) -> Result<Way, Refusal> {
         let key = self.capsule.key;
         let mut event = Event::Begin;
         loop {
             event = match self.step(event) {
                 Next::Here(session) => return Ok(Way::Here(session)),
-                Next::Forward(peer) => match forward(&peer).await? {
+                Next::Forward(peer) => match forward(&peer, self.route.full()).await? {
                     Forwarded::Answered(response) => return Ok(Way::Answered(response)),
                     Forwarded::Not(why) => Event::NotForwarded(why),
                 },
@@ -230,19 +244,34 @@ impl Search {
                     sleep(time).await;
                     Event::Waited
                 }
-                Next::Take(take, _) if purpose == Purpose::End => {
+                Next::Take(take, ..) if purpose == Purpose::End => {
                     self.sessions.bury(Sessions::tombstone(&self.capsule));
                     return Ok(Way::Nowhere(Box::new(self.capsule.clone()), take));
                 }
                 Next::Take(..) if purpose == Purpose::Tell => return Err(Refusal::UnknownSession),
-                Next::Take(take, copy) => {
+                Next::Take(take, copy, may_go_on) => {
                     // A client that goes away does not leave it half begun.
                     let (worker, snapshot, principal) = (worker.clone(), snapshot.clone(), principal.clone());
-                    let taking = self.take(worker, snapshot, principal, take, copy);
-                    self = tokio::task::spawn_local(taking).await.map_err(|_| Refusal::Internal)??;
-                    Event::Begin
+                    let taking = self.take(worker, snapshot, principal, (take, may_go_on), copy);
+                    let (search, taken) =
+                        tokio::task::spawn_local(taking).await.map_err(|_| Refusal::Internal)?;
+                    self = search;
+                    match taken {
+                        Err(refusal) if may_go_on && refusal.lacks_room() => {
+                            tracing::debug!(reason = refusal.reason(), "a session is taken elsewhere");
+                            Event::Full
+                        }
+                        taken => {
+                            taken?;
+                            Event::Begin
+                        }
+                    }
                 }
                 Next::Moved(hint) => return Ok(Way::Moved(hint)),
+                Next::Full(next) => return Ok(Way::Full(next)),
+                Next::HandOn(next) => {
+                    return Ok(Way::HandOn(next, self.route.full().unwrap_or_default().to_vec()));
+                }
                 Next::Ended(tombstone) => {
                     Local::bury(&*self.sessions, &[tombstone]);
                     return Err(Refusal::UnknownSession);
@@ -265,24 +294,45 @@ impl Search {
             Step::Forward(peer) => Next::Forward(peer),
             Step::Ask(peers) => Next::Ask(peers),
             Step::Wait(until) => Next::Wait(until.since(now)),
-            Step::Take(take, copy) => Next::Take(take, copy),
+            Step::Take(take, copy) => Next::Take(take, copy, self.route.may_go_on(&replica, now)),
             Step::Moved(hint) => Next::Moved(hint),
+            Step::Full(next) => Next::Full(next),
+            Step::HandOn(next) => Next::HandOn(next),
             Step::Ended(tombstone) => Next::Ended(tombstone),
             Step::Fail(failure) => Next::Fail(failure),
         }
     }
 
-    /// Begins the session with the server, or goes on with it, and holds it.
+    /// Begins the session with the server, or goes on with it, and holds it. Where it may go on elsewhere it does not wait
+    /// for room, and nobody's session ends for it.
     async fn take(
         mut self,
         worker: Rc<Worker>,
         snapshot: Arc<Snapshot>,
         principal: Arc<str>,
+        (take, may_go_on): (Take, bool),
+        copy: Copy,
+    ) -> (Self, Result<(), Refusal>) {
+        let lacking = (may_go_on && self.sessions.can_move(&self.capsule))
+            .then(|| begin::lacks_place(&worker.pool, &snapshot, &principal, &self.capsule))
+            .flatten();
+        let taken = match lacking {
+            Some(refusal) => Err(refusal),
+            None => self.take_here(&worker, &snapshot, &principal, take, copy).await,
+        };
+        (self, taken)
+    }
+
+    async fn take_here(
+        &mut self,
+        worker: &Rc<Worker>,
+        snapshot: &Snapshot,
+        principal: &Arc<str>,
         take: Take,
         copy: Copy,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<(), Refusal> {
         let metrics = &worker.shared.metrics;
-        match begin::begin(&worker.pool, &self.sessions, &snapshot, &principal, &self.capsule, take, copy)
+        match begin::begin(&worker.pool, &self.sessions, snapshot, principal, &self.capsule, take, copy)
             .await?
         {
             Begun::Session(session, how) => {
@@ -295,7 +345,7 @@ impl Search {
                 match taken {
                     Ok(()) => {
                         metrics.session_taken(how);
-                        self.sessions.compare_keys(&session, &snapshot);
+                        self.sessions.compare_keys(&session, snapshot);
                         self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);
                     }
                     // Somebody ended it meanwhile.
@@ -307,7 +357,7 @@ impl Search {
                 self.sessions.bury(Sessions::tombstone(&self.capsule));
             }
         }
-        Ok(self)
+        Ok(())
     }
 }
 
@@ -319,7 +369,7 @@ impl Drop for Search {
 }
 
 /// Where nothing is forwarded.
-pub(super) async fn nowhere(_: &Peer) -> Result<Forwarded, Refusal> {
+pub(super) async fn nowhere(_: &Peer, _: Option<&[PodId]>) -> Result<Forwarded, Refusal> {
     Ok(Forwarded::Not(NotForwarded::Moved(None)))
 }
 

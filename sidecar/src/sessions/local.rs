@@ -61,6 +61,10 @@ impl Local for Sessions {
         self.lock().set_shaken(shaken);
     }
 
+    fn set_full(&self, full: bool) {
+        self.lock().set_full(full);
+    }
+
     fn answer(&self, question: Message<Question>) -> Message<Answer> {
         let question = match question {
             Message { from, body: Question::Ended(ended) } => {
@@ -102,7 +106,9 @@ impl Local for Sessions {
     }
 
     fn serving(&self) -> Vec<Peer> {
-        self.lock().view.serving(self.now()).collect()
+        let (replica, now) = (self.lock(), self.now());
+        let with_room: Vec<Peer> = replica.view.with_room(now).collect();
+        if with_room.is_empty() { replica.view.serving(now).collect() } else { with_room }
     }
 
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)> {
@@ -131,7 +137,7 @@ impl Local for Sessions {
             replica.give_up(&key, successor.clone(), copy.clone());
             self.metrics.session_ended(SessionEnd::Moved);
             let principal = session.place.principal().clone();
-            given.push((successor, HandOver { id: id.into(), principal, copy }));
+            given.push((successor, HandOver { id: id.into(), principal, copy, full: Vec::new() }));
         }
         given
     }

@@ -58,6 +58,11 @@ impl Places {
         Ok(Place { principal: principal.clone(), places: self.clone() })
     }
 
+    /// Whether there is none for anybody.
+    pub(super) fn are_taken(&self, limits: &Limits) -> bool {
+        self.lock().total >= limits.total
+    }
+
     fn lock(&self) -> MutexGuard<'_, Taken> {
         // Nothing that holds the lock can leave the numbers half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,7 +119,9 @@ pub(super) mod tests {
         assert_eq!(take("a").err(), Some(Full::Principal(2)));
         let third = take("b").ok();
         assert_eq!(take("c").err(), Some(Full::Total));
+        assert!(places.are_taken(&limits));
         drop(third);
+        assert!(!places.are_taken(&limits));
         assert!(take("c").is_ok());
         drop(first);
         assert!(take("a").is_ok());

@@ -21,8 +21,8 @@ use hyper::body::Incoming;
 use longshore_mcp::envelope;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
-use longshore_sessions::Peer;
 use longshore_sessions::routing::{self, NotForwarded};
+use longshore_sessions::{Peer, PodId};
 use tokio::time::{Duration, timeout};
 
 use super::respond::Body;
@@ -67,12 +67,14 @@ pub(crate) enum Forwarded {
     Not(NotForwarded),
 }
 
-/// Takes a request to `to`. The body is whole, so that it can be taken somewhere else after that.
+/// Takes a request to `to`. The body is whole, so that it can be taken somewhere else after that, as it is where there is no
+/// room for its session if `full` says who has none.
 pub(crate) async fn forward(
     worker: &Rc<Worker>,
     caller: &Authenticated,
     body: &Bytes,
     to: &Peer,
+    full: Option<&[PodId]>,
     trail: &mut Trail,
 ) -> Result<Forwarded, Refusal> {
     // A stream that a client listens to has no end of its own, so none is to be waited for.
@@ -89,7 +91,7 @@ pub(crate) async fn forward(
     let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
     let limit = if is_get { limit.max(OPENS) } else { limit };
     let mut line = Elsewhere(Some(trail.entry.hand_over()));
-    let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining());
+    let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining(), full);
     let Sent { response, lease } = match timeout(limit, sent).await {
         Ok(Ok(sent)) => sent,
         // Nothing was done there for a GET that could be done twice.
@@ -111,10 +113,11 @@ pub(crate) async fn forward(
         counts.forwarded(Forward::Moved);
         // Nothing follows it, so the connection is good for the next request.
         lease.give_back();
-        return Ok(Forwarded::Not(NotForwarded::Moved(match notice {
-            Notice::OtherPod => None,
-            Notice::Moved(holder) => holder,
-        })));
+        return Ok(Forwarded::Not(match notice {
+            Notice::OtherPod => NotForwarded::Moved(None),
+            Notice::Moved(holder) => NotForwarded::Moved(holder),
+            Notice::Full(next) => NotForwarded::Full(next),
+        }));
     }
     // They are about the connection between the replicas.
     for name in [CONNECTION, TRANSFER_ENCODING] {
@@ -222,7 +225,7 @@ pub(crate) async fn begin_elsewhere(
     let turn = worker.shared.metrics.forwards() % serving.len().max(1);
     serving.rotate_left(turn);
     for peer in serving {
-        if let Forwarded::Answered(response) = forward(worker, caller, body, &peer, trail).await? {
+        if let Forwarded::Answered(response) = forward(worker, caller, body, &peer, None, trail).await? {
             return Ok(Some(response));
         }
     }

@@ -67,11 +67,11 @@ pub(crate) async fn go_on(
             Err(Unanswered::TimedOut | Unanswered::Broken | Unanswered::Declined) => return Err(silent()),
         }
     }
-    match forward::forward(worker, caller, body, &peer, trail).await? {
+    match forward::forward(worker, caller, body, &peer, None, trail).await? {
         Forwarded::Answered(response) => Ok(Some(response)),
         Forwarded::Not(NotForwarded::Silent | NotForwarded::Broken) => Err(silent()),
         Forwarded::Not(NotForwarded::Refused) => refused(),
-        Forwarded::Not(NotForwarded::Moved(_)) => Ok(None),
+        Forwarded::Not(NotForwarded::Moved(_) | NotForwarded::Full(_)) => Ok(None),
     }
 }
 

@@ -140,19 +140,19 @@ async fn search(
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Way, Refusal> {
-    let entry = match caller.through {
-        Through::Client | Through::Within => Entry::Client,
-        Through::Replica => Entry::Forwarded,
+    let (entry, full) = match caller.through {
+        Through::Client | Through::Within => (Entry::Client, Some(Vec::new())),
+        Through::Replica => (Entry::Forwarded, peers::without_room(caller.request.headers())),
     };
-    let forward = async |peer: &_| {
+    let forward = async |peer: &_, full: Option<&_>| {
         // To find it may have taken its time.
         caller.check_still(worker)?;
-        forward::forward(worker, caller, body, peer, trail).await
+        forward::forward(worker, caller, body, peer, full, trail).await
     };
     // A client that has lost the stream of a call comes back to it.
     let resumes =
         || caller.request.method() == HttpMethod::GET && caller.request.headers().contains_key(LAST_EVENT_ID);
-    let how = (entry, purpose, || only_tells(body) || resumes());
+    let how = ((entry, full), purpose, || only_tells(body) || resumes());
     sessions::find(worker, &caller.snapshot, caller.principal(), id, how, forward).await
 }
 
@@ -165,6 +165,10 @@ fn elsewhere(way: Way, trail: &mut Trail) -> Result<Response<Body>, Refusal> {
             trail.entry.hand_over().leave();
             Ok(peers::moved(hint))
         }
-        Way::Here(_) | Way::Nowhere(..) => Err(Refusal::Internal),
+        Way::Full(next) => {
+            trail.entry.hand_over().leave();
+            Ok(peers::full(next))
+        }
+        Way::Here(_) | Way::Nowhere(..) | Way::HandOn(..) => Err(Refusal::Internal),
     }
 }

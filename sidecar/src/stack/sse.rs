@@ -100,13 +100,15 @@ pub(crate) async fn serve(
     let Some(letters) = worker.shared.callers_streams.find(&key) else {
         // Its stream can be nowhere else, and is forwarded once.
         let owner = elsewhere.filter(|_| caller.through == Through::Client).ok_or(Refusal::UnknownSession)?;
-        return match forward::forward(worker, &caller, &body, &owner, trail).await? {
+        return match forward::forward(worker, &caller, &body, &owner, None, trail).await? {
             Forwarded::Answered(response) => Ok(Passed::Handed(response)),
             // It may be there all the same.
             Forwarded::Not(NotForwarded::Silent | NotForwarded::Broken) => {
                 Err(Refusal::SessionOutOfReach(Failure::Unreachable))
             }
-            Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_)) => Err(Refusal::UnknownSession),
+            Forwarded::Not(NotForwarded::Refused | NotForwarded::Moved(_) | NotForwarded::Full(_)) => {
+                Err(Refusal::UnknownSession)
+            }
         };
     };
     // Nobody could be told in the stream what is wrong with something that is no message.

@@ -196,6 +196,11 @@ impl Stdio {
         self.warm.count()
     }
 
+    /// Whether all places are taken, where each session needs one, and by processes that are not to end for another.
+    pub(crate) fn is_full(&self) -> bool {
+        self.places.are_taken_by_sessions() && !self.warm.has_any() && !self.lock().has_empty(None)
+    }
+
     /// How many wait for a place.
     pub(crate) fn queued(&self) -> usize {
         self.places.queued()

@@ -14,7 +14,7 @@ use super::http::Place;
 use super::sse::Sse;
 use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
-use super::{Answer, Failure, Former, Hold, Opener, Recalled, channel, http, starts};
+use super::{Answer, Failure, Former, Hold, Opener, Recalled, call, channel, http, starts};
 use crate::doubt::Doubt;
 use crate::held::{Coming, Share, Shares};
 
@@ -136,6 +136,14 @@ impl Transport {
     pub(super) fn lacks_place(&self, upstream: &Upstream, opener: &Opener, begun: bool) -> Option<Failure> {
         match upstream {
             Upstream::Stdio {} => self.stdio.lacks_place(opener, begun).map(Failure::from),
+            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => None,
+        }
+    }
+
+    /// Why it would wait, or have another session end.
+    pub(super) fn lacks_place_now(&self, upstream: &Upstream, opener: &Opener) -> Option<call::Failure> {
+        match upstream {
+            Upstream::Stdio {} => self.stdio.lacks_place_now(opener),
             Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => None,
         }
     }

@@ -57,6 +57,8 @@ pub struct Member {
     pub(super) settled: bool,
     /// It has said that its server was lost soon after its handshake.
     pub(super) shaken: bool,
+    /// It has said that all its places are taken.
+    pub(super) full: bool,
     /// DNS has listed it at some time.
     pub(super) was_listed: bool,
     /// What it knew to be ended was fetched once.
@@ -96,6 +98,7 @@ impl Member {
             knows_me: false,
             settled: false,
             shaken: false,
+            full: false,
             was_listed: false,
             fetched: false,
             superseded: false,

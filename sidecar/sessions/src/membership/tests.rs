@@ -15,6 +15,7 @@ fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introducti
         knows: Vec::new(),
         settled: false,
         shaken: false,
+        full: false,
     }
 }
 

@@ -93,7 +93,11 @@ impl Route {
                 return self.wait_with(claim, asked, replica, now);
             }
             replica.release(&self.key, claim);
-            return self.go_to(peer, replica, now);
+            // It may take it or not: there is nothing to be remembered where nobody finds that out.
+            return match self.entry {
+                Entry::Client => self.go_to(peer, replica, now),
+                Entry::Forwarded | Entry::HandOver => Step::Moved(Some(peer)),
+            };
         }
         // What it said may be older than what was heard of it since.
         let standing = replica.view.standing(&self.owner, self.age_at(now), now);

@@ -3,12 +3,13 @@ use crate::bounds::INTRODUCED;
 use crate::capsule::{PrincipalDigest, ServerSession};
 use crate::membership::View;
 use crate::message::{Introduction, Word};
+use crate::rendezvous;
 use crate::replica::Effect;
 use crate::tombstones::{Digest, Tombstones};
 use longshore_mcp::revision::Revision;
 
 /// How a replica that serves introduces itself.
-fn serving(peer: &Peer) -> Introduction {
+pub(super) fn serving(peer: &Peer) -> Introduction {
     Introduction {
         pod: peer.pod.clone(),
         address: peer.address,
@@ -19,11 +20,12 @@ fn serving(peer: &Peer) -> Introduction {
         knows: Vec::new(),
         settled: false,
         shaken: false,
+        full: false,
     }
 }
 
 /// A replica that knows another one, which serves, and a session that the first has opened.
-fn two(state: State) -> (Replica<()>, Peer, Capsule) {
+pub(super) fn two(state: State) -> (Replica<()>, Peer, Capsule) {
     let peer = |name, last| Peer { pod: PodId::new(name).unwrap(), address: [10, 0, 0, last].into() };
     let (me, successor) = (peer("pod-1", 1), peer("pod-2", 2));
     let now = Moment::default();

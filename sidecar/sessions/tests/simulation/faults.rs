@@ -26,6 +26,8 @@ pub(super) enum Fault {
         pod: usize,
         life: u32,
     },
+    /// A pod has no room for sessions of others.
+    Crowded(usize),
 }
 
 impl World {
@@ -41,6 +43,9 @@ impl World {
         // A rollout begins with who has been there for the longest: after two of them nobody is left from before.
         let oldest = there.iter().find(|pod| self.serves(**pod)).copied();
         let pod = oldest.filter(|_| self.orderly).unwrap_or(pod);
+        if self.random.chance(500) {
+            self.crowd(&there);
+        }
         self.upset = self.now;
         // A rollout is the only thing that is in order, and one that hangs: the servers of new pods die soon.
         let what = match self.orderly {
@@ -92,6 +97,20 @@ impl World {
             let time = self.random.between(1_000, 15_000);
             self.after(time, Happening::Heal(Fault::Shaken { pod, life }));
         }
+    }
+
+    /// All places of a pod are taken for a while. Where nothing else goes wrong, another one has some.
+    fn crowd(&mut self, there: &[usize]) {
+        let Some(&pod) = self.random.pick(there) else { return };
+        let has_room = |other: &usize| *other != pod && self.serves(*other) && !self.pods[*other].crowded;
+        if self.pods[pod].crowded || self.orderly && !there.iter().any(has_room) {
+            return;
+        }
+        self.say(|| format!("pod {pod} has no more room"));
+        self.pods[pod].crowded = true;
+        self.tally.crowded += 1;
+        let time = self.random.between(2_000, 30_000);
+        self.after(time, Happening::Heal(Fault::Crowded(pod)));
     }
 
     /// Whether that is another word than before.
@@ -228,9 +247,14 @@ impl World {
                 self.pods[pod].listed = false;
                 self.list();
             }
+            Fault::Crowded(pod) => {
+                self.say(|| format!("pod {pod} has room again"));
+                (self.pods[pod].crowded, self.pods[pod].room_since) = (false, self.now);
+            }
             Fault::Shaken { pod, life } => {
                 if self.is_life(pod, life) && self.is_shaken(pod, false) {
                     self.say(|| format!("pod {pod}: its server stays"));
+                    self.pods[pod].room_since = self.now;
                 }
             }
         }

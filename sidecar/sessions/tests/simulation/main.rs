@@ -1,5 +1,5 @@
-//! Many short histories of replicas that crash, drain, restart, are cut off from each other, have servers that do not stay
-//! and see old name server entries, with messages that are lost, doubled or late. All of it follows from one number, so
+//! Many short histories of replicas that crash, drain, restart, are cut off from each other, have servers that do not stay,
+//! have no room for sessions of others, are of an earlier release that knows nothing of that, and see old name server entries, with messages that are lost, doubled or late. All of it follows from one number, so
 //! that a history that breaks a rule can be run again:
 //!
 //! ```text
@@ -12,6 +12,7 @@
 //! * a session whose `DELETE` succeeded never serves again while a replica lives that knows of it;
 //! * a request that was forwarded is not forwarded again;
 //! * where pods only come and go in order, every request is served;
+//! * nobody waits for room where somebody else has some who has been there for a while;
 //! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404, also where
 //!   its sidecar dies alone and is back within a few seconds;
 //! * what a client set is known to whoever takes its session, as long as a replica lives that has a copy of it;
@@ -61,5 +62,6 @@ fn no_history_breaks_a_rule() {
     let happened = [all.forwarded, all.adopted, all.taken_up, all.handed_over, all.ended, all.failed_to_take];
     let happened =
         happened.into_iter().chain([all.broken_off, all.set, all.set_again, all.shaken, all.spared]);
+    let happened = happened.chain([all.crowded, all.passed_on, all.handed_on, all.had_no_room]);
     assert!(happened.into_iter().all(|times| times > 0), "{all:?}");
 }

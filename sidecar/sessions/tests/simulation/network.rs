@@ -118,7 +118,7 @@ impl World {
                     replica.keep(key, session.copy.clone());
                 }
                 self.is_kept(pod, &key, &session.copy);
-                self.begin(pod, number, Op::Call, super::requests::Origin::HandOver);
+                self.begin(pod, number, Op::Call, super::requests::Origin::HandOver, Some(session.full));
             }
         }
     }

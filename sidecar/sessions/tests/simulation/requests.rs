@@ -1,15 +1,14 @@
 //! Clients, and their requests on the way through replicas.
 
-use std::net::IpAddr;
-
 use longshore_mcp::revision::Revision;
+use longshore_sessions::bounds::MAX_FULL;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::membership::State;
 use longshore_sessions::message::{Copy, HandOver};
 use longshore_sessions::replica::Effect;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Route, Step, Take};
 use longshore_sessions::tombstones::Tombstone;
-use longshore_sessions::{Capsule, Peer, Question, ServerSession, SessionKey};
+use longshore_sessions::{Capsule, Peer, PodId, Question, ServerSession, SessionKey};
 
 use super::network::Purpose;
 use super::world::{FAULTS_END, Happening, Held, MAX_AGE, Truth, World};
@@ -29,6 +28,8 @@ pub(super) struct Task {
     origin: Origin,
     route: Route,
     take: Option<(Take, Copy)>,
+    /// How often it was passed on because there was no room.
+    passed_on: usize,
     /// When it has last asked who holds its session.
     pub(super) asked: u64,
 }
@@ -56,6 +57,8 @@ enum Answered {
     Ok,
     NotFound,
     Unavailable(Failure),
+    /// Nobody has room for it.
+    Full,
     /// The connection broke after the request was sent.
     Lost,
 }
@@ -78,7 +81,7 @@ impl World {
             _ => Op::Call,
         };
         self.sessions[session].end_tried |= op == Op::Delete;
-        self.begin(pod, session, op, Origin::Client);
+        self.begin(pod, session, op, Origin::Client, Some(Vec::new()));
     }
 
     /// Each session is tried through every replica.
@@ -87,7 +90,7 @@ impl World {
             let pods: Vec<usize> = (0..self.pods.len()).filter(|pod| self.serves(*pod)).collect();
             assert!(!pods.is_empty(), "nobody serves");
             for pod in pods {
-                self.begin(pod, session, Op::LastCall, Origin::Client);
+                self.begin(pod, session, Op::LastCall, Origin::Client, Some(Vec::new()));
             }
         }
     }
@@ -145,16 +148,29 @@ impl World {
         });
     }
 
-    pub(super) fn begin(&mut self, pod: usize, session: usize, op: Op, origin: Origin) {
+    /// A request, with who has passed it on, comes to a replica.
+    pub(super) fn begin(
+        &mut self,
+        pod: usize,
+        session: usize,
+        op: Op,
+        origin: Origin,
+        full: Option<Vec<PodId>>,
+    ) {
         let entry = match origin {
             Origin::Client => Entry::Client,
             Origin::Peer(_) => Entry::Forwarded,
             Origin::HandOver => Entry::HandOver,
         };
         let route = Route::new(&self.sessions[session].capsule, entry, self.moment(), self.unix());
+        let route = match full.filter(|_| !self.pods[pod].earlier) {
+            Some(full) => route.past(full),
+            None => route,
+        };
         let number = self.number();
         let life = self.pods[pod].life;
-        self.tasks.insert(number, Task { pod, life, session, op, origin, route, take: None, asked: 0 });
+        let task = Task { pod, life, session, op, origin, route, take: None, passed_on: 0, asked: 0 };
+        self.tasks.insert(number, task);
         self.say(|| format!("task {number}: {op:?} of session {session} at pod {pod}, from {origin:?}"));
         // Nobody waits for ever for an answer that a crash took away.
         self.after(40_000, Happening::TaskLost(number));
@@ -171,6 +187,9 @@ impl World {
         let Some(mut task) = self.tasks.remove(&number) else { return };
         let pod = task.pod;
         let Some(replica) = self.replica(pod) else { return };
+        task.passed_on +=
+            usize::from(matches!(event, Event::Full | Event::NotForwarded(NotForwarded::Full(_))));
+        assert!(task.passed_on <= MAX_FULL + 1, "task {number} goes on and on");
         let step = task.route.step(event, replica, now);
         let (session, op, origin) = (task.session, task.op, task.origin);
         if !matches!(step, Step::Wait(_)) {
@@ -185,6 +204,7 @@ impl World {
             }
             _ => {}
         }
+        let full = task.route.full().unwrap_or_default().to_vec();
         let put_back = |world: &mut Self| world.tasks.insert(number, task);
         match step {
             Step::Serve if origin == Origin::HandOver => {}
@@ -222,6 +242,11 @@ impl World {
                 self.after(time, Happening::TaskTaken(number));
             }
             Step::Moved(hint) => self.answer_peer(origin, NotForwarded::Moved(hint)),
+            Step::Full(next) => self.answer_peer(origin, NotForwarded::Full(next)),
+            Step::HandOn(next) => {
+                self.tally.handed_on += 1;
+                self.hand_over(pod, session, &next, full);
+            }
             Step::Ended(tombstone) => {
                 let effect = self.replica(pod).map(|replica| replica.bury(&[tombstone]));
                 self.follow(pod, effect.unwrap_or(Effect::None));
@@ -250,7 +275,19 @@ impl World {
         }
         // The server does not begin it: it is away, or refuses.
         let fails = self.now < FAULTS_END && !self.orderly && self.random.chance(SERVER_FAILS);
+        let (crowded, now) = (self.pods[pod].crowded && take == Take::Adopt, self.moment());
         let Some(replica) = self.replica(pod) else { return };
+        if crowded && task.route.may_go_on(replica, now) {
+            self.tally.passed_on += 1;
+            self.tasks.insert(number, task);
+            return self.drive(number, Event::Full);
+        }
+        if crowded {
+            task.route.abandon(replica);
+            self.tally.had_no_room += 1;
+            self.check_room(pod, session);
+            return self.answer(session, op, origin, Answered::Full);
+        }
         if fails {
             task.route.abandon(replica);
             self.tally.failed_to_take += 1;
@@ -326,6 +363,7 @@ impl World {
     pub(super) fn forwarded(&mut self, number: u64, to: &Peer) {
         let Some(task) = self.tasks.get(&number) else { return };
         let (from, session, op) = (task.pod, task.session, task.op);
+        let full = task.route.full().map(<[PodId]>::to_vec);
         let pod = self.pod_at(to.address).filter(|pod| !self.is_cut(from, *pod));
         let lost = self.random.chance(self.losses);
         let Some(pod) = pod.filter(|_| !lost) else {
@@ -338,7 +376,7 @@ impl World {
             return self.drive(number, Event::NotForwarded(NotForwarded::Moved(None)));
         }
         self.tally.forwarded += 1;
-        self.begin(pod, session, op, Origin::Peer(number));
+        self.begin(pod, session, op, Origin::Peer(number), full);
     }
 
     pub(super) fn sent_back(&mut self, task: u64, why: NotForwarded) {
@@ -391,6 +429,10 @@ impl World {
             (Op::LastCall, Answered::Unavailable(failure)) => {
                 panic!("session {session} is not served though all is well: {failure:?}")
             }
+            (Op::LastCall, Answered::Full) => {
+                panic!("there is no room for session {session} though all is well")
+            }
+            (_, Answered::Full) => {}
             (Op::LastCall, Answered::Lost) => panic!("the last call of session {session} is not answered"),
             (_, Answered::Unavailable(failure)) => {
                 assert!(!self.orderly, "session {session} is not served at {}: {failure:?}", self.now);
@@ -422,9 +464,15 @@ impl World {
             self.is_kept(pod, &key, &copy);
             self.tally.handed_over += 1;
             self.say(|| format!("pod {pod} gives session {session} to {}", successor.pod));
-            let session = HandOver { id: session.to_string().into(), principal: "somebody".into(), copy };
-            let peers: Vec<IpAddr> = vec![successor.address];
-            self.ask(pod, peers, Question::HandOver(session), Purpose::Tell);
+            self.hand_over(pod, session, &successor, Vec::new());
         }
+    }
+
+    fn hand_over(&mut self, pod: usize, session: usize, successor: &Peer, full: Vec<PodId>) {
+        let key = self.sessions[session].capsule.key;
+        let copy = self.replica(pod).and_then(|replica| replica.copy(&key).cloned()).unwrap_or_default();
+        let id = session.to_string().into();
+        let session = HandOver { id, principal: "somebody".into(), copy, full };
+        self.ask(pod, vec![successor.address], Question::HandOver(session), Purpose::Tell);
     }
 }

@@ -23,6 +23,8 @@ pub(super) const FAULTS_END: u64 = 40_000;
 const LAST_CALLS: u64 = FAULTS_END + 60_000;
 /// When these calls must have been answered.
 const END: u64 = LAST_CALLS + 15_000;
+/// After how long everybody knows that a pod has room, and who was passed by before that has been answered.
+const KNOWN: u64 = 6_000;
 /// Wall-clock time at the beginning, in seconds.
 const WALL: u64 = 1_800_000_000;
 /// No session gets that old here.
@@ -53,6 +55,11 @@ pub(super) struct World {
     pub(super) reinitialize: bool,
     /// Pods only come and go, as in a rollout: nothing breaks.
     pub(super) orderly: bool,
+    /// Pods say when they have no room. Otherwise it is the part of one principal that is taken, of which others hear only
+    /// when they ask for more.
+    pub(super) tells: bool,
+    /// The pods that are there from the beginning are of a release that knows nothing of room elsewhere.
+    pub(super) upgrades: bool,
     pub(super) asks: HashMap<u64, Ask>,
     pub(super) tasks: HashMap<u64, Task>,
     pub(super) tally: Tally,
@@ -74,6 +81,12 @@ pub(super) struct Pod {
     pub(super) file: Vec<Tombstone>,
     /// Which of its sessions the server knows.
     pub(super) server_knows: BTreeSet<usize>,
+    /// It takes no more sessions of others: all places are taken.
+    pub(super) crowded: bool,
+    /// Since when it has room, and a server that stays, if it has.
+    pub(super) room_since: u64,
+    /// It is of a release that goes nowhere else where it has no room, and says nothing of it.
+    pub(super) earlier: bool,
 }
 
 pub(super) struct Process {
@@ -153,6 +166,13 @@ pub(super) struct Tally {
     pub(super) shaken: u64,
     /// Sessions that one of theirs would have taken otherwise.
     pub(super) spared: u64,
+    /// Pods that had no room for more.
+    pub(super) crowded: u64,
+    /// Requests that went on to somebody else therefore, and sessions.
+    pub(super) passed_on: u64,
+    pub(super) handed_on: u64,
+    /// Those for which nobody had any.
+    pub(super) had_no_room: u64,
 }
 
 impl World {
@@ -163,6 +183,7 @@ impl World {
         let orderly = random.chance(150);
         let losses = if orderly { 0 } else { [0, 0, 10, 50][random.between(0, 4) as usize] };
         let reinitialize = orderly || random.chance(500);
+        let (tells, upgrades) = (random.chance(500), random.chance(300));
         let mut world = Self {
             random,
             now: 0,
@@ -180,6 +201,8 @@ impl World {
             losses,
             reinitialize,
             orderly,
+            tells,
+            upgrades,
             asks: HashMap::new(),
             tasks: HashMap::new(),
             tally: Tally::default(),
@@ -188,6 +211,7 @@ impl World {
         for _ in 0..world.random.between(2, 5) {
             world.add_pod();
         }
+        world.pods.iter_mut().for_each(|pod| pod.earlier = upgrades);
         world
     }
 
@@ -280,6 +304,9 @@ impl World {
             listed: true,
             file: Vec::new(),
             server_knows: BTreeSet::new(),
+            crowded: false,
+            room_since: self.now,
+            earlier: false,
         });
         self.list();
         self.start(number);
@@ -390,10 +417,12 @@ impl World {
         let now = self.moment();
         let is_first = self.pods[pod].process.as_ref().is_some_and(|process| self.now < process.asks_dns);
         let listed = if is_first { None } else { self.look_up(pod) };
+        let is_full = self.tells && self.pods[pod].crowded && !self.pods[pod].earlier;
         let Some(replica) = self.replica(pod) else { return };
         if let Some(listed) = listed {
             replica.view.listed(&listed, now);
         }
+        replica.set_full(is_full);
         if replica.state() == State::Starting && (is_first || replica.view.is_greeted()) {
             replica.set_state(State::Serving);
             self.say(|| format!("pod {pod} serves"));
@@ -443,6 +472,24 @@ impl World {
         );
     }
 
+    /// Nobody waits for room where somebody else has had some for a while, and a server that stays.
+    pub(super) fn check_room(&self, pod: usize, session: usize) {
+        if !self.orderly || self.upgrades {
+            return;
+        }
+        let has_room = |(number, other): &(usize, &Pod)| {
+            let stays = other.process.as_ref().is_some_and(|process| !process.replica.is_shaken());
+            let has_room = self.serves(*number) && stays && !other.crowded;
+            *number != pod && has_room && self.now - other.room_since > KNOWN
+        };
+        let has_room = self.pods.iter().enumerate().find(has_room).map(|(number, _)| number);
+        assert!(
+            has_room.is_none(),
+            "session {session} waits for room at pod {pod} at {}, {has_room:?} has some",
+            self.now
+        );
+    }
+
     pub(super) fn check_not_found(&self, session: usize) {
         let truth = &self.sessions[session];
         assert!(truth.end_tried || truth.lost, "session {session} is answered 404 at {}", self.now);
@@ -466,6 +513,10 @@ impl AddAssign for Tally {
             set_again,
             shaken,
             spared,
+            crowded,
+            passed_on,
+            handed_on,
+            had_no_room,
         } = other;
         self.failed_to_take += failed_to_take;
         self.broken_off += broken_off;
@@ -481,5 +532,9 @@ impl AddAssign for Tally {
         self.set_again += set_again;
         self.shaken += shaken;
         self.spared += spared;
+        self.crowded += crowded;
+        self.passed_on += passed_on;
+        self.handed_on += handed_on;
+        self.had_no_room += had_no_room;
     }
 }

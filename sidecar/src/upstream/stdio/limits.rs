@@ -5,7 +5,7 @@ mod queue;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_sidecar_config::Processes;
+use longshore_sidecar_config::{Isolation, Processes};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Duration, timeout};
 
@@ -125,6 +125,13 @@ impl Places {
     pub(super) fn have_room(&self) -> bool {
         let state = self.lock();
         state.limits.is_some_and(|limits| state.total < limits.total)
+    }
+
+    /// Whether none is left, where sessions share none.
+    pub(super) fn are_taken_by_sessions(&self) -> bool {
+        let state = self.lock();
+        let alone = state.limits.filter(|limits| limits.isolation == Isolation::Session);
+        alone.is_some_and(|limits| state.total >= limits.total)
     }
 
     /// Whether somebody waits who is this principal.
@@ -297,8 +304,6 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use longshore_sidecar_config::Isolation;
-
     use super::*;
 
     fn processes(total: u32, per_principal: u32) -> Option<Processes> {

@@ -233,13 +233,19 @@ impl Stdio {
     /// Why a session of this client would wait for a place, or does if it has `begun`: nothing is free, and nothing that
     /// rests, and nobody who has gone, makes room for it by itself.
     pub(crate) fn lacks_place(&self, opener: &Opener, begun: bool) -> Option<Failure> {
+        let principal = opener.principal()?;
+        if begun && !self.places.is_waited_for_by(principal) {
+            // It has one by now, which may be the last that there was.
+            return None;
+        }
+        self.lacks_place_now(opener).filter(|failure| !self.has_abandoned(failure, Some(principal)))
+    }
+
+    /// The same where nobody's session is to end for it.
+    pub(crate) fn lacks_place_now(&self, opener: &Opener) -> Option<Failure> {
         let Opener::Client { principal, limits: Some(limits) } = opener else { return None };
         if limits.isolation != Isolation::Session {
             // It may go to a process that is there, and none has to go for it.
-            return None;
-        }
-        if begun && !self.places.is_waited_for_by(principal) {
-            // It has one by now, which may be the last that there was.
             return None;
         }
         let failure = self.places.refusal(Some(principal))?;
@@ -247,7 +253,7 @@ impl Stdio {
             Failure::FullForPrincipal { .. } => self.lock().has_empty(Some(principal)),
             _ => self.warm.has_any() || self.lock().has_empty(None),
         };
-        (!makes_room && !self.has_abandoned(&failure, Some(principal))).then_some(failure)
+        (!makes_room).then_some(failure)
     }
 
     /// Takes a session up again whose sidecar has died. Only one with a process of its own can go on: which of several

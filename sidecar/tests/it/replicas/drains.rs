@@ -112,6 +112,29 @@ fn a_pod_whose_server_dies_soon_is_given_nothing_where_another_serves() {
     assert!((0..5).any(|_| is_shown()), "the machine is too slow each time");
 }
 
+/// What one principal may have of a pod is taken at another one.
+#[test]
+fn sessions_move_where_there_is_room() {
+    const OWN: u32 = 8;
+    let servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.per_principal = OWN;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let [leaves, full, free] = &replicas[..] else { panic!("three replicas") };
+    let open = |replica| (0..OWN).map(|_| Client::open(replica, ALICE).session).collect::<Vec<_>>();
+    let (sessions, _) = (open(leaves), open(full));
+    let hook = leaves.hook();
+    leaves.signal(Signal::TERM);
+    let has = |replica: &Sidecar| replica.metric("longshore_sessions");
+    eventually("they have moved", || (has(free) == f64::from(OWN)).then_some(()));
+    for session in sessions {
+        Client::in_session(full, &session).with_key("key-a").call("echo", json!({"text": "e"}));
+    }
+    assert_eq!([full, free].map(has), [f64::from(OWN); 2]);
+    drop(hook);
+}
+
 /// As with a single replica whose pod is deleted: the next one is there a little later.
 #[test]
 fn sessions_wait_for_somebody_who_takes_them() {

@@ -173,6 +173,68 @@ fn a_session_that_is_begun_again_has_a_place_like_any_other() {
     assert_ne!(pid(&lost), before);
 }
 
+/// Three pods with so many places, as many of them for Alice as she has sessions in each of the first two.
+fn crowded(network: &Network, total: u32, own: u32) -> (Vec<Pod>, Vec<String>) {
+    let mut config = config(Isolation::Session, OnOwnerLoss::Reinitialize);
+    config.limits.processes = Some(processes(total, own));
+    let pods = Pod::start(network, &config, &server(&[]), 3);
+    let open = |pod: &Pod| (0..own).map(|_| Client::open(&pod.sidecar, ALICE).session).collect();
+    let sessions = open(&pods[0]);
+    let _others: Vec<String> = open(&pods[1]);
+    (pods, sessions)
+}
+
+fn sessions_of(pod: &Pod) -> f64 {
+    pod.sidecar.metric("longshore_sessions")
+}
+
+/// Whether all places are taken, or Alice's alone.
+#[test]
+fn sessions_of_a_pod_that_drains_go_where_there_is_room() {
+    for total in [6, 12] {
+        let network = Network::new();
+        let (pods, sessions) = crowded(&network, total, 6);
+        let [leaves, full, free] = &pods[..] else { panic!("three pods") };
+        let hook = leaves.sidecar.hook();
+        leaves.sidecar.signal(Signal::TERM);
+        eventually("they have moved", || (sessions_of(free) == 6.0).then_some(()));
+        for session in &sessions {
+            pid(&Client::in_session(&full.sidecar, session).with_key("key-a"));
+        }
+        assert_eq!([full, free].map(sessions_of), [6.0, 6.0], "of {total}");
+        assert_eq!(full.sidecar.metric("longshore_processes_refused_total"), 0.0, "nobody waits there");
+        assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
+        drop(hook);
+    }
+}
+
+/// When nobody has any room left, whoever comes is told so.
+#[test]
+fn sessions_of_a_pod_that_died_go_where_there_is_room() {
+    let network = Network::new();
+    let (mut pods, sessions) = crowded(&network, 12, 6);
+    let Ok([dies, full, free]) = pods.get_disjoint_mut([0, 1, 2]) else { panic!("three pods") };
+    let other = Client::open(&free.sidecar, ALICE);
+    dies.dies();
+    network.list(&[2, 3]);
+    let ways = [&full.sidecar, &free.sidecar].into_iter().cycle();
+    let clients: Vec<_> = sessions
+        .iter()
+        .zip(ways)
+        .map(|(session, way)| Client::in_session(way, session).with_key("key-a"))
+        .collect();
+    let (last, first) = clients.split_last().unwrap();
+    for client in first {
+        pid(client);
+    }
+    assert_eq!([&*full, &*free].map(sessions_of), [6.0, 6.0]);
+    let refused = last.send("tools/call", json!({"name": "pid"}));
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert_eq!(other.end().status, 204);
+    pid(last);
+    assert_eq!([&*full, &*free].map(sessions_of), [6.0, 6.0]);
+}
+
 /// The processes are still there, but nobody knows any more who had asked them for what.
 #[test]
 fn sessions_that_share_a_process_are_begun_again_or_end_when_their_sidecar_alone_dies() {

@@ -1,0 +1,181 @@
+use super::super::tests::{serving, two};
+use super::super::{Event, NotForwarded, Outcome, Take};
+use super::*;
+use crate::bounds::INTRODUCED;
+use crate::capsule::Capsule;
+use crate::message::{Answer, Holding, Introduction, Message};
+
+/// A replica that serves and knows so many others that do, by weight the lightest last, with a session of one that is gone.
+/// The replica itself is heavier than all of them.
+fn many(others: u8) -> (Replica<()>, Vec<Peer>, Capsule, Moment) {
+    let (_, _, mut capsule) = two(State::Serving);
+    capsule.owner = peer(99);
+    let mut all: Vec<Peer> = (1..=others + 1).map(peer).collect();
+    let mut by_weight = Vec::new();
+    while let Some(heaviest) = rendezvous::winner(&capsule.key, all.iter().cloned()) {
+        all.retain(|peer| *peer != heaviest);
+        by_weight.push(heaviest);
+    }
+    let me = by_weight.remove(0);
+    (replica(&me, &by_weight), by_weight, capsule, Moment::default().after(INTRODUCED))
+}
+
+fn peer(number: u8) -> Peer {
+    let pod = PodId::new(&format!("pod-{number}")).unwrap();
+    Peer { pod, address: [10, 0, 0, number].into() }
+}
+
+fn replica(me: &Peer, others: &[Peer]) -> Replica<()> {
+    let now = Moment::default();
+    let mut view = crate::View::new(me.address);
+    let listed: Vec<_> = others.iter().chain([me]).map(|peer| peer.address).collect();
+    view.listed(&listed, now);
+    let mut replica = Replica::new(me.clone(), 0, view, crate::tombstones::Tombstones::default());
+    others.iter().for_each(|other| replica.view.heard(&serving(other), now));
+    replica.set_state(State::Serving);
+    replica
+}
+
+/// Follows a route to where nobody else has anything of the session.
+fn follow(route: &mut Route, event: Event, replica: &mut Replica<()>, now: Moment) -> Step {
+    let mut step = route.step(event, replica, now);
+    while let Step::Ask(asked) = &step {
+        let says = |address| {
+            let from = replica.view.alive(now).map(|(peer, _)| peer).find(|peer| peer.address == address);
+            let said = Message { from: serving(&from.unwrap()), body: Answer::Holding(Holding::No, None) };
+            (address, Outcome::Said(Box::new(said)))
+        };
+        let outcomes = asked.iter().map(|address| says(*address)).collect();
+        step = route.step(Event::Asked(outcomes), replica, now);
+    }
+    step
+}
+
+fn pods(peers: &[Peer]) -> Vec<PodId> {
+    peers.iter().map(|peer| peer.pod.clone()).collect()
+}
+
+#[test]
+fn who_has_no_room_is_given_a_session_only_where_nobody_has_any() {
+    let (mut replica, others, capsule, now) = many(2);
+    assert_eq!(replica.successor(&capsule.key, now).as_ref(), Some(&others[0]));
+    let says = |full, peer| Introduction { full, ..serving(peer) };
+    replica.view.heard(&says(true, &others[0]), now);
+    assert_eq!(replica.successor(&capsule.key, now).as_ref(), Some(&others[1]));
+    assert_eq!(replica.heir(&capsule.key, now).as_ref(), Some(&others[0]), "copies stay where they are");
+    replica.view.heard(&says(true, &others[1]), now);
+    assert_eq!(replica.successor(&capsule.key, now).as_ref(), Some(&others[0]));
+    replica.view.heard(&says(false, &others[1]), now);
+    assert_eq!(replica.successor(&capsule.key, now).as_ref(), Some(&others[1]));
+    assert!(!replica.introduction(now).full);
+    replica.set_full(true);
+    assert!(replica.introduction(now).full);
+}
+
+/// The request of a client goes from one to the next by weight, and comes back to the first, which has the last word.
+#[test]
+fn a_request_goes_on_to_who_has_room() {
+    let (mut replica, others, capsule, now) = many(2);
+    let me = replica.me().pod.clone();
+    let mut route = Route::new(&capsule, Entry::Client, now, 100).past(Vec::new());
+    let step = follow(&mut route, Event::Begin, &mut replica, now);
+    assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
+    assert!(route.may_go_on(&replica, now));
+    assert_eq!(follow(&mut route, Event::Full, &mut replica, now), Step::Forward(others[0].clone()));
+    assert!(!replica.is_taking());
+    assert_eq!(route.full(), Some(&[me.clone()][..]));
+    let full = Event::NotForwarded(NotForwarded::Full(Some(others[1].clone())));
+    assert_eq!(follow(&mut route, full, &mut replica, now), Step::Forward(others[1].clone()));
+    assert_eq!(route.full(), Some(&[me, others[0].pod.clone()][..]));
+    let full = Event::NotForwarded(NotForwarded::Full(None));
+    let step = follow(&mut route, full, &mut replica, now);
+    assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
+    assert!(!route.may_go_on(&replica, now), "it waits for room");
+    assert_eq!(route.full(), None);
+}
+
+/// Whoever it is brought to takes it, though others weigh more, and says who is next if there is no room.
+#[test]
+fn a_request_that_was_passed_on_is_taken_or_passed_on() {
+    let (_, others, capsule, now) = many(3);
+    let passed = [peer(50)];
+    let (next, rest) = (&others[1], [others[0].clone(), others[2].clone()]);
+    let mut replica = replica(next, &rest);
+    let mut route = Route::new(&capsule, Entry::Forwarded, now, 100);
+    assert_eq!(follow(&mut route, Event::Begin, &mut replica, now), Step::Moved(Some(others[0].clone())));
+    for (full, goes_to) in [(vec![], None), (pods(&passed), Some(&others[0])), (pods(&rest), None)] {
+        let mut route = Route::new(&capsule, Entry::Forwarded, now, 100).past(full.clone());
+        let step = follow(&mut route, Event::Begin, &mut replica, now);
+        if full.is_empty() {
+            assert_eq!(step, Step::Moved(Some(others[0].clone())), "nobody has passed it on");
+            continue;
+        }
+        assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
+        assert_eq!(route.may_go_on(&replica, now), goes_to.is_some(), "{full:?}");
+        if let Some(peer) = goes_to {
+            let step = follow(&mut route, Event::Full, &mut replica, now);
+            assert_eq!(step, Step::Full(Some(peer.clone())));
+        }
+        route.abandon(&mut replica);
+        assert!(!replica.is_taking());
+    }
+}
+
+#[test]
+fn a_session_that_is_handed_over_is_handed_on() {
+    let (mut replica, others, capsule, now) = many(2);
+    let mut route = Route::new(&capsule, Entry::HandOver, now, 100).past(pods(&others[..1]));
+    let step = follow(&mut route, Event::Begin, &mut replica, now);
+    assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
+    assert_eq!(follow(&mut route, Event::Full, &mut replica, now), Step::HandOn(others[1].clone()));
+    let full = [others[0].pod.clone(), replica.me().pod.clone()];
+    assert_eq!(route.full(), Some(&full[..]));
+    assert_eq!(replica.holding(&capsule.key, now), Holding::No, "the other one may have no room either");
+    // Nobody is left, or too many have passed it on.
+    for full in [pods(&others), (50..).take(MAX_FULL).map(|number| peer(number).pod).collect()] {
+        let mut route = Route::new(&capsule, Entry::HandOver, now, 100).past(full);
+        let step = follow(&mut route, Event::Begin, &mut replica, now);
+        assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
+        assert!(!route.may_go_on(&replica, now));
+        route.abandon(&mut replica);
+    }
+}
+
+/// It may have no room for it, and if each of two remembered the other, a request would go back and forth between them.
+#[test]
+fn who_wants_a_session_is_not_remembered_to_have_it() {
+    let (mut replica, others, capsule, now) = many(1);
+    for entry in [Entry::Forwarded, Entry::HandOver] {
+        let mut route = Route::new(&capsule, entry, now, 100).past(Vec::new());
+        assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Ask(vec![others[0].address]));
+        let body = Answer::Holding(Holding::Pending, None);
+        let said = Outcome::Said(Box::new(Message { from: serving(&others[0]), body }));
+        let step = route.step(Event::Asked(vec![(others[0].address, said)]), &mut replica, now);
+        assert_eq!(step, Step::Moved(Some(others[0].clone())));
+        assert_eq!(replica.holding(&capsule.key, now), Holding::No, "{entry:?}");
+    }
+}
+
+/// One of an earlier release sends on to whom it would have take it, whoever has passed it on.
+#[test]
+fn an_earlier_release_is_passed_by() {
+    let (mut replica, others, capsule, now) = many(2);
+    let me = replica.me().clone();
+    let mut route = Route::new(&capsule, Entry::Client, now, 100).past(Vec::new());
+    follow(&mut route, Event::Begin, &mut replica, now);
+    assert_eq!(follow(&mut route, Event::Full, &mut replica, now), Step::Forward(others[0].clone()));
+    let back = Event::NotForwarded(NotForwarded::Moved(Some(me)));
+    assert_eq!(follow(&mut route, back, &mut replica, now), Step::Forward(others[1].clone()));
+    assert_eq!(route.full().map(<[PodId]>::len), Some(2));
+}
+
+/// Its server may know it still, and others leave it to this replica.
+#[test]
+fn a_session_that_was_opened_here_goes_nowhere_else() {
+    let (mut replica, _, mut capsule, now) = many(2);
+    capsule.owner = replica.me().clone();
+    let mut route = Route::new(&capsule, Entry::Client, now, 100).past(Vec::new());
+    let step = follow(&mut route, Event::Begin, &mut replica, now);
+    assert!(matches!(step, Step::Take(Take::Up, _)), "{step:?}");
+    assert!(!route.may_go_on(&replica, now));
+}
