@@ -19,8 +19,8 @@ use tokio::time::{Duration, Instant};
 use super::event_id::Of;
 use super::store::{Account, Store};
 use crate::sessions::Use;
-use questions::Questions;
 use crate::upstream::gap::Gap;
+use questions::Questions;
 pub(super) use reading::Next;
 
 /// How much may wait for a client before the server has to wait too.
