@@ -125,6 +125,11 @@ pub(crate) enum Refusal {
         "you have as many calls under way with this server as one caller may ({limit}): wait for one, or try again later"
     )]
     TooManyOwnCalls { limit: u32 },
+    #[error(
+        "as many of your connections to this server are busy as one caller's may be ({limit}): wait for an answer, read those \
+         that are there, close a stream, or try again later"
+    )]
+    TooManyOwnConnections { limit: u32 },
     #[error("large messages of other calls are held, so there is no room for this one: try again later")]
     TooMuchHeld,
     #[error(
@@ -338,6 +343,7 @@ impl Refusal {
             | Self::NothingFree => Problem::Unavailable,
             Self::TooManyOwnSessions { .. }
             | Self::TooManyOwnCalls { .. }
+            | Self::TooManyOwnConnections { .. }
             | Self::TooManyOwnProcesses { .. }
             | Self::TooManyOwnListeners { .. } => Problem::TooMany,
             Self::ForeignHost | Self::ForeignOrigin => Problem::Foreign,
@@ -466,6 +472,7 @@ pub(crate) fn response(refusal: &Refusal, rescued: Rescued) -> Response<Body> {
         | Refusal::SessionOutOfReach(_)
         | Refusal::TooManyCalls
         | Refusal::TooManyOwnCalls { .. }
+        | Refusal::TooManyOwnConnections { .. }
         | Refusal::TooMuchHeld
         | Refusal::TooManyStreams { .. }
         | Refusal::TooManyListeners

@@ -2,7 +2,7 @@
 //! changed by accident: only [`authenticate`] makes an [`Authenticated`] request, only [`access`] an
 //! [`Authorised`](access::Authorised) one, and [`upstream`] takes nothing else.
 //!
-//! * A message of a session: [`origin`], [`route`], [`authenticate`], [`conversation`], [`body`], [`session`] (or
+//! * A message of a session: [`origin`], [`route`], [`authenticate`], [`crowd`], [`conversation`], [`body`], [`session`] (or
 //!   [`forward`], if another replica serves it), [`access`], [`tasks`], [`translate`], [`ids`], [`upstream`], [`mod@respond`];
 //! * one that stands alone: [`modern`] from where it is known to be one, with [`marks`] and [`parked`];
 //! * several at once: [`batch`]; clients that listen: [`stream`], for as long as they are [`standing`]; those of HTTP+SSE:
@@ -13,6 +13,7 @@ pub(crate) mod authenticate;
 pub(crate) mod batch;
 pub(crate) mod body;
 pub(crate) mod conversation;
+mod crowd;
 pub(crate) mod forward;
 mod ids;
 pub(crate) mod marks;
@@ -45,7 +46,7 @@ use crate::audit::Entry;
 use crate::headers::SESSION_ID;
 use crate::peers::Forwarded;
 use crate::rescue::{self, Kind, Refusal};
-use crate::worker::{Reading, Worker};
+use crate::worker::{Place, Reading, Worker};
 pub(crate) use authenticate::{Authenticated, Through};
 use respond::Body;
 pub(crate) use route::Received;
@@ -68,6 +69,8 @@ pub(crate) struct Trail {
     pub(crate) body: Option<Incoming>,
     /// Where it is said that it is with whoever serves it.
     pub(crate) reading: Reading,
+    /// The place of the connection that it came on, if its client has that.
+    place: Option<Rc<Place>>,
 }
 
 /// Serves one request: whatever happens on the path, there is a response and an audit line.
@@ -75,8 +78,9 @@ pub(crate) async fn serve(
     worker: &Rc<Worker>,
     request: Request<Incoming>,
     reading: Reading,
+    place: Rc<Place>,
 ) -> Response<Body> {
-    let mut trail = Trail::reading(worker, &request, reading);
+    let mut trail = Trail { place: Some(place), ..Trail::reading(worker, &request, reading) };
     let allowed_origin = origin::allowed(worker, request.headers());
     let waits = request.headers().contains_key(EXPECT);
     let request = trail.keep_body(request);
@@ -157,6 +161,7 @@ async fn walk(worker: &Rc<Worker>, request: Head, trail: &mut Trail) -> Result<P
     };
     // Before the body is read: strangers may not make the process buffer anything.
     let caller = authenticate::authenticate(received)?;
+    crowd::enter(&caller, trail);
     serve_known(worker, caller, trail).await
 }
 
@@ -179,6 +184,7 @@ async fn serve_known(
     trail: &mut Trail,
 ) -> Result<Passed, Refusal> {
     trail.entry.principal(caller.principal());
+    crowd::asks(&caller, trail)?;
     if sse::concerns(&caller) {
         return Box::pin(sse::serve(worker, caller, trail)).await;
     }
@@ -197,6 +203,7 @@ async fn serve_known(
     let body = body::read(worker, &caller, trail).await?;
     let caller = caller.once_more(worker)?;
     trail.entry.principal(caller.principal());
+    crowd::says(&caller, &body, trail)?;
     serve_message(worker, caller, body, trail).await
 }
 
@@ -333,6 +340,7 @@ impl Trail {
             revision: Revision::NEWEST_WITH_INITIALIZE,
             body: None,
             reading: Reading::default(),
+            place: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A thread that carries requests: its own listener, its own connections to the server, its own runtime.
 
+mod callers;
 mod heads;
 mod linger;
 mod places;
@@ -33,9 +34,11 @@ use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::Unread;
 use crate::upstream::Pool;
+use callers::Callers;
 use heads::{Counted, Head};
 pub(crate) use heads::{Heads, Unfinished};
-use places::{Place, Places, Watched};
+pub(crate) use places::Place;
+use places::{Places, Watched};
 pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.
@@ -121,9 +124,9 @@ pub(crate) async fn serve(
         async move { worker.pool.sweep().await }
     });
     aside.spawn_local(sessions::follow(worker.clone(), errands));
-    let mut places = Places::default();
+    let (mut places, callers) = (Places::default(), Callers::new(limit));
     let start = |connections: &mut JoinSet<()>, stream: TcpStream| {
-        let place = Place::new(worker.shared.metrics.connections.clone());
+        let place = Place::new(worker.shared.metrics.connections.clone(), callers.clone());
         let served = connection(worker.clone(), stream, place.clone(), stopped.clone());
         (connections.spawn_local(served), place)
     };
@@ -217,9 +220,9 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, place: Rc<Place>, sto
     let delivering = Rc::downgrade(&worker.delivering);
     let stream = Watched::new(stream, place.clone());
     let service = service_fn(move |request| {
-        let (worker, busy) = (worker.clone(), place.begin());
+        let (worker, busy, place) = (worker.clone(), place.begin(), place.clone());
         Serving::new(|reading| async move {
-            let response = stack::serve(&worker, request, reading).await;
+            let response = stack::serve(&worker, request, reading, place).await;
             Ok::<_, Infallible>(busy.until_sent(response))
         })
     });

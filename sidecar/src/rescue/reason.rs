@@ -41,6 +41,7 @@ impl Refusal {
             Self::EndNotNoted => "end not noted by another replica",
             Self::TooManyCalls => "too many calls",
             Self::TooManyOwnCalls { .. } => "too many calls of one caller",
+            Self::TooManyOwnConnections { .. } => "too many connections of one caller",
             Self::TooMuchHeld => "too many bytes held",
             Self::TooMuchKept => "too many bytes kept",
             Self::AnswerNotHeld => "answer not held",

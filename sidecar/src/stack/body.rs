@@ -15,12 +15,14 @@ use longshore_mcp::method::Method;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
-use super::{Authenticated, Through, Trail};
+use super::{Authenticated, Through, Trail, crowd};
 use crate::gathered::Gathered;
 use crate::kept;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
+/// How long a body may take whose caller has too many connections.
+const MOMENT: Duration = Duration::from_secs(1);
 /// What is read of a body that nobody needs, so that its connection can go on: more than most messages are.
 const LITTLE: u64 = 64 * 1024;
 /// How long that may take. Most of it has come with the head.
@@ -50,6 +52,8 @@ pub(crate) async fn read(
             return Err(Refusal::UnsupportedMediaType);
         }
     }
+    // Who has too many connections gets no more of each than what a message takes that has come with its head, or nearly.
+    let crowds = crowd::judge(trail, false).err();
     let limit = caller.snapshot.config.limits.request_bytes;
     let refusal = Refusal::BodyTooLarge { limit };
     let principal = &caller.caller.principal;
@@ -85,8 +89,9 @@ pub(crate) async fn read(
         }
         Ok(share.keep(kept::body(caller.request.headers(), whole)))
     };
-    let whole = timeout(worker.shared.options.bounds.body, collect).await;
-    let whole = whole.map_err(|_| Refusal::BodyTooSlow)??;
+    let time = worker.shared.options.bounds.body;
+    let time = if crowds.is_some() { time.min(MOMENT) } else { time };
+    let whole = timeout(time, collect).await.map_err(|_| crowds.unwrap_or(Refusal::BodyTooSlow))??;
     trail.body = None;
     Ok(whole)
 }

@@ -22,7 +22,7 @@ use super::forward::{self, Forwarded};
 use super::pump::PIECES;
 use super::respond::{self, Body};
 use super::route;
-use super::{Authenticated, Passed, Through, Trail, body};
+use super::{Authenticated, Passed, Through, Trail, body, crowd};
 use crate::headers::SESSION_ID;
 use crate::kept;
 use crate::rescue::{Kind, Refusal};
@@ -93,6 +93,7 @@ pub(crate) async fn serve(
     }
     let body = body::read(worker, &caller, trail).await?;
     let caller = caller.once_more(worker)?;
+    crowd::says(&caller, &body, trail)?;
     let name = caller.header(SESSION_ID)?.ok_or(Refusal::NoStreamName)?;
     let only_tells = || body::only_tells(&body);
     let named = worker.shared.sessions.named(caller.principal(), &caller.snapshot, name, only_tells);

@@ -1,12 +1,13 @@
 //! Places of connections. Nobody keeps others out: where all are taken, a connection on which nothing is under way makes
 //! room for the next. First one that has brought no request yet that was served, whoever it is; then the one that has rested
-//! for the longest time.
+//! for the longest time. And of one caller no more than a part do not rest.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -17,21 +18,30 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{AbortHandle, Id};
 use tokio::time::{Duration, Instant};
 
+use super::callers::{Caller, Callers};
+
 /// For how long nothing has to have come, or gone, on one that makes room: its request may be on its way.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// The place of a connection.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Whether a request of it is under way.
     busy: Cell<bool>,
     /// Whether some of an answer is still to be taken.
     unsent: Cell<bool>,
+    /// Whether that may be an answer to a request that was served.
+    owed: Cell<bool>,
     /// When something came last, or was sent. Of a stranger's: when it was taken.
     since: Cell<Instant>,
     /// Whether a request that came on it was served: strangers are refused.
     served: Cell<bool>,
     /// It is counted here.
     count: IntGauge,
+    /// Who has called on it last, if anybody is told from others, and whether it counts among the connections of theirs that
+    /// are busy.
+    caller: RefCell<Option<Rc<Caller>>>,
+    counts: Cell<bool>,
+    callers: Rc<Callers>,
 }
 
 /// Whoever has it has a request of that connection under way.
@@ -56,23 +66,60 @@ pub(super) struct Places(HashMap<Id, (AbortHandle, Rc<Place>)>);
 // === impl Place ===
 
 impl Place {
-    pub(super) fn new(count: IntGauge) -> Rc<Self> {
+    pub(super) fn new(count: IntGauge, callers: Rc<Callers>) -> Rc<Self> {
         count.inc();
-        let (busy, unsent, served) = Default::default();
-        Rc::new(Self { busy, unsent, since: Cell::new(Instant::now()), served, count })
+        let (busy, unsent, owed, served, caller, counts) = Default::default();
+        let since = Cell::new(Instant::now());
+        Rc::new(Self { busy, unsent, owed, since, served, count, caller, counts, callers })
     }
 
     /// A request has come.
     pub(super) fn begin(self: &Rc<Self>) -> Busy {
         self.busy.set(true);
+        if !self.unsent.get() {
+            self.owed.set(false);
+        }
         Busy(self.clone())
     }
 
+    /// It is this caller's.
+    pub(crate) fn is_called_on_by(&self, principal: &Arc<str>) {
+        if !self.caller.borrow().as_ref().is_some_and(|caller| caller.is(principal)) {
+            let before = self.caller.replace(Some(self.callers.of(principal)));
+            if let Some(before) = before.filter(|_| self.counts.take()) {
+                before.ends();
+            }
+        }
+        self.settle();
+    }
+
+    /// How many connections of its caller may be busy, if more are: with one that `makes_room`, or any other.
+    pub(crate) fn exceeds(&self, makes_room: bool) -> Option<usize> {
+        self.caller.borrow().as_ref().filter(|_| self.counts.get())?.exceeds(makes_room)
+    }
+
+    /// Counts it among those of its caller that are busy, if that is so by now, or no more.
+    fn settle(&self) {
+        let counts = self.rests().is_none();
+        if let Some(caller) = &*self.caller.borrow()
+            && self.counts.replace(counts) != counts
+        {
+            if counts { caller.begins() } else { caller.ends() }
+        }
+    }
+
+    /// Something is written of an answer.
+    fn is_sent(&self) {
+        if !self.unsent.replace(true) {
+            self.settle();
+        }
+    }
+
     /// Since when nothing is under way, if nothing is. Strangers could keep a place for as long as they like with a byte now
-    /// and then, or by not reading that they are refused.
+    /// and then, or anybody by not reading that they are refused.
     fn rests(&self) -> Option<Instant> {
-        let is_taken = !self.unsent.get() || !self.served.get();
-        (!self.busy.get() && is_taken).then(|| self.since.get())
+        let is_owed = self.unsent.get() && self.owed.get();
+        (!self.busy.get() && !is_owed).then(|| self.since.get())
     }
 
     /// Something has come, or was sent.
@@ -86,6 +133,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.count.dec();
+        self.unsent.set(false);
+        self.settle();
     }
 }
 
@@ -97,6 +146,7 @@ impl Busy {
         // What anybody is answered does not count, such as a preflight.
         if matches!(response.status(), StatusCode::OK | StatusCode::ACCEPTED) {
             self.0.served.set(true);
+            self.0.owed.set(true);
         }
         response.map(|body| Sent { body, _busy: self })
     }
@@ -105,6 +155,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.busy.set(false);
+        self.0.settle();
     }
 }
 
@@ -154,7 +205,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.place.unsent.set(true);
+        self.place.is_sent();
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -163,6 +214,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() && self.place.unsent.take() {
             self.place.moves();
+            self.place.settle();
         }
         flushed
     }
@@ -176,7 +228,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.place.unsent.set(true);
+        self.place.is_sent();
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -235,19 +287,24 @@ mod tests {
 
     use super::*;
 
+    fn answer(busy: Busy, status: StatusCode) {
+        let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
+        *response.status_mut() = status;
+        drop(busy.until_sent(response));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn strangers_make_room_before_others_and_nobody_does_who_waits() {
         let count = IntGauge::new("connections", "of a test").unwrap();
+        let callers = Callers::new(8);
         let (mut places, mut tasks) = (Places::default(), JoinSet::new());
         let local = LocalSet::new();
         let _entered = local.enter();
         let mut connect = async |status: Option<StatusCode>| {
             advance(Duration::from_secs(1)).await;
-            let place = Place::new(count.clone());
+            let place = Place::new(count.clone(), callers.clone());
             if let Some(status) = status {
-                let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
-                *response.status_mut() = status;
-                drop(place.begin().until_sent(response));
+                answer(place.begin(), status);
             }
             let task = tasks.spawn_local(pending::<()>());
             let id = task.id();
@@ -271,7 +328,7 @@ mod tests {
         // Its answer is being taken, and then the next request may be on its way.
         let mut stream = Watched::new(tokio::io::sink(), asks.1.clone());
         assert_eq!(stream.write(b"answer").await.unwrap(), 6);
-        drop(busy);
+        answer(busy, StatusCode::OK);
         assert!(!places.has_rest());
         stream.flush().await.unwrap();
         assert!(!places.has_rest());
@@ -281,5 +338,45 @@ mod tests {
         assert!(!places.has_rest());
         drop((known, known_later, refused, asks, silent, preflight, stream));
         assert_eq!(count.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn connections_count_while_they_do_not_rest() {
+        let count = IntGauge::new("connections", "of a test").unwrap();
+        let (callers, who) = (Callers::new(1), "a".into());
+        // Another one of theirs, so that it is one too many whenever this one counts.
+        let other = Place::new(count.clone(), callers.clone());
+        let _under_way = other.begin();
+        other.is_called_on_by(&who);
+        let place = Place::new(count, callers);
+        let mut stream = Watched::new(tokio::io::sink(), place.clone());
+        let counts = || other.exceeds(false).is_some();
+        let busy = place.begin();
+        assert!(!counts(), "nobody knows yet whose it is");
+        place.is_called_on_by(&who);
+        assert!(counts() && place.exceeds(false) == Some(1));
+        answer(busy, StatusCode::OK);
+        stream.write_all(b"an answer").await.unwrap();
+        assert!(counts() && place.rests().is_none(), "it is not taken");
+        stream.flush().await.unwrap();
+        assert!(!counts() && place.rests().is_some());
+        // That it is refused need not be taken, whatever was served before.
+        let busy = place.begin();
+        place.is_called_on_by(&who);
+        answer(busy, StatusCode::TOO_MANY_REQUESTS);
+        stream.write_all(b"a refusal").await.unwrap();
+        assert!(!counts() && place.rests().is_some());
+        // Unless something before it is still to be taken.
+        stream.flush().await.unwrap();
+        answer(place.begin(), StatusCode::OK);
+        stream.write_all(b"an answer").await.unwrap();
+        answer(place.begin(), StatusCode::UNAUTHORIZED);
+        assert!(counts() && place.rests().is_none());
+        place.is_called_on_by(&"b".into());
+        assert!(!counts(), "it is somebody else's");
+        place.is_called_on_by(&who);
+        assert!(counts());
+        drop((stream, place));
+        assert!(!counts());
     }
 }

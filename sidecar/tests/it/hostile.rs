@@ -1,6 +1,7 @@
 //! Clients that take their time with what they send, and with what they are sent by way of another replica: what all of
 //! them together may cost.
 
+mod crowds;
 mod events;
 mod halves;
 mod heads;

@@ -112,6 +112,24 @@ fn who_listens_through_another_replica_takes_no_calls_place() {
     assert_eq!(forwarded(&replicas[1], "answered"), 2.0);
 }
 
+/// A replica is no caller: what comes by way of it was counted there, and takes nobody's connections here.
+#[test]
+fn who_listens_through_another_replica_has_its_connections_there() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = replicas_with(&network, &servers, ["--max-connections", "4"]);
+    let clients: Vec<_> = (0..5).map(|_| Client::open(&replicas[0], ALICE)).collect();
+    let listens: Vec<_> = (0..4)
+        .map(|at| Events::open(&clients[at].get(), replicas[at / 2].mcp))
+        .inspect(|events| assert_eq!(events.status, 200))
+        .collect();
+    for replica in &replicas {
+        assert_eq!(clients[4].get().send(replica.mcp).status, 429);
+        replica.audit(|line| line["reason"] == "too many connections of one caller");
+    }
+    drop(listens);
+}
+
 #[test]
 fn workers_and_connections_make_no_difference() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
