@@ -282,7 +282,7 @@ impl Streams {
             return Err(Refused::Closed);
         }
         let forgotten = list.one_too_many();
-        let stream = Stream::new(epoch, self.next(), kind, request, terms, session.for_stream());
+        let stream = Stream::new(epoch, self.next(), kind, request, terms, session.for_kept());
         list.streams.push(stream.clone());
         if kind == Kind::Own {
             list.listened = true;

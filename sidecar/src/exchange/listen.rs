@@ -120,8 +120,8 @@ pub(crate) async fn listen(
     terms.waits = matches!(snapshot.config.upstream, Upstream::StreamableHttp { .. });
     let (writer, reader) = turn.open(terms)?;
     missed::tell(worker, &session, &reader);
-    // Of the stream, not of this request: a session that is only listened to may move.
-    let (worker, session) = (worker.clone(), session.for_stream());
+    // Of the stream, not of this request: a session that is only listened to may move. And nobody may listen any more.
+    let (worker, session) = (worker.clone(), session.for_kept());
     let reader = read_by(&worker, &caller, reader);
     let caller = caller.caller_alone();
     writer.run(|writer| hear(worker, caller, session, writer, opened));

@@ -95,7 +95,7 @@ struct State {
     since: Option<Instant>,
     /// When the client of a call left: sent away to come back, or for a reason of its own, as a proxy that ends has one.
     left: Option<Instant>,
-    /// Keeps the session from being idle.
+    /// Keeps the session from ending as one that is idle.
     hold: Option<Use>,
     forgotten: bool,
     questions: Questions,
@@ -214,6 +214,9 @@ impl Stream {
     pub(super) fn forget(&self) {
         let mut state = self.lock();
         state.forgotten = true;
+        if state.client.is_some() || state.since.is_none() {
+            state.is_used();
+        }
         let hold = state.hold.take();
         if let Written::By(task) = &state.written {
             task.abort();

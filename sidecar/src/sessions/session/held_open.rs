@@ -23,13 +23,15 @@ pub(crate) struct Use {
 enum What {
     Request,
     Stream,
+    /// What is kept of a stream, which by itself is no use of the session.
+    Kept,
 }
 
 impl Session {
     fn uses(&self, what: What) -> &AtomicUsize {
         match what {
             What::Request => &self.busy,
-            What::Stream => &self.kept,
+            What::Stream | What::Kept => &self.kept,
         }
     }
 }
@@ -48,6 +50,17 @@ impl Use {
     /// Another one for a stream, which may outlast the request.
     pub(crate) fn for_stream(&self) -> Self {
         Self::of(What::Stream, self.session.clone(), self.sessions.clone())
+    }
+
+    /// Another one for what is kept of a stream that was, until nobody comes back for it. Whoever has it says when the session
+    /// was used.
+    pub(crate) fn for_kept(&self) -> Self {
+        Self::of(What::Kept, self.session.clone(), self.sessions.clone())
+    }
+
+    /// It is used until now.
+    pub(crate) fn is_used(&self) {
+        self.session.used.store(self.sessions.now().0, Ordering::Relaxed);
     }
 
     /// Takes an answer of the client's to a question that is open: nobody else answers it meanwhile.
@@ -82,10 +95,11 @@ impl std::ops::Deref for Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        let now = self.sessions.now().0;
-        self.session.used.store(now, Ordering::Relaxed);
+        if !matches!(self.what, What::Kept) {
+            self.is_used();
+        }
         if let What::Request = self.what {
-            self.session.spoke.store(now, Ordering::Relaxed);
+            self.session.spoke.store(self.session.used.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         if self.session.uses(self.what).fetch_sub(1, Ordering::Relaxed) == 1 {
             self.sessions.freed();

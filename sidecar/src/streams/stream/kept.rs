@@ -37,6 +37,13 @@ impl State {
         self.first + self.events.len() as u64
     }
 
+    /// It was open until now, which is a use of its session. What is kept of it later is none.
+    pub(super) fn is_used(&self) {
+        if let Some(session) = &self.hold {
+            session.is_used();
+        }
+    }
+
     /// Whether this event was one of its own, whatever is kept of those that came after it.
     pub(super) fn had(&self, event: u64) -> bool {
         !self.forgotten && event < self.end()
@@ -94,7 +101,9 @@ impl State {
     /// Ends the client's connection.
     pub(super) fn give_up_client(&mut self) -> Option<Waker> {
         self.unread = 0;
-        self.client.take().and_then(|client| client.waker)
+        let client = self.client.take()?;
+        self.is_used();
+        client.waker
     }
 
     /// The same of one that is to come back. Clients of revisions that know of that come back to a stream that has ended;

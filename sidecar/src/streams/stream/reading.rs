@@ -177,6 +177,7 @@ impl Stream {
         if state.client.take_if(|client| client.number == number).is_none() {
             return;
         }
+        state.is_used();
         state.unread = 0;
         match self.kind {
             Kind::Own => state.since = Some(Instant::now()),

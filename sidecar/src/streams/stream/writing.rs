@@ -111,6 +111,7 @@ impl Stream {
                 state.written = Written::Ended;
                 state.since = Some(Instant::now());
                 state.questions = Questions::default();
+                state.is_used();
                 state.client.as_mut().and_then(|client| client.waker.take())
             }
             Kind::Own => {

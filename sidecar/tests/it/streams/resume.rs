@@ -1,8 +1,9 @@
 //! Clients that come back.
 
+use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -331,6 +332,30 @@ fn where_nothing_is_kept_nothing_is_promised() {
         assert_eq!(stream.all().len(), 1);
         is_told_of_loss(&client, &first.id);
     }
+}
+
+/// What is kept of them is no use of it, so the times do not add up.
+#[test]
+fn a_session_is_idle_from_when_its_streams_were_over() {
+    const TIME: u64 = 8_000;
+    let server = Scripted::listening(|request, stream| {
+        if request.method == "POST" {
+            return scripted::events(stream, &[&event(&note(1)), &event(&answer(request))]);
+        }
+        scripted::begin_events(stream);
+        // Until the other side closes.
+        let _ = stream.read(&mut [0]);
+    });
+    let mut config = idle(config(server.port), TIME);
+    config.sessions.resume.ttl_ms = TIME;
+    let sidecar = Sidecar::start(&config);
+    let (calls, listens) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    assert_eq!(calls.stream("t", json!({})).all().len(), 2);
+    assert_eq!(Events::open(&listens.get(), sidecar.mcp).status, 200);
+    let began = Instant::now();
+    eventually("both of them end", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    let time = began.elapsed();
+    assert!(time < Duration::from_millis(TIME + TIME / 2), "{time:?}");
 }
 
 #[test]
