@@ -51,6 +51,15 @@ impl Gap {
         self.is_absent || self.is_put_off && is_late
     }
 
+    /// The same for whoever tells it at once: then it is told.
+    pub(crate) fn ends_at_once(&mut self) -> bool {
+        let ends = self.ends();
+        if ends {
+            self.note_told();
+        }
+        ends
+    }
+
     /// Returns when what was put off is to be told to whoever has a stream.
     pub(crate) fn due(&self) -> impl Future<Output = ()> + use<> {
         let put_off = (self.is_broken || self.is_put_off) && !self.is_absent;
@@ -73,13 +82,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn streams_that_break_off_are_told_of_now_and_then() {
         let (mut gap, minute) = (Gap::default(), Duration::from_secs(60));
-        let ends = |gap: &mut Gap| {
-            let is_told = gap.ends();
-            if is_told {
-                gap.note_told();
-            }
-            is_told
-        };
+        let ends = Gap::ends_at_once;
         assert!(!ends(&mut gap));
         gap.broke_off();
         assert!(gap.ends() && gap.ends(), "until it is told");

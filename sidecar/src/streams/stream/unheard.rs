@@ -18,13 +18,13 @@ impl Stream {
         self.joined.notify_one();
     }
 
-    /// Returns when whoever reads is to be told so.
+    /// Returns when whoever reads is to be told so, which is then taken for done.
     pub(in super::super) async fn is_unheard(&self) {
         loop {
             let joined = self.joined.notified();
             let due = {
                 let mut state = self.lock();
-                if state.unheard.ends() {
+                if state.unheard.ends_at_once() {
                     return;
                 }
                 state.unheard.due()

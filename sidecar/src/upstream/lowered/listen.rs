@@ -125,8 +125,7 @@ impl Hearing {
                             if let Some(old) = old {
                                 deliver_last(&way, old, &out).await?;
                             }
-                            if std::mem::take(&mut self.lost) && gap.ends() {
-                                gap.note_told();
+                            if std::mem::take(&mut self.lost) && gap.ends_at_once() {
                                 tell_missed(&way, &out).await?;
                             }
                         }

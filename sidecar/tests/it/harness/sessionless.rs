@@ -83,11 +83,12 @@ impl Sessionless {
                     return;
                 }
                 streams.lock().expect("no panic").push(stream.try_clone().expect("a clone"));
-                let (answer, seen, says, open) = (answer.clone(), seen.clone(), says.clone(), open.clone());
+                let (answer, seen, says) = (answer.clone(), seen.clone(), says.clone());
+                let (open, stopped) = (open.clone(), stopped.clone());
                 std::thread::spawn(move || {
                     open.fetch_add(1, Ordering::SeqCst);
                     let end = stream.try_clone().expect("a clone");
-                    serve(stream, &*answer, &seen, &says);
+                    serve(stream, &*answer, &seen, &says, &stopped);
                     // Whoever else has a hold of it does not keep it open.
                     let _ = end.shutdown(Shutdown::Both);
                     open.fetch_sub(1, Ordering::SeqCst);
@@ -148,9 +149,11 @@ fn serve(
     answer: &dyn Fn(&Request, &mut TcpStream),
     seen: &Mutex<Vec<Request>>,
     says: &Mutex<Says>,
+    stopped: &AtomicBool,
 ) {
     let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
-    while let Some(request) = read(&mut reader) {
+    // What comes just then can still be read.
+    while let Some(request) = read(&mut reader).filter(|_| !stopped.load(Ordering::SeqCst)) {
         seen.lock().expect("no panic").push(request.clone());
         if request.method != "POST" {
             write(&mut stream, "HTTP/1.1 405 X\r\nallow: POST\r\ncontent-length: 0\r\n\r\n");

@@ -134,6 +134,9 @@ fn what_was_given_to_a_connection_that_is_lost_may_have_been_missed() {
     let mut back = join();
     back.patience(Duration::from_millis(300));
     assert!(back.try_any().is_err());
+    back.patience(Duration::from_secs(10));
+    tell.send(()).unwrap();
+    assert_eq!(back.next().unwrap().message()["method"], "notifications/message", "it is heard on");
     assert_eq!(server.seen("GET").len(), 1, "the server has noticed nothing of all this");
 }
 
