@@ -1,5 +1,6 @@
 //! A thread that carries requests: its own listener, its own connections to the server, its own runtime.
 
+mod ahead;
 mod callers;
 mod heads;
 mod linger;
@@ -34,6 +35,7 @@ use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::Unread;
 use crate::upstream::Pool;
+use ahead::{Ahead, Given, Taken};
 use callers::Callers;
 use heads::{Counted, Head};
 pub(crate) use heads::{Heads, Unfinished};
@@ -246,7 +248,7 @@ pub(crate) async fn converse<I, S, B>(
 where
     I: AsyncRead + AsyncWrite + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: http_body::Body<Data = Bytes, Error = BrokenOff> + 'static,
+    B: http_body::Body<Data = Bytes, Error = BrokenOff> + Unpin + 'static,
 {
     let is_unread = Cell::new(false);
     let result = answer(&mut stream, heads, service, stop, &is_unread, delivering).await;
@@ -269,25 +271,25 @@ async fn answer<I, S, B>(
 where
     I: AsyncRead + AsyncWrite + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: http_body::Body<Data = Bytes, Error = BrokenOff> + 'static,
+    B: http_body::Body<Data = Bytes, Error = BrokenOff> + Unpin + 'static,
 {
     let is_new = Cell::new(true);
-    let head = Head::of(heads.unfinished);
+    let (head, ahead) = (Head::of(heads.unfinished), Rc::<Ahead>::default());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(heads.wait)
         .max_buf_size(heads.size)
         .serve_connection(
-            TokioIo::new(Counted::new(stream, &head)),
+            TokioIo::new(Counted::new(Taken::new(stream, ahead.clone()), &head)),
             service_fn(|request| {
                 is_new.set(false);
                 head.ended();
-                let response = service.call(request);
+                let (response, ahead) = (service.call(request), ahead.clone());
                 async {
                     let response = response.await?;
                     head.begins();
                     is_unread.set(response.extensions().get::<Unread>().is_some());
-                    Ok::<_, Infallible>(response)
+                    Ok::<_, Infallible>(response.map(|body| Given::new(body, ahead)))
                 }
             }),
         );

@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use longshore_mcp::pieces::IdInPieces;
 use tokio::time::timeout_at;
@@ -175,7 +176,9 @@ async fn message(
             };
             client.begin_json();
             client.piece(bytes, deadline).await?;
-            while let Some(frame) = deadline.within(body.frame()).await? {
+            while !body.is_end_stream() {
+                client.piece_room(deadline).await?;
+                let Some(frame) = deadline.within(body.frame()).await? else { break };
                 if let Ok(data) = frame?.into_data() {
                     let data = under_clients_id(&mut ids, &data)?.unwrap_or(data);
                     client.piece(data, deadline).await?;

@@ -303,6 +303,13 @@ impl Client {
         Ok(())
     }
 
+    /// Waits until a piece would not have to: until then none is read, which nobody has use for.
+    pub(super) async fn piece_room(&self, deadline: Deadline) -> Result<(), Refusal> {
+        let State::Json(pieces, _) = &self.state else { return Ok(()) };
+        // One that has gone is noted when it is to be given something.
+        timeout_at(deadline.at(), pieces.reserve()).await.map_err(|_| Refusal::Unread).map(drop)
+    }
+
     /// All pieces were given.
     pub(super) fn whole(&mut self) {
         if let State::Json(_, end) = std::mem::replace(&mut self.state, State::Done) {

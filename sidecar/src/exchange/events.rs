@@ -98,6 +98,8 @@ pub(super) async fn events(
                 passed = pass(call, client, &event, is_own, &mut unheld);
             }
         })?;
+        // Its client may take its time.
+        drop(data);
         if let Some(event) = unheld {
             let mut share = call.nothing_held();
             // Not while it waits for its client, which could begin a stream meanwhile: this has to be the only event.

@@ -44,6 +44,8 @@ const IDLE: Duration = Duration::from_secs(75);
 const MAX_HEAD: usize = 80 * 1024;
 /// The largest question: a page of ended sessions is a fifth of it.
 pub(super) const MAX_MESSAGE: usize = 1024 * 1024;
+/// How much is held that is encrypted and not taken by the kernel yet: a record.
+const ENCRYPTED: usize = 16 * 1024;
 /// How long accepting pauses when the process has no descriptors left.
 const BREATHER: Duration = Duration::from_millis(50);
 
@@ -132,7 +134,7 @@ async fn connection(
     let Accepted { stream, stays, known } = accepted;
     // Behind an answer that is not taken is a client that pauses: it gets as long as one that is here.
     set_options(&stream, UNREAD);
-    let stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
+    let mut stream = match timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a connection at the port for replicas was refused");
@@ -141,6 +143,7 @@ async fn connection(
         Err(_) => return,
     };
     known.set(true);
+    stream.get_mut().1.set_buffer_limit(Some(ENCRYPTED));
     let shown = stream.get_ref().1.peer_certificates().and_then(|keys| keys.first());
     let shown = shown.map(|key| key.to_vec()).unwrap_or_default();
     let service = {

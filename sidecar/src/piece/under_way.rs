@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
@@ -34,12 +34,15 @@ impl UnderWay {
         Bytes::from_owner(Counted { bytes, pieces: self.pieces.clone() })
     }
 
+    /// Whether nothing is.
+    pub(crate) fn poll_nothing(&self, cx: &Context<'_>) -> Poll<()> {
+        self.pieces.waker.register(cx.waker());
+        if self.pieces.count.load(Ordering::Acquire) > 0 { Poll::Pending } else { Poll::Ready(()) }
+    }
+
     /// Whether the body may break off: all that was given is written. How long that takes is bounded where connections are.
     pub(crate) fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.pieces.waker.register(cx.waker());
-        if self.pieces.count.load(Ordering::Acquire) > 0 {
-            return Poll::Pending;
-        }
+        ready!(self.poll_nothing(cx));
         if std::mem::replace(&mut self.is_written, true) {
             return Poll::Ready(());
         }

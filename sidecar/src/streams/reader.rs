@@ -108,8 +108,12 @@ impl Reader {
         if self.breaks {
             return self.poll_break(cx);
         }
-        let Self { stream, number, room, .. } = &mut *self;
-        match stream.read(*number, cx.waker(), |bytes| poll_room(stream, room, bytes, cx)) {
+        let Self { stream, number, room, under_way, .. } = &mut *self;
+        // Where there is not room for everybody, each has one event, here or on its way.
+        let is_next = |cx: &Context<'_>| !stream.is_crowded() || under_way.poll_nothing(cx).is_ready();
+        let waker = cx.waker();
+        let room = |bytes| if is_next(cx) { poll_room(stream, room, bytes, cx) } else { Poll::Pending };
+        match stream.read(*number, waker, room) {
             Next::Event(event) => {
                 self.said = Instant::now();
                 return Poll::Ready(Some(Ok(self.under_way.give(event))));

@@ -4,11 +4,13 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
-use super::{State, Stream, Terms, WINDOW, Written, wake};
+use super::{State, Stream, Terms, Written, wake};
 
 /// About what an event costs beside its bytes: its place in the list, which has some to spare, and what the allocator and
 /// whoever else has it add.
 const EVENT: usize = 112;
+/// How much somebody has yet to read of a stream that goes on is not dropped for others: as much as is not counted elsewhere.
+const SPARED: usize = 8 * 1024;
 
 impl Stream {
     /// Drops what can be dropped for others to have room. That is also what somebody has yet to read unless readers are
@@ -16,7 +18,7 @@ impl Stream {
     pub(in super::super) fn relieve(&self, spares_readers: bool) -> bool {
         let mut state = self.lock();
         let ended = matches!(state.written, Written::Ended);
-        let spared = spares_readers || !ended && state.unread <= WINDOW;
+        let spared = spares_readers || !ended && state.unread <= SPARED;
         let end = state.end();
         let keep = match &state.client {
             Some(client) if spared && !client.over => client.next,

@@ -159,6 +159,11 @@ impl Stream {
         if self.terms.polls { Next::End } else { Next::Away }
     }
 
+    /// Whether there is not room for all streams.
+    pub(in super::super) fn is_crowded(&self) -> bool {
+        self.terms.store.is_full()
+    }
+
     /// A share of what its clients have yet to read, with nothing in it.
     pub(in super::super) fn nothing_held(&self) -> Share {
         self.terms.store.nothing_held(&self.principal)

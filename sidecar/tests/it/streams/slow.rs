@@ -119,6 +119,51 @@ fn many_who_do_not_read_cost_little_each() {
     }
 }
 
+/// Of larger events there is one at the sidecar and little more on its way, where there is not room for all.
+#[test]
+fn many_who_do_not_read_large_events_cost_little_each() {
+    const CLIENTS: u64 = 200;
+    // What a call takes that is under way, an event here and one on its way, and what is read ahead of it.
+    const EACH: u64 = 140 << 10;
+    let server = Scripted::start(|request, stream| {
+        if argument(request, "flood") != json!(true) {
+            return scripted::json(stream, &answer(request));
+        }
+        scripted::begin_events(stream);
+        let params = json!({"level": "info", "data": "x".repeat(8_000)});
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
+        let event = event(&note.to_string());
+        let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+        while std::io::Write::write_all(stream, chunk.as_bytes()).is_ok() {}
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "1000000"]).loaded();
+    let client = Client::open(&sidecar, None);
+    client.call("t", json!({}));
+    let before = sidecar.memory();
+    let flood = json!({"name": "t", "arguments": {"flood": true}});
+    let sessions: Vec<_> = (0..CLIENTS / 10).map(|_| Client::open(&sidecar, None)).collect();
+    let connections: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let client = &sessions[usize::try_from(number / 10).unwrap()];
+            let mut stream = connect(sidecar.mcp);
+            SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
+            client.request(client.message("tools/call", &flood)).write(&mut stream);
+            stream
+        })
+        .collect();
+    eventually("all are under way", || (sidecar.metric("longshore_streams") >= CLIENTS as f64).then_some(()));
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        // Whoever reads is served.
+        client.call("t", json!({}));
+        let memory = sidecar.memory();
+        assert!(memory < before + (4 << 20) + CLIENTS * EACH, "{before} {memory}");
+    }
+    drop(connections);
+}
+
 /// One at a time may take more room than there is. Whoever has that for a client that reads nothing gives it to others, and
 /// not only when the connection is given up, a minute later.
 #[test]
