@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use longshore_mcp::initialize;
 use longshore_mcp::object::Object;
 use longshore_mcp::revision::Revision;
+use longshore_sessions::bounds::MAX_CAPABILITIES;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -12,8 +13,8 @@ use super::message::{Span, with, write_line};
 
 /// The number of the first message to a process.
 pub(super) const FIRST: u64 = 0;
-/// The longest handshake that is kept, to be said again to another process.
-const MAX_KEPT: usize = 256 * 1024;
+/// The longest handshake that is kept, to be said again to another process: what a client says that it can do, and who it is.
+const MAX_KEPT: usize = 2 * MAX_CAPABILITIES;
 
 /// What processes are told first, and what they answered.
 pub(super) struct Handshake {
