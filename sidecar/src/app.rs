@@ -24,6 +24,7 @@ use crate::doubt::Doubt;
 use crate::drain::{self, Arrivals, Ending};
 use crate::held::{self, Shares};
 use crate::inventory::{Inventories, Published};
+use crate::memory::Amounts;
 use crate::metrics::Metrics;
 use crate::monitor::{Relist, View};
 use crate::options::{Options, Pod};
@@ -35,7 +36,7 @@ use crate::streams::Store;
 use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
-use crate::upstream::{Absence, EDITABLE, Lifted, Lowered, Speaks};
+use crate::upstream::{Absence, Lifted, Lowered, Speaks};
 use crate::worker::Unfinished;
 use control::{Sockets, Successor, control};
 use signals::Signals;
@@ -162,10 +163,11 @@ impl App {
         let is_alone = options.pod.is_none();
         let draining = watch::Sender::new(false);
         let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
-        let subscriptions = Shares::new(held::SUBSCRIPTIONS);
-        // Of a principal never less than one message needs.
-        let held = Shares::new(held::Bounds { total: options.bounds.held_bytes, per_principal: EDITABLE });
-        let lowered = Arc::new(Lowered::new(options.bounds.answers, subscriptions.clone()));
+        let amounts = Amounts::within(options.bounds.memory);
+        let subscriptions = Shares::new(amounts.subscriptions);
+        let held = Shares::new(held::Bounds { total: options.bounds.held_bytes, ..amounts.held });
+        let parked = Shares::new(amounts.parked);
+        let lowered = Arc::new(Lowered::new(options.bounds.answers, parked, subscriptions.clone()));
         let tasks = Arc::new(Tasks::new(me.clone()));
         let sessions = Arc::new(Sessions::new(
             me,
@@ -173,6 +175,7 @@ impl App {
             options.program_dir.as_deref(),
             metrics.clone(),
             subscriptions,
+            amounts.copied,
         ));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
@@ -188,8 +191,8 @@ impl App {
             sessions,
             sse: Arc::new(Sse::new(metrics.clone())),
             held,
-            told: Shares::new(held::TOLD),
-            callers_streams: Arc::new(sse::Open::new()),
+            told: Shares::new(amounts.told),
+            callers_streams: Arc::new(sse::Open::new(amounts.letters)),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,
@@ -197,7 +200,7 @@ impl App {
             calls: Arc::new(Calls::default()),
             openings: Arc::new(Calls::default()),
             rooms: Rooms::default(),
-            unfinished: Unfinished::default(),
+            unfinished: Unfinished::new(amounts.heads),
             listeners: Arc::default(),
             forwards: Arc::new(Calls::default()),
             config_changed: watch::Sender::new(0),

@@ -10,19 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use longshore_sessions::bounds::MAX_COPIED;
 use tokio::sync::Semaphore;
 
 pub(crate) use coming::{Came, Coming, MOST, Turn};
 
 /// Up to this size, in bytes, a message is not counted: every connection has buffers of about that size anyway.
 const FEW: usize = 8 * 1024;
-/// What sessions may hold for as long as they last, which is their subscriptions and, where that is much, what their
-/// clients say that they can do; and subscriptions without a session: nothing that messages would lack.
-/// Other replicas keep copies of as much.
-pub(crate) const SUBSCRIPTIONS: Bounds = Bounds { total: MAX_COPIED, per_principal: MAX_COPIED / 4 };
-/// What messages of clients may hold that are no calls, where calls have taken up all that there is for messages.
-pub(crate) const TOLD: Bounds = Bounds { total: 16 * 1024 * 1024, per_principal: 8 * 1024 * 1024 };
 /// Up to this size what a client says of itself is not counted: that is so of nearly all of them.
 const SAID: usize = 1024;
 /// What one holds beside its URI.

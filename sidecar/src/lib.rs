@@ -37,6 +37,7 @@ mod held;
 mod inventory;
 mod kept;
 pub mod log;
+pub mod memory;
 mod metrics;
 mod monitor;
 mod options;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use longshore_sessions::PodId;
-use longshore_sidecar::start;
 use longshore_sidecar::{App, AuditLog, Bounds, Options, Pod, any_address, log};
+use longshore_sidecar::{memory, start};
 use longshore_sidecar_config::{paths, ports};
 use mimalloc::MiMalloc;
 
@@ -81,15 +81,18 @@ struct Serve {
     /// Where the kernel shows its tables.
     #[arg(long, default_value = "/proc", hide = true)]
     proc_dir: PathBuf,
-    /// Connections at once.
-    #[arg(long, default_value_t = Bounds::default().connections)]
-    max_connections: usize,
+    /// Where the kernel shows what the container may have.
+    #[arg(long, default_value = "/sys/fs/cgroup", hide = true)]
+    cgroups_dir: PathBuf,
+    /// Connections at once. This and other numbers follow from the container's memory where they are left out.
+    #[arg(long)]
+    max_connections: Option<usize>,
     /// How many calls may be under way at once, those included whose client has gone.
-    #[arg(long, default_value_t = Bounds::default().calls)]
-    max_calls: usize,
+    #[arg(long)]
+    max_calls: Option<usize>,
     /// Bytes of events that all streams hold together.
-    #[arg(long, default_value_t = Bounds::default().stream_bytes)]
-    max_stream_bytes: usize,
+    #[arg(long)]
+    max_stream_bytes: Option<usize>,
     /// Milliseconds that the head of a request may take, and that a connection may be idle.
     #[arg(long, default_value_t = millis(Bounds::default().head))]
     head_timeout_ms: u64,
@@ -106,8 +109,8 @@ struct Serve {
     #[arg(long, default_value_t = millis(Bounds::default().older), hide = true)]
     older_again_ms: u64,
     /// Bytes of messages that are held whole at once for clients: what they send, and what they have yet to read.
-    #[arg(long, default_value_t = Bounds::default().held_bytes)]
-    max_held_bytes: usize,
+    #[arg(long)]
+    max_held_bytes: Option<usize>,
     /// Milliseconds that a call may take at the most, whatever the configuration says: the pod's grace period has room for
     /// that. Left out, the configuration alone says it.
     #[arg(long)]
@@ -186,6 +189,7 @@ fn millis(duration: Duration) -> u64 {
 
 impl From<Serve> for Options {
     fn from(serve: Serve) -> Self {
+        let bounds = Bounds::within(memory::of_container(&serve.cgroups_dir));
         Self {
             workers: serve.workers.into(),
             mcp: serve.mcp_addr,
@@ -202,15 +206,16 @@ impl From<Serve> for Options {
             own_ports: Vec::new(),
             audit: AuditLog::Stdout,
             bounds: Bounds {
-                connections: serve.max_connections,
-                calls: serve.max_calls,
-                stream_bytes: serve.max_stream_bytes,
+                connections: serve.max_connections.unwrap_or(bounds.connections),
+                calls: serve.max_calls.unwrap_or(bounds.calls),
+                stream_bytes: serve.max_stream_bytes.unwrap_or(bounds.stream_bytes),
                 head: Duration::from_millis(serve.head_timeout_ms),
                 body: Duration::from_millis(serve.body_timeout_ms),
                 answers: Duration::from_millis(serve.answer_timeout_ms),
                 hang: Duration::from_millis(serve.hang_timeout_ms),
                 older: Duration::from_millis(serve.older_again_ms),
-                held_bytes: serve.max_held_bytes,
+                held_bytes: serve.max_held_bytes.unwrap_or(bounds.held_bytes),
+                memory: bounds.memory,
             },
             longest_call_ms: serve.longest_call_ms,
             drain_minimum: Duration::from_millis(serve.drain_minimum_ms),

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use longshore_sessions::PodId;
 
+use crate::memory::Amounts;
+
 /// A port at every address of the pod: also those of IPv6 where there is IPv6, since a cluster may have no other.
 pub fn any_address(port: u16) -> SocketAddr {
     let has_v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
@@ -100,15 +102,24 @@ pub struct Bounds {
     pub older: Duration,
     /// How many bytes of messages are held whole at once for clients: what they send, and what they have yet to read.
     pub held_bytes: usize,
+    /// How many bytes of memory the process may have, by which everything else is bounded. `None`: nobody limits it.
+    pub memory: Option<u64>,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
+        Self::within(None)
+    }
+}
+
+impl Bounds {
+    /// Those of a process that may have so many bytes of memory.
+    pub fn within(memory: Option<u64>) -> Self {
+        let Amounts { connections, streams, held, .. } = Amounts::within(memory);
         Self {
-            connections: 4096,
-            calls: 4096,
-            // Of the 128 MiB that a sidecar has by default, what nothing else needs.
-            stream_bytes: 48 << 20,
+            connections,
+            calls: connections,
+            stream_bytes: streams,
             // Longer than the usual proxies and clients keep idle connections, so that they close first: a close from
             // here can cross a request on its way.
             head: Duration::from_secs(75),
@@ -119,7 +130,8 @@ impl Default for Bounds {
             hang: Duration::from_secs(120),
             older: Duration::from_mins(15),
             // One message of the largest size, and something for everybody else.
-            held_bytes: 48 << 20,
+            held_bytes: held.total,
+            memory,
         }
     }
 }

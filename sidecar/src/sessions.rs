@@ -103,6 +103,7 @@ impl Sessions {
         directory: Option<&Path>,
         metrics: Arc<Metrics>,
         subscriptions: Arc<Shares>,
+        copied: usize,
     ) -> Self {
         let view = if is_alone { View::alone(me.address) } else { View::new(me.address) };
         let mut tombstones = Tombstones::default();
@@ -114,7 +115,7 @@ impl Sessions {
             snapshot: ArcSwapOption::empty(),
             places: Arc::default(),
             subscriptions,
-            replica: Mutex::new(Replica::new(me, process(), view, tombstones)),
+            replica: Mutex::new(Replica::new(me, process(), view, tombstones).copying(copied)),
             journal,
             errands: OnceLock::new(),
             moving: AtomicBool::new(false),

@@ -81,6 +81,12 @@ impl<T> Replica<T> {
         }
     }
 
+    /// The same where the copies that it keeps may take so many bytes, if that is less than they may anywhere.
+    #[must_use]
+    pub fn copying(self, bytes: usize) -> Self {
+        Self { copies: Recent::weighing(MAX_REMEMBERED, bytes.min(MAX_COPIED), Copy::size), ..self }
+    }
+
     /// Who it is.
     pub fn me(&self) -> &Peer {
         &self.me

@@ -216,10 +216,16 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::held::{SUBSCRIPTIONS, Shares};
+    use crate::held::Shares;
+    use crate::memory::Amounts;
     use crate::metrics::Metrics;
     use crate::peers::{Errands, News, Peers};
     use crate::sessions::Sessions;
+
+    fn sessions(me: Peer, metrics: Arc<Metrics>) -> Sessions {
+        let amounts = Amounts::within(None);
+        Sessions::new(me, false, None, metrics, Shares::new(amounts.subscriptions), amounts.copied)
+    }
 
     /// Whoever answers lives, whatever it makes of the question.
     #[tokio::test]
@@ -227,7 +233,7 @@ mod tests {
         let [me, other] = [1, 2].map(|last| IpAddr::from([127, 0, 0, last]));
         let peer = Peer { pod: PodId::new("pod-1").unwrap(), address: me };
         let metrics = Arc::new(Metrics::new().unwrap());
-        let sessions = Sessions::new(peer, false, None, metrics, Shares::new(SUBSCRIPTIONS));
+        let sessions = sessions(peer, metrics);
         let (peers, Errands(asked)) = Peers::new(Arc::new(sessions), 0);
         let local = peers.0.local.clone();
         let heard =
@@ -260,7 +266,7 @@ mod tests {
         let [me, well, hung] = [1, 2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
         let peer = Peer { pod: PodId::new("pod-1").unwrap(), address: me };
         let metrics = Arc::new(Metrics::new().unwrap());
-        let sessions = Sessions::new(peer, false, None, metrics, Shares::new(SUBSCRIPTIONS));
+        let sessions = sessions(peer, metrics);
         let (peers, Errands(asked)) = Peers::new(Arc::new(sessions), 0);
         let answer = Message { from: peers.0.local.introduction(), body: Answer::Noted };
         let answer = Bytes::from(serde_json::to_vec(&answer).unwrap());

@@ -12,8 +12,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What is not counted of one head, in bytes: every connection has buffers of about that size anyway.
 const FREE: usize = 4 * 1024;
-/// What the heads of all connections may hold beyond that, in bytes. One more piece may be read at each of a few threads.
-const MOST: usize = 16 * 1024 * 1024;
 
 /// Bounds on the heads of requests at one connection.
 pub(crate) struct Heads<'a> {
@@ -27,9 +25,13 @@ pub(crate) struct Heads<'a> {
     pub(crate) unfinished: &'a Unfinished,
 }
 
-/// What the unfinished heads of a process hold.
-#[derive(Debug, Default)]
-pub(crate) struct Unfinished(AtomicUsize);
+/// What the unfinished heads of a process hold beyond what is not counted.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    held: AtomicUsize,
+    /// How much that may be, in bytes. One more piece may be read at each of a few threads.
+    most: usize,
+}
 
 /// The head that is being read at one connection.
 pub(super) struct Head<'a> {
@@ -44,6 +46,19 @@ pub(super) struct Counted<'a, I> {
     head: &'a Head<'a>,
 }
 
+// === impl Unfinished ===
+
+impl Unfinished {
+    /// None yet, which may hold so much.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { held: AtomicUsize::new(0), most }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= self.most
+    }
+}
+
 // === impl Head ===
 
 impl<'a> Head<'a> {
@@ -53,7 +68,7 @@ impl<'a> Head<'a> {
 
     /// It is whole.
     pub(super) fn ended(&self) {
-        self.all.0.fetch_sub(counted(self.read.take()), Ordering::Relaxed);
+        self.all.held.fetch_sub(counted(self.read.take()), Ordering::Relaxed);
     }
 
     /// Whatever is read from now on may be the next one.
@@ -66,7 +81,7 @@ impl<'a> Head<'a> {
     /// what comes is the head only hyper finds out, and the rest is read when it is.
     fn room(&self) -> usize {
         match self.read.get() {
-            Some(read) if self.all.0.load(Ordering::Relaxed) >= MOST => FREE.saturating_sub(read),
+            Some(read) if self.all.is_full() => FREE.saturating_sub(read),
             _ => usize::MAX,
         }
     }
@@ -76,7 +91,7 @@ impl<'a> Head<'a> {
         let Some(read) = self.read.get() else { return };
         let more = counted(Some(read + by)) - counted(Some(read));
         self.read.set(Some(read + by));
-        self.all.0.fetch_add(more, Ordering::Relaxed);
+        self.all.held.fetch_add(more, Ordering::Relaxed);
     }
 }
 
@@ -155,7 +170,8 @@ mod tests {
 
     #[test]
     fn heads_together_hold_no_more_than_there_is_room_for() {
-        let all = Unfinished::default();
+        const MOST: usize = 16 * 1024 * 1024;
+        let all = Unfinished::new(MOST);
         let heads: Vec<Head<'_>> = (0..MOST / (64 * 1024)).map(|_| Head::of(&all)).collect();
         for head in &heads {
             assert_eq!(head.room(), usize::MAX);
@@ -175,6 +191,6 @@ mod tests {
         assert_eq!(one_more.room(), 0);
         drop(one_more);
         drop(heads);
-        assert_eq!(all.0.into_inner(), 0);
+        assert_eq!(all.held.into_inner(), 0);
     }
 }

@@ -34,7 +34,7 @@ struct Form {
 const SLOWLY: Duration = Duration::from_secs(1);
 /// By how much the sidecar may grow, in bytes: by what all streams hold together, and by what each connection may have. That
 /// is below the limit of its container, which has 128 MiB.
-const STREAMS: u64 = 48 << 20;
+const STREAMS: u64 = 12 << 20;
 const A_CONNECTION: u64 = 128 << 10;
 
 #[test]

@@ -16,8 +16,6 @@ use crate::stack::Authenticated;
 /// How many requests of a stream wait to be taken up, and how many of its other messages are being delivered. A client
 /// that posts faster is told so.
 const WAITING: usize = 64;
-/// How many bytes of them wait, in all and of one principal.
-const BYTES: Bounds = Bounds { total: 32 * 1024 * 1024, per_principal: 8 * 1024 * 1024 };
 
 /// The streams of one replica.
 pub(crate) struct Open {
@@ -71,9 +69,9 @@ pub(super) struct Registered {
 }
 
 impl Open {
-    /// None yet.
-    pub(crate) fn new() -> Self {
-        Self { streams: Mutex::default(), requests: Shares::new(BYTES), others: Shares::new(BYTES) }
+    /// None yet. So many bytes of requests may wait, and as many of other messages.
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { streams: Mutex::default(), requests: Shares::new(bounds), others: Shares::new(bounds) }
     }
 
     /// Adds a stream.

@@ -11,15 +11,12 @@ use tokio::time::Duration;
 use super::session::Session;
 use super::tools::Tools;
 use crate::headers::SESSION_ID;
-use crate::held::{Bounds, Share, Shares};
+use crate::held::{Share, Shares};
 use crate::upstream::hold::Hold;
 use crate::upstream::{Absence, Opener, random};
 
 /// What the ids of these sessions begin with, so that others are not even looked for.
 const PREFIX: &str = "lowered-";
-/// How many bytes of calls and answers are kept of calls whose server has asked back, in all and of one principal. Each
-/// waits for people, so there may be many of them; a call more is told that there are too many.
-const PARKED: Bounds = Bounds { total: 64 * 1024 * 1024, per_principal: 16 * 1024 * 1024 };
 
 /// What a session is known by.
 pub(super) type Name = u128;
@@ -32,7 +29,7 @@ pub(crate) struct Lowered {
     /// What the ids begin with under which clients are asked something. Another sidecar's are others.
     epoch: u64,
     questions: AtomicU64,
-    /// What is kept of calls that wait for their clients.
+    /// What is kept of calls that wait for their clients, which are people: a call more is told that there are too many.
     parked: Arc<Shares>,
     /// What sessions keep for as long as they last.
     kept: Arc<Shares>,
@@ -45,14 +42,14 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
-    pub(crate) fn new(patience: Duration, kept: Arc<Shares>) -> Self {
+    pub(crate) fn new(patience: Duration, parked: Arc<Shares>, kept: Arc<Shares>) -> Self {
         Self {
             sessions: Mutex::default(),
             tools: Tools::default(),
             // Without random numbers no session is opened either.
             epoch: random().map_or(0, |number| u64::try_from(number >> 64).unwrap_or(0)),
             questions: AtomicU64::new(0),
-            parked: Shares::new(PARKED),
+            parked,
             kept,
             absence: Absence::new(),
             patience,

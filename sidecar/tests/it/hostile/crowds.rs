@@ -80,6 +80,27 @@ fn one_caller_who_listens_leaves_connections_to_others() {
     drop(listens);
 }
 
+/// How many there may be follows from what the container may have, unless somebody says how many.
+#[test]
+fn connections_follow_from_memory_unless_it_is_said_how_many() {
+    let server = GoServer::start(&[]);
+    for (flags, most) in [(&[][..], PART), (&["--max-connections", "10"][..], 5)] {
+        let files = Files::new();
+        files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
+        let cgroups = files.path("cgroups");
+        std::fs::create_dir(&cgroups).unwrap();
+        // Of very little memory a quarter is shared out, which is enough for eight.
+        std::fs::write(cgroups.join("memory.max"), "3538944\n").unwrap();
+        let flags = [&["--cgroups-dir", cgroups.to_str().unwrap()][..], flags].concat();
+        let sidecar = Sidecar::with(files, &flags).loaded().ready();
+        let clients: Vec<_> = (0..=most).map(|_| Client::open(&sidecar, ALICE)).collect();
+        let listens: Vec<_> =
+            clients[..most].iter().map(|one| Events::open(&one.get(), sidecar.mcp)).collect();
+        assert!(listens.iter().all(|events| events.status == 200), "{most}");
+        assert_eq!(clients[most].get().send(sidecar.mcp).status, 429, "{most}");
+    }
+}
+
 /// The same of those who are answered and do not read it, of calls that take their time, and of who listens without a session.
 #[test]
 fn one_caller_whose_connections_are_busy_leaves_some_to_others() {

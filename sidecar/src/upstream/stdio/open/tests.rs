@@ -13,7 +13,8 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
 use crate::headers::SESSION_ID;
-use crate::held::{SUBSCRIPTIONS, Shares};
+use crate::held::Shares;
+use crate::memory::Amounts;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
 
@@ -51,8 +52,10 @@ impl Shim {
         let metrics = Arc::new(Metrics::new().unwrap());
         let (socket, hang) = (self.folder.path().join("socket"), Duration::from_secs(60));
         let me = Peer { pod: PodId::new("pod-1").unwrap(), address: [127, 0, 0, 1].into() };
-        let sessions = Sessions::new(me, true, None, metrics.clone(), Shares::new(SUBSCRIPTIONS));
-        let held = Shares::new(SUBSCRIPTIONS);
+        let amounts = Amounts::within(None);
+        let subscriptions = Shares::new(amounts.subscriptions);
+        let sessions = Sessions::new(me, true, None, metrics.clone(), subscriptions, amounts.copied);
+        let held = Shares::new(amounts.held);
         let stdio = Arc::new(Stdio::new(socket, hang, metrics, Arc::new(sessions), held));
         stdio.places.limit(Some(limits(Isolation::Session)));
         let runtime =
