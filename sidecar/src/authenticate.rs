@@ -89,6 +89,14 @@ impl Authenticator {
         matches!(self, Self::Anonymous(_)) || self.caller(principal).is_some()
     }
 
+    /// Whether there is anybody who could be let in.
+    pub(crate) fn admits_anybody(&self) -> bool {
+        match self {
+            Self::Anonymous(_) => true,
+            Self::ApiKeys(keys) => !keys.is_empty(),
+        }
+    }
+
     /// Who sent a request with these headers.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<&Caller, Unknown> {
         let keys = match self {

@@ -105,6 +105,7 @@ fn assemble(snapshot: &Snapshot, view: &View, error: Option<String>, draining: b
             digest: snapshot.digest.clone(),
             generation: snapshot.config.generation,
             error,
+            callers: Some(snapshot.authenticator.admits_anybody()),
         },
         phase: match (draining, view.ever_connected) {
             (true, _) => Phase::Draining,

@@ -79,7 +79,7 @@ impl Summary {
     pub(crate) fn of_config(digest: &str) -> Self {
         use longshore_sidecar_config::inventory::ConnectionState;
         Self {
-            config: ConfigState { digest: digest.to_owned(), generation: 1, error: None },
+            config: ConfigState { digest: digest.to_owned(), generation: 1, error: None, callers: None },
             phase: Phase::Serving,
             connection: Connection {
                 state: ConnectionState::Connected,

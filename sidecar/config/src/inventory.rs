@@ -59,6 +59,10 @@ pub struct ConfigState {
     pub generation: i64,
     /// Why the newest file on disk was refused. One whose keys have yet to come is not.
     pub error: Option<String>,
+    /// Whether it lets anybody in: somebody has a key, or nobody needs one. `None`: a sidecar of an earlier release does not
+    /// say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callers: Option<bool>,
 }
 
 /// Whether a sidecar serves.
@@ -175,6 +179,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// It says neither less nor more to a reader that knows no better.
+    #[test]
+    fn what_an_earlier_release_does_not_say_is_not_known() {
+        let text = json!({"digest": "sha256:c", "generation": 3, "error": null});
+        let config = ConfigState::deserialize(&text).unwrap();
+        assert_eq!(config.callers, None);
+        assert_eq!(serde_json::to_value(&config).unwrap(), text);
+        let config = ConfigState { callers: Some(false), ..config };
+        assert_eq!(serde_json::to_value(&config).unwrap()["callers"], false);
+    }
 
     #[test]
     fn what_a_later_release_adds_is_passed_over() {

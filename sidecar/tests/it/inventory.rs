@@ -6,10 +6,11 @@ use std::io::BufReader;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use longshore_sidecar_config::Config;
 use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory, Phase};
+use longshore_sidecar_config::{Config, paths};
 use serde_json::json;
 
+use crate::harness::config::keys;
 use crate::harness::{
     Client, Cluster, Files, GoServer, Reply, Request, Sessionless, Sidecar, client, config, eventually,
     modern, once_within, peer, scripted,
@@ -47,6 +48,7 @@ fn it_says_what_the_server_offers() {
     assert_eq!(inventory.connection.state, ConnectionState::Connected);
     assert_eq!((inventory.connection.reason, inventory.connection.message.as_str()), (None, ""));
     assert_eq!((inventory.config.generation, inventory.config.error), (1, None));
+    assert_eq!(inventory.config.callers, Some(true));
     assert_eq!(inventory.config.digest, sidecar.log(|line| line["digest"].is_string())["digest"]);
     let described = inventory.server.unwrap();
     assert_eq!(
@@ -58,6 +60,27 @@ fn it_says_what_the_server_offers() {
     let etag = reply.header("etag").unwrap();
     let again = ask(&token).header("if-none-match", etag).send(sidecar.admin);
     assert_eq!((again.status, again.body.len()), (304, 0));
+}
+
+/// The operator tells by it a server that nobody can use from one where keys that were taken back still work.
+#[test]
+fn it_says_whether_it_lets_anybody_in() {
+    let (server, cluster, files) = (GoServer::start(&[]), Cluster::new(), Files::new());
+    let mut config = config(server.port);
+    cluster.trust(&mut config);
+    files.write_with_keys(&config, &keys(&[]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let token = cluster.token(|_| {});
+    let said = || read(&ask(&token).send(sidecar.admin)).config.callers;
+    assert_eq!(said(), Some(false));
+    sidecar.files.write_with_keys(&config, &keys(&[("alice", "key-a")]));
+    eventually("somebody is let in", || (said() == Some(true)).then_some(()));
+    // One that it refuses takes nobody's key away.
+    sidecar.files.write_raw("config", paths::CONFIG_FILE, b"{}");
+    let state = eventually("it is refused", || {
+        Some(read(&ask(&token).send(sidecar.admin)).config).filter(|state| state.error.is_some())
+    });
+    assert_eq!(state.callers, Some(true));
 }
 
 /// In its own words: those that clients of its revision get, and not what older ones get in their place.

@@ -58,7 +58,12 @@ impl Node {
         let digest =
             Sha256::digest(file.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let inventory = Inventory {
-            config: ConfigState { digest: format!("sha256:{digest}"), generation: 1, error: None },
+            config: ConfigState {
+                digest: format!("sha256:{digest}"),
+                generation: 1,
+                error: None,
+                callers: None,
+            },
             phase: Phase::Serving,
             connection: Connection {
                 state: ConnectionState::Connected,

@@ -15,7 +15,7 @@ use crate::view::ContainerView;
 
 fn said(digest: &str, error: Option<&str>) -> Report {
     let error = error.map(str::to_owned);
-    let config = ConfigState { digest: digest.to_owned(), generation: 1, error };
+    let config = ConfigState { digest: digest.to_owned(), generation: 1, error, callers: None };
     Report::Answered(Arc::new(Summary { config, ..Summary::of_config(digest) }))
 }
 

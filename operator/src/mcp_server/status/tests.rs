@@ -69,7 +69,7 @@ fn ended(code: i32, reason: &str, message: &str) -> Option<Ended> {
 
 fn summary() -> Summary {
     Summary {
-        config: ConfigState { digest: WANTED.to_owned(), generation: 4, error: None },
+        config: ConfigState { digest: WANTED.to_owned(), generation: 4, error: None, callers: None },
         phase: Phase::Serving,
         connection: Connection {
             state: ConnectionState::Connected,

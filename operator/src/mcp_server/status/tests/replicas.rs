@@ -23,7 +23,8 @@ fn several_pods_are_said_as_numbers() {
     let well = |pod: PodView| said(pod, summary());
     let lost = |pod: PodView| said(pod, failed(ConnectionReason::ConnectionLost, "gone"));
     let behind = |pod: PodView| {
-        let config = ConfigState { digest: "sha256:old".to_owned(), generation: 3, error: None };
+        let config =
+            ConfigState { digest: "sha256:old".to_owned(), generation: 3, error: None, callers: None };
         said(pod, Summary { config, ..summary() })
     };
     for (name, pods, available, connected, ready) in [

@@ -42,7 +42,7 @@ fn what_pods_are_and_run_is_what_clients_use() {
     let running = |error: Option<&str>| {
         let digest = "sha256:old".to_owned();
         Summary {
-            config: ConfigState { digest, generation: 3, error: error.map(str::to_owned) },
+            config: ConfigState { digest, generation: 3, error: error.map(str::to_owned), callers: None },
             ..summary()
         }
     };

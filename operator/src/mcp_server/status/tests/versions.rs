@@ -121,7 +121,7 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
 #[test]
 fn ready_is_the_generation_that_clients_use() {
     let stale = Summary {
-        config: ConfigState { digest: "sha256:old".to_owned(), generation: 3, error: None },
+        config: ConfigState { digest: "sha256:old".to_owned(), generation: 3, error: None, callers: None },
         ..summary()
     };
     let refused = Summary {
