@@ -8,7 +8,7 @@ use longshore_crds::McpServerStatus;
 use tokio::time::Instant;
 
 use crate::mcp_server::apply::HasLive as _;
-use crate::mcp_server::condition::{Problem, Standing};
+use crate::mcp_server::condition::{Problem, Reason, Standing};
 use crate::mcp_server::failures::Failures;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::mirror::ServerKey;
@@ -134,7 +134,9 @@ impl ServerMemory {
     /// A manifest of this generation is pursued: what was not taken of the one before is not what is applied now.
     pub(crate) fn pursues(&mut self, generation: i64) {
         if std::mem::replace(&mut self.generation, generation) != generation {
-            self.refused = None;
+            // Whose the Service of its name is, no manifest changes.
+            let is_taken = self.address_is_ours == Some(false);
+            self.refused.take_if(|problem| !(is_taken && problem.reason == Reason::NameTaken));
         }
     }
 
@@ -379,6 +381,17 @@ mod tests {
         for (generation, is_said) in [(1, true), (2, false), (2, false)] {
             memory.pursues(generation);
             assert_eq!(memory.refused("c1", false).is_some(), is_said, "generation {generation}");
+        }
+        // Whose the Service is, its manifest does not say.
+        for (address_is_ours, reason, is_said) in [
+            (Some(false), Reason::NameTaken, true),
+            (Some(false), Reason::Rejected, false),
+            (Some(true), Reason::NameTaken, false),
+        ] {
+            let mut memory = ServerMemory { address_is_ours, ..ServerMemory::default() };
+            memory.note_refused("c1", Problem::new(reason, "x"));
+            memory.pursues(1);
+            assert_eq!(memory.refused("c1", false).is_some(), is_said, "{address_is_ours:?} {reason:?}");
         }
     }
 
