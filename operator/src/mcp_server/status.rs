@@ -18,8 +18,10 @@ mod callable;
 mod cast;
 mod connected;
 mod diagnosis;
+mod history;
 mod lack;
 mod ready;
+mod running;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -151,7 +153,8 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let (type_, why) = if observed.held_back && observed.problems.iter().any(is_unusable) {
         (ConditionType::Stalled, Some(&accepted))
     } else {
-        (ConditionType::Reconciling, (ready_generation != generation).then_some(&ready))
+        let is_of_before = ready.truth == Truth::True && ready_generation != generation;
+        (ConditionType::Reconciling, is_of_before.then_some(&ready))
     };
     let of_others = why.map(|why| (type_, verdict(Truth::True, why.reason, why.message.clone()), generation));
     let conditions = [
@@ -373,6 +376,19 @@ impl Observation<'_> {
     /// Whether there are to be pods, as far as is known.
     fn wants_pods(&self) -> bool {
         self.desired.is_none_or(|desired| desired.replicas > 0)
+    }
+
+    /// Whether it is known that nobody has a key.
+    fn has_no_keys(&self) -> bool {
+        self.principals.is_some_and(<[_]>::is_empty)
+    }
+
+    /// The generation of the manifest that is in force as far as clients can use it: that of before while something of the
+    /// newest is refused, also where the server was away in between.
+    fn in_force(&self) -> i64 {
+        let ready = self.previous.and_then(|previous| find(&previous.conditions, ConditionType::Ready));
+        let before = ready.and_then(|ready| ready.observed_generation).filter(|_| self.is_partly_refused());
+        before.unwrap_or(self.generation).min(self.generation)
     }
 
     /// Whether something of the manifest cannot be used, or an object that is made of it cannot be had. What it names and is

@@ -10,6 +10,8 @@ use crate::mcp_server::condition::{Reason, Truth};
 pub(super) struct Lack {
     pub(super) what: Lacking,
     pub(super) why: Verdict,
+    /// Whether a sidecar goes on with rules and keys of before until something else is done.
+    pub(super) lasts: bool,
 }
 
 /// How much they do not use.
@@ -32,13 +34,18 @@ impl Lack {
         cast: &Cast<'_>,
         [accepted, available, _]: [&Verdict; 3],
     ) -> Option<Self> {
+        let behind = observed.desired.and_then(|desired| behind(desired, cast, observed.has_no_keys()));
+        let lasts = behind.as_ref().is_some_and(|behind| behind.lasts);
         let lack = |what, why: &Verdict| {
-            Some(Self { what, why: verdict(Truth::False, why.reason, why.message.clone()) })
+            Some(Self { what, why: verdict(Truth::False, why.reason, why.message.clone()), lasts })
         };
-        let Some(desired) = observed.desired else { return lack(Lacking::All, accepted) };
-        let behind = behind(desired, cast);
+        if observed.desired.is_none() {
+            return lack(Lacking::All, accepted);
+        }
         match &behind {
-            Some(behind) if behind.is_refusal() => lack(behind.what, &behind.why),
+            Some(behind) if behind.is_refusal() || lasts && observed.has_no_keys() => {
+                lack(behind.what, &behind.why)
+            }
             _ if cast.serving != Some(Version::Current) => {
                 let cannot_be_asked = |facts: &&PodFacts| matches!(facts.report, Report::Unreachable(_));
                 let is_known = behind.is_none() && !cast.serves.iter().any(cannot_be_asked);
@@ -46,7 +53,9 @@ impl Lack {
                 lack(what, if observed.held_back { accepted } else { available })
             }
             // It may be the configuration that the API server does not take.
-            Some(_) if observed.is_partly_refused() => lack(Lacking::All, accepted),
+            Some(_) if observed.is_partly_refused() => {
+                lack(Lacking::All, accepted).map(|lack| Self { lasts: true, ..lack })
+            }
             Some(behind) => lack(behind.what, &behind.why),
             None => None,
         }
@@ -60,7 +69,7 @@ impl Lack {
 }
 
 /// Why not all pods that serve run the configuration that they should.
-fn behind(desired: &Desired, cast: &Cast<'_>) -> Option<Lack> {
+fn behind(desired: &Desired, cast: &Cast<'_>, has_no_keys: bool) -> Option<Lack> {
     let behind = |facts: &&PodFacts| {
         let config = &facts.report.summary()?.config;
         let wanted = desired.config_of(&facts.pod);
@@ -68,15 +77,24 @@ fn behind(desired: &Desired, cast: &Cast<'_>) -> Option<Lack> {
     };
     // A pod that refuses it says more than one that has yet to read it, or cannot.
     let behind: Vec<_> = cast.serves.iter().filter_map(behind).collect();
-    let (config, is_of_before) =
-        behind.iter().find(|(config, of_before)| config.error.is_some() && !of_before).or(behind.first())?;
+    let refuses = behind.iter().find(|(config, of_before)| config.error.is_some() && !of_before);
+    let of_before = || behind.iter().find(|(_, of_before)| *of_before);
+    let (config, is_of_before) = refuses.or_else(of_before).or(behind.first())?;
     let (what, reason, message) = match &config.error {
         _ if *is_of_before => (
             Lacking::All,
             Reason::ConfigurationPending,
-            "the sidecar is of an earlier release of Longshore and runs the configuration of before, until its pod is \
-             replaced"
-                .to_owned(),
+            format!(
+                "the sidecar is of an earlier release of Longshore and runs the configuration of before, until its pod is \
+                 replaced{}",
+                // Such a pod comes back as it was, whoever deletes it.
+                if has_no_keys {
+                    "; so keys that were taken back still hold: mend what the condition Accepted names, with a Secret that \
+                     holds no key if nobody is to have one, or scale the server to 0 until then"
+                } else {
+                    ""
+                }
+            ),
         ),
         Some(error) => (
             Lacking::All,
@@ -95,5 +113,6 @@ fn behind(desired: &Desired, cast: &Cast<'_>) -> Option<Lack> {
             },
         ),
     };
-    Some(Lack { what, why: verdict(Truth::False, reason, message) })
+    let lasts = what == Lacking::All;
+    Some(Lack { what, why: verdict(Truth::False, reason, message), lasts })
 }

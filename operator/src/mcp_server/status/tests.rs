@@ -3,6 +3,7 @@
 mod failing;
 mod failing_again;
 mod kept_out;
+mod keyless;
 mod replicas;
 mod used;
 mod versions;

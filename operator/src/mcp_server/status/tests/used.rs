@@ -1,5 +1,6 @@
 //! What clients use of a server that works, whatever is wrong with its manifest or with what that names.
 
+use super::keyless::after_no_keys;
 use super::*;
 
 /// What was said before: that it was ready; that it worked, and nobody could use it; that it was away; nothing.
@@ -16,7 +17,7 @@ fn befores() -> [Option<McpServerStatus>; 4] {
 }
 
 /// The condition after each of these.
-fn ready_after(scene: impl Fn() -> Scene) -> [Condition; 4] {
+pub(super) fn ready_after(scene: impl Fn() -> Scene) -> [Condition; 4] {
     befores().map(|before| {
         let scene = Scene { previous: before, ..scene() };
         let status = scene.status();
@@ -29,23 +30,32 @@ fn ready_after(scene: impl Fn() -> Scene) -> [Condition; 4] {
     })
 }
 
-fn words(ready: &Condition) -> String {
+pub(super) fn words(ready: &Condition) -> String {
     format!("{}/{} {}", ready.status, ready.reason, ready.observed_generation.unwrap())
 }
 
-fn unreachable(pod: PodView) -> PodFacts {
+pub(super) fn unreachable(pod: PodView) -> PodFacts {
     PodFacts { report: Report::Unreachable("refused".to_owned()), ..silent(pod) }
+}
+
+/// What is said after each of these, one after the other.
+pub(super) fn one_by_one(mut status: McpServerStatus, scenes: Vec<Scene>) -> Vec<String> {
+    let next = |scene: Scene| {
+        status = scene.after(&status).status();
+        words(of(&status, ConditionType::Ready))
+    };
+    scenes.into_iter().map(next).collect()
+}
+
+/// Of a sidecar that runs the configuration of before.
+pub(super) fn running(error: Option<&str>, callers: Option<bool>) -> Summary {
+    let (digest, error) = ("sha256:old".to_owned(), error.map(str::to_owned));
+    Summary { config: ConfigState { digest, generation: 3, error, callers }, ..summary() }
 }
 
 #[test]
 fn what_pods_are_and_run_is_what_clients_use() {
-    let running = |error: Option<&str>| {
-        let digest = "sha256:old".to_owned();
-        Summary {
-            config: ConfigState { digest, generation: 3, error: error.map(str::to_owned), callers: None },
-            ..summary()
-        }
-    };
+    let running = |error| running(error, None);
     let now = || vec![said(ready(pod("new")), summary())];
     let behind = || vec![said(ready(pod("new")), running(None))];
     let refuses = || vec![said(ready(pod("new")), running(Some("no such field")))];
@@ -70,8 +80,8 @@ fn what_pods_are_and_run_is_what_clients_use() {
         // Where it was ready before; worked, and was not; was away; was not known.
         ("all is well", None, now(), "clients can use the server", [is_now; 4]),
         ("what pods need is missing", missing, now(), now_but, [is_now; 4]),
-        ("a value cannot be used", invalid, now(), in_part, [is_before, is_now, is_now, is_now]),
-        ("an object is refused", rejected, now(), in_part, [is_before, is_now, is_now, is_now]),
+        ("a value cannot be used", invalid, now(), in_part, [is_before, is_before, is_before, is_now]),
+        ("an object is refused", rejected, now(), in_part, [is_before, is_before, is_before, is_now]),
         (
             "the configuration is on its way",
             None,
@@ -96,7 +106,7 @@ fn what_pods_are_and_run_is_what_clients_use() {
                 "False/ConfigurationPending 4",
             ],
         ),
-        ("it is refused", rejected, behind(), all, [is_before, "False/Rejected 4", is_before, is_before]),
+        ("it is refused", rejected, behind(), all, [is_before, "False/Rejected 3", is_before, is_before]),
         (
             "the sidecar refuses it",
             None,
@@ -140,11 +150,17 @@ fn what_pods_are_and_run_is_what_clients_use() {
 #[test]
 fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
     let at_once = "clients can use the server";
-    let (no_keys, taken) = (
-        (Some(vec![]), address(None), Reason::SecretNotFound),
-        (Some(vec!["ada".to_owned()]), Address::Taken, Reason::NameTaken),
-    );
-    for (principals, address, reason) in [no_keys, taken] {
+    let ada = || Some(vec!["ada".to_owned()]);
+    let problem = |reason| vec![Problem::new(reason, "x")];
+    let taken_words =
+        "the Service of the server's name is somebody else's, to whom clients would show their keys";
+    // The generation is that of before where its Service is not all that the new one may lack.
+    for (principals, address, problems, words_of, reason, generations) in [
+        (Some(vec![]), address(None), problem(Reason::SecretNotFound), "x", "SecretNotFound", [4; 4]),
+        (ada(), Address::Taken, problem(Reason::NameTaken), "x", "NameTaken", [3, 3, 3, 4]),
+        // The edit of its manifest meets a request that fails.
+        (ada(), Address::Taken, vec![], taken_words, "NameTaken", [4; 4]),
+    ] {
         let older = || vec![said(ready(pod("old")), summary()), silent(pod("new"))];
         for (name, pods) in [
             ("it is heard", vec![said(ready(pod("new")), summary())]),
@@ -155,22 +171,32 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
         ] {
             let found = ready_after(|| {
                 let mut scene = Scene::of(pods.clone());
-                scene.problems = vec![Problem::new(reason, "x")];
+                scene.problems.clone_from(&problems);
                 scene.principals.clone_from(&principals);
                 scene.address = address.clone();
                 scene
             });
-            let expected = format!("False/{} 4", reason.name());
-            assert!(found.iter().all(|it| words(it) == expected && it.message == "x"), "{name}: {found:?}");
+            let expected = generations.map(|generation| format!("False/{reason} {generation}"));
+            assert_eq!(found.each_ref().map(words), expected, "{name}");
+            assert!(found.iter().all(|it| it.message == words_of), "{name}: {found:?}");
         }
     }
     // Keys are there again, and nobody will hear of its sidecar that it has them.
-    let [_, could_not, away, _] = ready_after(|| Scene::of(vec![unreachable(ready(pod("new")))]));
+    let keyless = after_no_keys(vec![said(ready(pod("new")), summary())]);
+    let with_keys = |pods| Scene { principals: ada(), ..Scene::of(pods) };
+    let unheard = || with_keys(vec![unreachable(ready(pod("new")))]);
+    let [.., away, _] = ready_after(unheard);
+    let could_not = of(&unheard().after(&keyless).status(), ConditionType::Ready).clone();
     assert_eq!(
         (words(&could_not), &could_not.message[..at_once.len()]),
         ("True/Ready 4".to_owned(), at_once)
     );
     assert_eq!(words(&away), "False/SidecarUnreachable 4");
+    // Also where the operator has just started, and has yet to find that it cannot hear it.
+    let status = with_keys(vec![silent(ready(pod("new")))]).after(&keyless).status();
+    assert_eq!(words(of(&status, ConditionType::Ready)), "False/ConfigurationPending 4");
+    let status = unheard().after(&status).status();
+    assert_eq!(words(of(&status, ConditionType::Ready)), "True/Ready 4");
     // Nobody can say that they are, and nothing else is known to have let anybody in.
     let [could, could_not, ..] = ready_after(|| {
         let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
@@ -179,4 +205,30 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
         scene
     });
     assert_eq!([&could, &could_not].map(words), ["True/ServingPrevious 3", "False/Unreadable 4"]);
+}
+
+#[test]
+fn a_crash_puts_nothing_in_force_that_is_refused() {
+    for reason in [Reason::Invalid, Reason::Rejected] {
+        let scene = |summary| {
+            let mut scene = Scene::of(vec![said(ready(pod("new")), summary)]);
+            scene.problems = vec![Problem::new(reason, "x")];
+            scene
+        };
+        let works = || scene(summary());
+        let lost = || {
+            let mut scene = scene(failed(ConnectionReason::ConnectionLost, "gone"));
+            scene.pods = vec![said(pod("new"), failed(ConnectionReason::ConnectionLost, "gone"))];
+            scene
+        };
+        let crash = || vec![works(), lost(), lost(), works(), works()];
+        let (is_before, is_lost) = ("True/ServingPrevious 3", &*format!("False/{} 3", reason.name()));
+        assert_eq!(one_by_one(was_ready(), crash()), [is_before, is_lost, is_lost, is_before, is_before]);
+        assert!(lost().after(&was_ready()).status().conditions.iter().all(|it| it.type_ != "Reconciling"));
+        // What was in force before it was refused, still is.
+        let mut taken = was_ready();
+        taken.conditions.iter_mut().for_each(|it| it.observed_generation = Some(4));
+        let (is_now, is_lost) = ("True/Ready 4", &*format!("False/{} 4", reason.name()));
+        assert_eq!(one_by_one(taken, crash()), [is_now, is_lost, is_lost, is_now, is_now]);
+    }
 }

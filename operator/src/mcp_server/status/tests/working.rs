@@ -225,15 +225,16 @@ fn a_sidecar_that_is_not_heard_yet_leaves_no_condition_without_words() {
     let first = Scene::of(vec![said(ready(pod("new")), summary())]).status();
     let unready = || {
         let mut status = first.clone();
-        let ready = status.conditions.iter_mut().find(|it| it.type_ == ConditionType::Ready.name());
-        ready.unwrap().status = Truth::False.name().to_owned();
+        let ready = status.conditions.iter_mut().find(|it| it.type_ == ConditionType::Ready.name()).unwrap();
+        ready.status = Truth::False.name().to_owned();
+        (ready.reason, ready.message) = ("ConfigurationRefused".to_owned(), "no such field".to_owned());
         status
     };
     let unsaid = "the sidecar has not said yet how the server is";
     for (before, connected, expected) in [
         (Some(first.clone()), "True", ("True", "Ready", "clients can use the server")),
-        // The new version was not in force yet.
-        (Some(unready()), "True", ("False", "Starting", unsaid)),
+        // What kept clients out may have gone, and may not.
+        (Some(unready()), "True", ("False", "ConfigurationRefused", "no such field")),
         (None, "Unknown", ("False", "Connecting", unsaid)),
     ] {
         let mut scene = Scene::of(vec![silent(ready(pod("new")))]);

@@ -1,0 +1,111 @@
+//! Servers of which nobody has a key, or had none a moment ago, and those that go on with keys that were taken back.
+
+use super::used::{one_by_one, ready_after, running, unreachable, words};
+use super::*;
+
+/// A server of which the Secret of the keys has gone.
+fn without_keys(pods: Vec<PodFacts>) -> Scene {
+    let problems = vec![Problem::new(Reason::SecretNotFound, "x")];
+    Scene { principals: Some(vec![]), problems, ..Scene::of(pods) }
+}
+
+pub(super) fn after_no_keys(pods: Vec<PodFacts>) -> McpServerStatus {
+    let status = without_keys(pods).after(&was_ready()).status();
+    assert_eq!(words(of(&status, ConditionType::Ready)), "False/SecretNotFound 4");
+    status
+}
+
+#[test]
+fn what_a_sidecar_says_of_its_keys_comes_before_what_was_said_of_it() {
+    let (refused, was_refused) = ("False/ConfigurationRefused 4", "True/ConfigurationRefused 3");
+    let (pending, is_before) = ("False/ConfigurationPending 4", "True/ServingPrevious 3");
+    for (error, callers, expected) in [
+        (Some("no such field"), Some(true), [was_refused; 4]),
+        (Some("no such field"), Some(false), [refused; 4]),
+        (None, Some(true), [is_before; 4]),
+        (None, Some(false), [is_before, pending, pending, pending]),
+    ] {
+        let pods = vec![said(ready(pod("new")), running(error, callers))];
+        let found =
+            ready_after(|| Scene { principals: Some(vec!["ada".to_owned()]), ..Scene::of(pods.clone()) });
+        assert_eq!(found.each_ref().map(words), expected, "{error:?} {callers:?}");
+    }
+    // The generation too is what it says, if nothing else was heard.
+    let long_before = || {
+        let mut summary = running(Some("no such field"), Some(true));
+        summary.config.generation = 2;
+        Scene::of(vec![said(ready(pod("new")), summary)])
+    };
+    assert_eq!(words(&ready_after(long_before)[3]), "True/ConfigurationRefused 2");
+}
+
+#[test]
+fn what_kept_clients_out_is_gone_only_where_that_is_known() {
+    let with_keys =
+        |report: PodFacts| Scene { principals: Some(vec!["ada".to_owned()]), ..Scene::of(vec![report]) };
+    let unheard = || with_keys(unreachable(ready(pod("new"))));
+    let keyless = || after_no_keys(vec![said(ready(pod("new")), summary())]);
+    for callers in [None, Some(false)] {
+        let refuses = || with_keys(said(ready(pod("new")), running(Some("no such field"), callers)));
+        let found = one_by_one(keyless(), vec![refuses(), unheard(), refuses()]);
+        assert_eq!(found, ["False/ConfigurationRefused 4"; 3], "{callers:?}");
+    }
+    // A sidecar of an earlier release, which gets no configuration before its pod is replaced.
+    let older = || PodView { config_maps: vec!["github-longshore-v0-x".to_owned()], ..ready(pod("new")) };
+    let heard = || with_keys(said(older(), running(None, None)));
+    let found = one_by_one(keyless(), vec![heard(), with_keys(unreachable(older())), heard()]);
+    assert_eq!(found, ["False/ConfigurationPending 4"; 3]);
+    // Whether anybody has a key is not known.
+    let invalid = || Scene {
+        desired: None,
+        problems: vec![Problem::new(Reason::Invalid, "x")],
+        ..Scene::of(vec![unreachable(ready(pod("new")))])
+    };
+    assert_eq!(one_by_one(keyless(), vec![invalid(), invalid()]), ["False/Invalid 4"; 2]);
+}
+
+#[test]
+fn keys_that_were_taken_back_and_still_work_are_told() {
+    let older =
+        |template| PodView { config_maps: vec!["github-longshore-v0-x".to_owned()], ..ready(pod(template)) };
+    for (name, pod, error, callers, expected) in [
+        ("it refuses to lose them", ready(pod("new")), Some("no"), Some(true), "True/ConfigurationRefused 3"),
+        ("it may have had some", ready(pod("new")), Some("no"), None, "True/ConfigurationRefused 3"),
+        ("it has had none", ready(pod("new")), Some("no"), Some(false), "False/SecretNotFound 4"),
+        ("it is of an earlier release", older("new"), None, None, "True/ServingPrevious 3"),
+        ("and so is its pod", older("old"), None, None, "True/ServingPrevious 3"),
+    ] {
+        let scene = || without_keys(vec![said(pod.clone(), running(error, callers))]);
+        // The first look sees that the keys have gone, and only the next that the sidecar goes on with them.
+        let on_its_way = without_keys(vec![said(ready(super::pod("new")), running(None, callers))]);
+        let keyless = on_its_way.after(&was_ready()).status();
+        assert_eq!(words(of(&keyless, ConditionType::Ready)), "False/SecretNotFound 4", "{name}");
+        for before in [was_ready(), keyless] {
+            assert_eq!(one_by_one(before, vec![scene(), scene()]), [expected; 2], "{name}");
+        }
+        let status = scene().status();
+        let message = &of(&status, ConditionType::Ready).message;
+        let is_of_before = name.contains("earlier") || name.contains("pod");
+        assert_eq!(message.contains("keys that were taken back still hold"), is_of_before, "{message}");
+    }
+}
+
+#[test]
+fn keys_that_the_api_server_does_not_let_be_taken_back_are_told() {
+    for (callers, expected) in [
+        (Some(true), "True/ServingPrevious 3"),
+        (None, "True/ServingPrevious 3"),
+        (Some(false), "False/Rejected 3"),
+    ] {
+        let scene = || {
+            let mut scene = without_keys(vec![said(ready(pod("new")), running(None, callers))]);
+            scene.problems.insert(0, Problem::new(Reason::Rejected, "the ConfigMap"));
+            scene
+        };
+        let keyless = after_no_keys(vec![said(ready(pod("new")), summary())]);
+        for mut before in [was_ready(), keyless] {
+            before.conditions.iter_mut().for_each(|it| it.observed_generation = Some(3));
+            assert_eq!(one_by_one(before, vec![scene()]), [expected], "{callers:?}");
+        }
+    }
+}
