@@ -31,14 +31,15 @@ pub(super) enum Begun {
     Lost,
 }
 
-/// Goes on with a session that was opened by a sidecar before this one, or by another replica.
+/// Goes on with a session that was opened by a sidecar before this one, or by another replica. It may go on elsewhere if
+/// there is no room for it here, or not.
 pub(super) async fn begin(
     pool: &Rc<Pool>,
     sessions: &Arc<Sessions>,
     snapshot: &Snapshot,
     principal: &Arc<str>,
     capsule: &Capsule,
-    take: Take,
+    (take, may_go_on): (Take, bool),
     copy: Copy,
 ) -> Result<Begun, Refusal> {
     let go_on = |place: Place, upstream: Option<HeaderValue>, copy: Copy| {
@@ -80,7 +81,7 @@ pub(super) async fn begin(
         }
         (Take::Up, ServerSession::Unfit | ServerSession::KeptHere) | (Take::Adopt, _) => {}
     }
-    match anew(pool, snapshot, opener, capsule, &copy).await? {
+    match anew(pool, snapshot, opener.again(may_go_on), capsule, &copy).await? {
         Some((upstream, hold)) => {
             // From here on whoever ends the session tells the server.
             hold.keep();
@@ -163,7 +164,8 @@ async fn begin_whole(
     if session.upstream().as_ref() != lost {
         return Ok(true);
     }
-    let opener = Opener::client(session.place.principal(), &snapshot.config);
+    // It is this replica's, and goes nowhere else.
+    let opener = Opener::client(session.place.principal(), &snapshot.config).again(false);
     let Some((upstream, hold)) = anew(pool, snapshot, opener, &session.capsule, &session.copy()).await?
     else {
         return Ok(false);

@@ -318,7 +318,7 @@ impl Search {
             .flatten();
         let taken = match lacking {
             Some(refusal) => Err(refusal),
-            None => self.take_here(&worker, &snapshot, &principal, take, copy).await,
+            None => self.take_here(&worker, &snapshot, &principal, (take, may_go_on), copy).await,
         };
         (self, taken)
     }
@@ -328,7 +328,7 @@ impl Search {
         worker: &Rc<Worker>,
         snapshot: &Snapshot,
         principal: &Arc<str>,
-        take: Take,
+        take: (Take, bool),
         copy: Copy,
     ) -> Result<(), Refusal> {
         let metrics = &worker.shared.metrics;

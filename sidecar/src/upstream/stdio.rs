@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
 
 use super::starts::Starts;
-use super::{Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
+use super::{Begins, Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
 use crate::held::Shares;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;

@@ -66,9 +66,9 @@ impl Lowered {
     pub(super) fn opener(&self, session: &Session) -> Opener {
         match &session.opener {
             Opener::Own => Opener::Own,
-            Opener::Client { principal, .. } => {
+            Opener::Client { principal, begins, .. } => {
                 let limits = *self.processes.lock().unwrap_or_else(PoisonError::into_inner);
-                Opener::Client { principal: principal.clone(), limits }
+                Opener::Client { principal: principal.clone(), limits, begins: *begins }
             }
         }
     }

@@ -78,7 +78,7 @@ impl Stdio {
 
     /// For whom a process is. `None`: for the sidecar itself.
     fn client(&self, opener: &Opener) -> Result<Option<Client>, Failure> {
-        let Opener::Client { principal, limits } = opener else { return Ok(None) };
+        let Opener::Client { principal, limits, .. } = opener else { return Ok(None) };
         // Never without limits in a configuration that was loaded.
         let limits = limits.ok_or(Failure::Unlimited)?;
         let principal = Some(principal.clone()).filter(|_| limits.isolation != Isolation::Shared);

@@ -17,8 +17,8 @@ use super::process::{Idle, MARGIN, PATIENCE};
 use super::registry::{Group, Need, Open};
 use super::warm::{Given, Ready};
 use super::{
-    Body, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio, Why, call,
-    name_of, opened, random, warm,
+    Begins, Body, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio, Why,
+    call, name_of, opened, random, warm,
 };
 use crate::held::Share;
 
@@ -55,7 +55,7 @@ impl Stdio {
     ) -> Result<(Response<Body>, Hold), Failure> {
         let body = request.into_body();
         let Kind::Request(asked) = kind(&body)? else { return Err(Failure::NotMessage) };
-        let Opener::Client { principal, limits } = opener else {
+        let Opener::Client { principal, limits, begins } = opener else {
             return begun(self.open_alone(None, &body, &asked).await?).await;
         };
         // Never without limits in a configuration that was loaded.
@@ -68,7 +68,8 @@ impl Stdio {
         }
         let mut again = 1..TRIES;
         loop {
-            let (response, hold) = begun(self.open_shared(client.clone(), share(), &body, &asked)?).await?;
+            let opening = self.open_shared((client.clone(), begins), share(), &body, &asked)?;
+            let (response, hold) = begun(opening).await?;
             // A conversation that others have too may close at this moment: it knows nobody who comes then.
             if response.status() != StatusCode::NOT_FOUND || again.next().is_none() {
                 return Ok((response, hold));
@@ -110,7 +111,7 @@ impl Stdio {
     /// With a process that others have too, or will have.
     fn open_shared(
         self: &Arc<Self>,
-        client: Client,
+        (client, begins): (Client, Begins),
         share: Share,
         body: &Bytes,
         asked: &Asked,
@@ -119,7 +120,7 @@ impl Stdio {
         let revision = Offer::read(body).protocol_version;
         let mut open = self.lock();
         let limits = self.places.in_force(client.limits);
-        let group = group_of(Some(&client), &limits, revision.clone());
+        let group = Group { begins, ..group_of(Some(&client), &limits, revision.clone()) };
         if let Some(host) = self.host(&open, &group, Some(&client)) {
             let channel = open.join(host, name).ok_or(Failure::Forgotten)?;
             let waiting = join(&channel, name, Some(share), body, asked)?;
@@ -243,7 +244,7 @@ impl Stdio {
 
     /// The same where nobody's session is to end for it.
     pub(crate) fn lacks_place_now(&self, opener: &Opener) -> Option<Failure> {
-        let Opener::Client { principal, limits: Some(limits) } = opener else { return None };
+        let Opener::Client { principal, limits: Some(limits), .. } = opener else { return None };
         if limits.isolation != Isolation::Session {
             // It may go to a process that is there, and none has to go for it.
             return None;
@@ -264,7 +265,7 @@ impl Stdio {
         former: Former,
     ) -> Result<Recalled, Failure> {
         let Some(name) = name_of(session) else { return Ok(Recalled::Forgotten) };
-        let Opener::Client { principal, limits: Some(limits) } = former.opener else {
+        let Opener::Client { principal, limits: Some(limits), .. } = former.opener else {
             return Ok(Recalled::Forgotten);
         };
         let _one = self.recalls.lock().await;
@@ -310,6 +311,7 @@ pub(super) fn group_of(client: Option<&Client>, limits: &Processes, asked: Strin
         own: client.is_none(),
         alone: false,
         principal: client.and_then(|client| client.principal.clone()),
+        begins: Begins::Anew,
         asked,
         version: None,
         max_age: limits.max_age_ms.map(Duration::from_millis),

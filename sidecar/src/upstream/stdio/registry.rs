@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 
 use super::limits::Wanted;
 use super::message::Command;
-use super::{Channel, Control, Failure, Gone, Name, Stdio, Why};
+use super::{Begins, Channel, Control, Failure, Gone, Name, Stdio, Why};
 
 /// The conversations that are open.
 #[derive(Default)]
@@ -48,6 +48,8 @@ pub(super) struct Group {
     pub(super) alone: bool,
     /// Sessions of this principal, or of everybody.
     pub(super) principal: Option<Arc<str>>,
+    /// How the session begins that came first.
+    pub(super) begins: Begins,
     /// The revision that its server was asked for.
     pub(super) asked: String,
     /// The one that it chose, once that is known.
@@ -91,20 +93,23 @@ impl Group {
     /// Whether one that wants such a conversation may have this one.
     fn takes(&self, wanted: &Self, need: Need) -> bool {
         (self.own, self.alone, &self.principal) == (wanted.own, wanted.alone, &wanted.principal)
-            && self.suits(&wanted.asked, need)
+            && self.suits(wanted, need)
     }
 
-    /// Whether a client that asks for this revision has what it needs.
+    /// Whether a client that asks for a revision has what it needs.
     ///
     /// Asked for the same, the server says the same. To a client that asks for a newer one little is lost where it is
     /// translated for; to one that asks for an older one, what the server would not do for it otherwise.
-    fn suits(&self, revision: &str, need: Need) -> bool {
-        let speaks =
-            || self.asked == revision || self.version.as_deref().is_some_and(|version| version <= revision);
+    /// A session that is begun again cannot be told another one than before.
+    fn suits(&self, wanted: &Self, need: Need) -> bool {
+        let revision = wanted.asked.as_str();
+        let is_new = wanted.begins == Begins::Anew;
+        let will_do = |version: &str| version == revision || (is_new && version < revision);
+        let speaks = || self.asked == revision || self.version.as_deref().is_some_and(will_do);
         match need {
             Need::Young(now) => speaks() && self.aged().is_none_or(|aged| now < aged),
             Need::Spoken => speaks(),
-            Need::Any => true,
+            Need::Any => wanted.begins != Begins::AgainOrElsewhere || speaks(),
         }
     }
 }
@@ -378,7 +383,17 @@ mod tests {
             let version = version.map(str::to_owned);
             let group = |asked: &str, version| {
                 let asked = asked.to_owned();
-                Group { own: false, alone: false, principal: None, asked, version, began, max_age: None }
+                let begins = Begins::Anew;
+                Group {
+                    own: false,
+                    alone: false,
+                    principal: None,
+                    begins,
+                    asked,
+                    version,
+                    began,
+                    max_age: None,
+                }
             };
             let (group, wanted) = (group(asked, version), group(revision, None));
             assert_eq!(group.takes(&wanted, young), suits, "{group:?} {revision}");
@@ -391,9 +406,37 @@ mod tests {
                 );
             }
             let aged = Group { max_age: Some(Duration::ZERO), ..group };
-            assert!(!aged.suits(revision, young), "too old");
-            assert_eq!(aged.suits(revision, Need::Spoken), suits, "where there is none that is not");
-            assert!(aged.suits(revision, Need::Any), "where there is no other at all");
+            assert!(!aged.suits(&wanted, young), "too old");
+            assert_eq!(aged.suits(&wanted, Need::Spoken), suits, "where there is none that is not");
+            assert!(aged.suits(&wanted, Need::Any), "where there is no other at all");
+        }
+    }
+
+    /// A session was told a revision, and its id says which.
+    #[test]
+    fn a_session_that_is_begun_again_gets_the_revision_that_it_had() {
+        let began = Instant::now();
+        let young = Need::Young(began);
+        let (old, new) = ("2025-06-18", "2025-11-25");
+        let group = |begins, asked: &str, version: Option<&str>| {
+            let (asked, version) = (asked.to_owned(), version.map(str::to_owned));
+            Group { own: false, alone: false, principal: None, begins, asked, version, began, max_age: None }
+        };
+        for (asked, version, revision, suits) in [
+            (new, None, new, true),
+            (new, Some(new), new, true),
+            (new, Some(old), old, true),
+            // As translations go this one would do.
+            (old, Some(old), new, false),
+            (new, Some(new), old, false),
+        ] {
+            let group_there = group(Begins::Anew, asked, version);
+            for (begins, any) in [(Begins::AgainOrElsewhere, suits), (Begins::AgainHere, true)] {
+                let wanted = group(begins, revision, None);
+                for (need, expected) in [(young, suits), (Need::Spoken, suits), (Need::Any, any)] {
+                    assert_eq!(group_there.takes(&wanted, need), expected, "{begins:?} {revision} {need:?}");
+                }
+            }
         }
     }
 
@@ -404,6 +447,7 @@ mod tests {
             own,
             alone: false,
             principal: principal.map(Arc::from),
+            begins: Begins::Anew,
             asked: String::new(),
             version: None,
             began: Instant::now(),

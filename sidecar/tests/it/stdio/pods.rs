@@ -208,6 +208,27 @@ fn sessions_of_a_pod_that_drains_go_where_there_is_room() {
     }
 }
 
+/// The process of the one speaks another revision, in which they cannot go on, and the other has none yet.
+#[test]
+fn sessions_of_a_pod_that_drains_go_where_their_revision_is_spoken() {
+    let network = Network::new();
+    let config = config(Isolation::Shared, OnOwnerLoss::Reinitialize);
+    let pods = Pod::start(&network, &config, &server(&[]), 3);
+    let [leaves, other, free] = &pods[..] else { panic!("three pods") };
+    let _newer = Client::open(&other.sidecar, BOB);
+    let clients = [(); 6].map(|()| Client::of(&leaves.sidecar, ALICE, "2025-06-18"));
+    let through = clients.each_ref().map(|client| client.through(&other.sidecar));
+    let hook = leaves.sidecar.hook();
+    leaves.sidecar.signal(Signal::TERM);
+    eventually("they have moved", || (sessions_of(leaves) == 0.0).then_some(()));
+    for client in &through {
+        pid(client);
+    }
+    assert_eq!([other, free].map(sessions_of), [1.0, 6.0]);
+    assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
+    drop(hook);
+}
+
 /// When nobody has any room left, whoever comes is told so.
 #[test]
 fn sessions_of_a_pod_that_died_go_where_there_is_room() {

@@ -85,7 +85,7 @@ fn shim() {
 }
 
 fn opener(isolation: Isolation) -> Opener {
-    Opener::Client { principal: "somebody".into(), limits: Some(limits(isolation)) }
+    Opener::Client { principal: "somebody".into(), limits: Some(limits(isolation)), begins: Begins::Anew }
 }
 
 pub(in super::super) fn limits(isolation: Isolation) -> Processes {
@@ -261,7 +261,7 @@ fn a_process_gives_way_for_one_session() {
     Shim::start().life(async |stdio| {
         let of = |principal: &str| {
             let Client { principal, limits } = one_of_two(principal);
-            Opener::Client { principal: principal.unwrap(), limits: Some(limits) }
+            Opener::Client { principal: principal.unwrap(), limits: Some(limits), begins: Begins::Anew }
         };
         stdio.places.limit(Some(one_of_two("").limits));
         for principal in ["a", "b"] {
