@@ -89,7 +89,7 @@ impl Route {
             return Step::Fail(Failure::NotFound);
         }
         if let Some(peer) = pending {
-            if self.is_mine(replica) {
+            if self.is_mine(replica) || self.is_left_by(&peer, replica) {
                 return self.wait_with(claim, asked, replica, now);
             }
             replica.release(&self.key, claim);

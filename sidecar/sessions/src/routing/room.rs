@@ -83,6 +83,13 @@ impl Route {
         self.was_passed() && !self.is_passed(&replica.me().pod) && replica.state() == State::Serving
     }
 
+    /// Whether a peer that claims it too is to step back: it has passed it on, and has no better claim than those to which it
+    /// did. Of two that have each passed it on, in different requests, the lighter one waits, and not each for the other.
+    pub(super) fn is_left_by<T>(&self, peer: &Peer, replica: &Replica<T>) -> bool {
+        let heavier = rendezvous::winner(&self.key, [peer.clone(), replica.me().clone()]);
+        self.is_passed(&peer.pod) && heavier.as_ref() == Some(peer)
+    }
+
     /// Who is to take the session, of those that have not passed it on. Those whose servers die soon after their handshakes
     /// are asked where nobody else is.
     pub(super) fn winner<T>(&self, replica: &Replica<T>, now: Moment) -> Option<Peer> {

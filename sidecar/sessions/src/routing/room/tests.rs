@@ -156,6 +156,36 @@ fn who_wants_a_session_is_not_remembered_to_have_it() {
     }
 }
 
+/// Another request of the same client's has come to it meanwhile, and it would say that it has no room once more.
+#[test]
+fn who_has_passed_a_session_on_does_not_get_it_back() {
+    let (mut first, others, capsule, now) = many(1);
+    let (heavy, light) = (first.me().clone(), others[0].clone());
+    let mut next = replica(&light, std::slice::from_ref(&heavy));
+    let says = |from: &Peer, holding| {
+        let said = Message { from: serving(from), body: Answer::Holding(holding, None) };
+        Event::Asked(vec![(from.address, Outcome::Said(Box::new(said)))])
+    };
+    for entry in [Entry::Client, Entry::Forwarded] {
+        let mut route = Route::new(&capsule, entry, now, 100).past(vec![heavy.pod.clone()]);
+        assert_eq!(route.step(Event::Begin, &mut next, now), Step::Ask(vec![heavy.address]));
+        let step = route.step(says(&heavy, Holding::Pending), &mut next, now);
+        let Step::Wait(until) = step else { panic!("it stays with its claim: {step:?}") };
+        assert_eq!(next.holding(&capsule.key, now), Holding::Pending);
+        assert_eq!(route.step(Event::Waited, &mut next, until), Step::Ask(vec![heavy.address]));
+        let step = route.step(says(&heavy, Holding::No), &mut next, until);
+        assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
+        route.abandon(&mut next);
+    }
+    // Whoever is asked steps back, also where the other one has passed it on, too.
+    for full in [vec![], vec![light.pod.clone()]] {
+        let mut route = Route::new(&capsule, Entry::Forwarded, now, 100).past(full);
+        assert_eq!(route.step(Event::Begin, &mut first, now), Step::Ask(vec![light.address]));
+        let step = route.step(says(&light, Holding::Pending), &mut first, now);
+        assert_eq!(step, Step::Moved(Some(light.clone())));
+    }
+}
+
 /// One of an earlier release sends on to whom it would have take it, whoever has passed it on.
 #[test]
 fn an_earlier_release_is_passed_by() {
