@@ -160,6 +160,11 @@ impl Routes {
         Some(call)
     }
 
+    /// The process has answered a call. It may go on with one that was cancelled all the same.
+    pub(super) fn note_answered(&mut self, call: &Call) {
+        self.abandoned |= call.is_cancelled;
+    }
+
     /// A call was answered with this: if it is a task now, its token stays good. Says whether it is.
     pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) -> bool {
         let (About::Task, Some(from)) = (call.about(), call.from) else { return false };

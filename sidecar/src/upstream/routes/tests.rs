@@ -130,6 +130,18 @@ fn a_cancelled_call_ends_soon() {
 }
 
 #[test]
+fn a_cancelled_call_is_given_up_though_its_process_answers_at_once() {
+    let mut table = Table::new(&[(1, "a"), (1, "b")]);
+    let call = table.routes.answered(1).unwrap();
+    table.routes.note_answered(&call);
+    assert!(!table.routes.abandoned, "nobody has cancelled it");
+    table.routes.cancel(1, &key("b"), Instant::now());
+    let call = table.routes.answered(2).unwrap();
+    table.routes.note_answered(&call);
+    assert!(table.routes.abandoned);
+}
+
+#[test]
 fn a_cancelled_call_that_the_process_has_not_seen_is_not_made_by_another() {
     let mut table = Table::new(&[(1, "a"), (1, "b")]);
     table.routes.cancel(1, &key("a"), Instant::now());

@@ -12,6 +12,7 @@ calls = 0
 level = None
 subscriptions = []
 cancelled = set()
+yielding = set()
 waiting = []
 tardy = []
 grown = []
@@ -166,6 +167,8 @@ def call(message):
         time.sleep(600)
     elif name == "hang":
         pass
+    elif name == "yield":
+        yielding.add(message["id"])
     elif name == "progress":
         # By another thread, so that other calls come meanwhile.
         threading.Timer(arguments["seconds"], progress, (message,)).start()
@@ -368,6 +371,8 @@ def main():
             heard.append(method)
         elif method == "notifications/cancelled":
             cancelled.add(message["params"]["requestId"])
+            if message["params"]["requestId"] in yielding:
+                send({"id": message["params"]["requestId"], "error": {"code": 0, "message": "Request cancelled"}})
             if "frank" not in flags:
                 continue
             os.write(2, b"cancelled %s\n" % json.dumps(message["params"]["requestId"]).encode())

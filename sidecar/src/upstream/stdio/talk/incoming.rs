@@ -99,6 +99,7 @@ impl Talk<'_> {
             Outcome::Result(result) => self.routes.note_task(number, &call, result.get()),
             Outcome::Error(_) => false,
         };
+        self.routes.note_answered(&call);
         self.note_answered(&call, is_task);
         let shared = self.conversation.is_shared();
         match (call.from, call.about()) {

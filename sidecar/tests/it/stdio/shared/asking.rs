@@ -68,10 +68,16 @@ fn nobody_is_asked_outside_of_a_call_where_sessions_share_a_process() {
 }
 
 /// The process may be busy with it still, so what it asks, or logs, could be about that call, and not the one that is
-/// under way. Where it could only be the same caller's, it does no harm.
+/// under way. Where it could only be the same caller's, it does no harm. Whether it answers the call or not.
 #[test]
 fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
-    for (isolation, goes_on) in [(Isolation::Principal, true), (Isolation::Shared, false)] {
+    const HANGS: (&str, &str) = ("hang", "the call was cancelled by its client");
+    const YIELDS: (&str, &str) = ("yield", "Request cancelled");
+    for (isolation, (tool, ends), goes_on) in [
+        (Isolation::Principal, HANGS, true),
+        (Isolation::Shared, HANGS, false),
+        (Isolation::Shared, YIELDS, false),
+    ] {
         let (_shim, sidecar) = shared(&config(isolation, 1), &[], &[]);
         let (client, other) = (able(&sidecar), open(&sidecar, 0));
         client.ask("logging/setLevel", json!({"level": "debug"}));
@@ -84,14 +90,14 @@ fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
         assert!(logged(), "{isolation:?}");
         is_asked(&client);
         let mut given_up = connect(sidecar.mcp);
-        other.request(other.message("tools/call", &json!({"name": "hang"}))).write(&mut given_up);
+        other.request(other.message("tools/call", &json!({"name": tool}))).write(&mut given_up);
         under_way(&sidecar, 1.0);
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
         assert_eq!(other.request(cancel.to_string()).send(sidecar.mcp).status, 202);
         let reply = Reply::read(&mut BufReader::new(given_up)).unwrap();
-        assert_eq!(error(&reply.message()), "the call was cancelled by its client");
-        assert_eq!(logged(), goes_on, "{isolation:?}");
+        assert_eq!(error(&reply.message()), ends);
+        assert_eq!(logged(), goes_on, "{isolation:?} {tool}");
         if goes_on {
             is_asked(&client);
         } else {
