@@ -83,12 +83,14 @@ pub fn with_id(request: &str, id: &str) -> Result<String, Unnameable> {
 pub fn is_begun(message: &str) -> bool {
     // Nearly no answer is one, and a long one need not be read for that.
     message.contains("\"task\"")
-        && Object::read(message).is_ok_and(|message| {
-            message
-                .original("result")
-                .and_then(|result| Object::read(result).ok())
-                .is_some_and(|result| result.string("resultType").is_some_and(|kind| kind.as_str() == "task"))
-        })
+        && Object::read(message).is_ok_and(|message| message.original("result").is_some_and(is_task))
+}
+
+/// Whether a result is a task that the call has become, where the server chooses that.
+pub fn is_task(result: &str) -> bool {
+    result.contains("\"task\"")
+        && Object::read(result)
+            .is_ok_and(|result| result.string("resultType").is_some_and(|kind| kind.as_str() == "task"))
 }
 
 /// An answer under other ids. `name` says what an id is called on the other side; what has no name is left out of lists,

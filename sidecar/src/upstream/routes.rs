@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use longshore_mcp::object;
+use longshore_mcp::{object, tasks};
 use tokio::time::{Duration, Instant};
 
 use super::call::{Caller, Failure};
@@ -167,6 +167,10 @@ impl Routes {
 
     /// A call was answered with this: if it is a task now, its token stays good. Says whether it is.
     pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) -> bool {
+        // One that the server makes of what nobody has asked it to is told in its own way, and has no token.
+        if *call.about() == About::Other {
+            return tasks::is_task(result);
+        }
         let (About::Task, Some(from)) = (call.about(), call.from) else { return false };
         if object::at(result, &["task"]).is_none() {
             return false;
