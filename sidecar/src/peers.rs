@@ -78,8 +78,8 @@ pub(crate) trait Local: Send + Sync {
     fn to_ask(&self) -> Vec<IpAddr>;
     /// Who is alive, and what they are doing.
     fn alive(&self) -> Vec<(Peer, State)>;
-    /// Who takes what is new: those that have no room only where nobody has any.
-    fn serving(&self) -> Vec<Peer>;
+    /// Who takes what is new: those with room for sessions, and those without.
+    fn serving(&self) -> [Vec<Peer>; 2];
     /// Gives up sessions for their successors: those that can move and that nobody uses just now.
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)>;
     /// Whether there are sessions that can move, or may be in a moment, when they become idle and somebody serves who
@@ -223,8 +223,8 @@ impl Peers {
         self.0.local.alive()
     }
 
-    /// Who takes what is new: they serve, and their servers stay.
-    pub(crate) fn serving(&self) -> Vec<Peer> {
+    /// Who takes what is new: they serve, and their servers stay. Those with room for sessions, and those without.
+    pub(crate) fn serving(&self) -> [Vec<Peer>; 2] {
         self.0.local.serving()
     }
 

@@ -105,10 +105,11 @@ impl Local for Sessions {
         self.lock().view.alive(self.now()).collect()
     }
 
-    fn serving(&self) -> Vec<Peer> {
+    fn serving(&self) -> [Vec<Peer>; 2] {
         let (replica, now) = (self.lock(), self.now());
         let with_room: Vec<Peer> = replica.view.with_room(now).collect();
-        if with_room.is_empty() { replica.view.serving(now).collect() } else { with_room }
+        let full = replica.view.serving(now).filter(|peer| !with_room.contains(peer)).collect();
+        [with_room, full]
     }
 
     fn give_up(&self, at_most: usize) -> Vec<(Peer, HandOver)> {

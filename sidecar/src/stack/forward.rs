@@ -220,11 +220,19 @@ pub(crate) async fn begin_elsewhere(
     body: &Bytes,
     trail: &mut Trail,
 ) -> Result<Option<Response<Body>>, Refusal> {
-    let mut serving = worker.shared.peers.serving();
+    let [mut first, mut full] = worker.shared.peers.serving();
+    // What stands alone needs no place of a session. What does is taken where there is one, but by the time that it is
+    // there, who had none may have one, and who had one may have gone.
+    if !body::shakes_hands(body) {
+        first.append(&mut full);
+    }
+    let forwards = worker.shared.metrics.forwards();
     // Each to another one, as they come.
-    let turn = worker.shared.metrics.forwards() % serving.len().max(1);
-    serving.rotate_left(turn);
-    for peer in serving {
+    for part in [&mut first, &mut full] {
+        let turn = forwards % part.len().max(1);
+        part.rotate_left(turn);
+    }
+    for peer in first.into_iter().chain(full) {
         if let Forwarded::Answered(response) = forward(worker, caller, body, &peer, None, trail).await? {
             return Ok(Some(response));
         }

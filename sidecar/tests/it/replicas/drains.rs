@@ -290,6 +290,35 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
     drop(hook);
 }
 
+/// It needs no place of a session, so those that have none left serve it too.
+#[test]
+fn what_stands_alone_is_taken_to_all_others_in_a_drain() {
+    let servers = [(); 3].map(|()| {
+        Scripted::of_both(json!({}), |request, stream| {
+            scripted::json(
+                stream,
+                &scripted::reply_to(request, &json!({"resultType": "complete", "content": []})),
+            );
+        })
+    });
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.total = 1;
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let _full = Client::open(&replicas[1], ALICE);
+    // By then it has said that it is full.
+    std::thread::sleep(Duration::from_secs(2));
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    replicas[0].log(|line| line["message"] == "draining");
+    for _ in 0..4 {
+        let call = modern::request(1, "tools/call", json!({"name": "t"})).key("key-a");
+        assert_eq!(call.send(replicas[0].mcp).status, 200);
+    }
+    assert_eq!(servers.each_ref().map(|server| server.seen("tools/call").len()), [0, 2, 2]);
+    drop(hook);
+}
+
 /// What stands alone is served by a replica that goes on, and a drain does not wait for who only listens.
 #[test]
 fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
