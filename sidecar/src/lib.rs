@@ -16,8 +16,9 @@
 //! * What outlives a request: `sessions` (who of several replicas serves one is pure code in `longshore-sessions`), `peers`,
 //!   which are the other replicas, the `streams` that clients come back to, and the ids of `tasks` (what a request does with
 //!   one is in `stack`).
-//! * Memory: what all may take of it ([`memory`]), a `piece` of a body, several put together (`gathered`), the bytes that are `held` for clients, as far as there is
-//!   room, what is `kept` of a request, and work that goes on when nobody waits for it (`carried`).
+//! * Memory: how much of it all may take together (`memory`), a `piece` of a body, several put together (`gathered`), the bytes
+//!   that are `held` for clients, as far as there is room, what is `kept` of a request, and work that goes on when nobody
+//!   waits for it (`carried`).
 //! * To look at: the `admin` port, the `inventory` and the `metrics` there, the [`log`].
 
 mod access;
