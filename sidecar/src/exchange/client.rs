@@ -208,8 +208,11 @@ impl Client {
         }
         self.begin_events(call)?;
         self.given = true;
-        if let State::Events(writer) = &self.state {
-            writer.ask(said, question.id.as_json());
+        match &self.state {
+            State::Events(writer) => writer.ask(said, question.id.as_json()),
+            // It had gone before there was an id to come back with.
+            State::Done => self.refuse_questions(call, &[question.id.as_json().into()]),
+            State::Waiting(_) | State::Json(..) => {}
         }
         Ok(())
     }

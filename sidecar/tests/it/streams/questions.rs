@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::{event, note};
+use crate::harness::http::connect;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, scripted,
@@ -17,7 +18,8 @@ const FEW: u64 = 170;
 const LONG: u64 = 600_000;
 const QUESTION: &str = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{}}"#;
 
-/// Asks when its gate is open, says more than is kept, and goes on when it has its answer.
+/// Asks when its gate is open, says more than is kept, and goes on when it has its answer. Only as `silent` it says nothing
+/// before it asks.
 fn asks(gate: &Gate) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
     let (gate, heard) = (gate.clone(), Arc::<Mutex<Value>>::default());
     move |request, stream| {
@@ -26,9 +28,15 @@ fn asks(gate: &Gate) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'stati
             *heard.lock().unwrap() = message;
             return scripted::accepted(stream);
         }
-        scripted::begin_events(stream);
-        scripted::chunk(stream, &event(&note(1)));
+        let says_first = scripted::message(request)["params"]["name"] != "silent";
+        if says_first {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &event(&note(1)));
+        }
         gate.pass();
+        if !says_first {
+            scripted::begin_events(stream);
+        }
         scripted::chunk(stream, &event(QUESTION));
         (2..50).for_each(|number| scripted::chunk(stream, &event(&note(number))));
         let heard =
@@ -92,6 +100,26 @@ fn a_question_that_its_client_does_not_know_and_that_is_not_kept_is_answered_for
     is_away(&sidecar);
     assert_eq!(sidecar.metric("longshore_calls"), 1.0, "it may come to answer");
     is_answered(&client, &first.id);
+}
+
+/// It was never told by which id to come back.
+#[test]
+fn a_question_to_a_client_that_went_before_its_response_began_is_answered_for_it() {
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let gate = Gate::default();
+        let server = Scripted::answered(asks(&gate));
+        let mut config = config(server.port);
+        config.limits.request_timeout_ms = LONG;
+        let sidecar = Sidecar::start(&config).ready();
+        let client = Client::with_capabilities(&sidecar, None, revision, &json!({"roots": {}}));
+        let mut call = connect(sidecar.mcp);
+        client.request(client.message("tools/call", &json!({"name": "silent"}))).write(&mut call);
+        eventually("the server has it", || (server.seen("tools/call").len() == 1).then_some(()));
+        drop(call);
+        is_away(&sidecar);
+        gate.open();
+        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    }
 }
 
 #[test]
