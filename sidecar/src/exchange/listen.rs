@@ -380,9 +380,12 @@ async fn tell_missed(
     source: &mut Source,
     writer: &Writer,
 ) {
-    // Whoever has the turn holds others up.
-    source.while_it_may(Box::pin(sessions::set_one_again(&worker.pool, snapshot, session))).await;
-    source.note_told();
+    let sets = source.may_be_another();
+    if sets {
+        // Whoever has the turn holds others up.
+        source.while_it_may(Box::pin(sessions::set_one_again(&worker.pool, snapshot, session))).await;
+    }
+    source.note_told(sets);
     missed::tell_all(worker, session, |message| writer.write(message));
 }
 

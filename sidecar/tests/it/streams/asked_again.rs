@@ -273,6 +273,41 @@ fn a_server_without_session_ids_knows_what_its_client_wants_before_that_reads_al
     assert_eq!(last, [None, Some("17"), None]);
 }
 
+/// One that does not give its stream for now was there, and knows still what its client has set: it may refuse just because it
+/// is asked for too much.
+#[test]
+fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_its_client_has_set() {
+    let (cut, asked) = (Gate::default(), AtomicUsize::new(0));
+    let cuts = cut.clone();
+    let offers = json!({"resources": {"subscribe": true}});
+    let server = Scripted::nameless_offering(offers, move |request, stream| {
+        if request.method == "POST" {
+            let result = json!({"resources": [], "resourceTemplates": []});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        let number = asked.fetch_add(1, Ordering::SeqCst);
+        if !number.is_multiple_of(2) {
+            return scripted::json_with(stream, 409, "", "{}");
+        }
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &("retry: 50\n".to_owned() + &event(&note(number))));
+        cuts.pass();
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    client.ask("resources/subscribe", json!({"uri": "a:b"}));
+    assert_eq!(said(&stream.next().unwrap()), "0");
+    cut.open();
+    for number in ["2", "4", "6"] {
+        let told = stream.next().unwrap().message();
+        assert_eq!(told["params"]["uri"], "a:b", "{told}");
+        assert_eq!(said(&stream.next().unwrap()), number);
+    }
+    assert_eq!(server.seen("resources/subscribe").len(), 2, "when its first stream had ended");
+}
+
 /// A server whose first stream says one thing, and when the gate is open two more and no more. What it does when it is asked
 /// again is for the test to say, by how often it was.
 fn saying_more(again: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> (Scripted, Gate) {
