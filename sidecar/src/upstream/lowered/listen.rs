@@ -209,7 +209,9 @@ impl Hearing {
                 way.session.heard.send_if_modified(|heard| {
                     let news = wanted >= heard.wishes;
                     if news {
-                        *heard = Heard { wishes: wanted, granted: granted.flatten() };
+                        // Whatever it says of lists alone, it was asked for none of the resources.
+                        let granted = if lists_alone { Some(BTreeSet::new()) } else { granted.flatten() };
+                        *heard = Heard { wishes: wanted, granted };
                     }
                     news
                 });

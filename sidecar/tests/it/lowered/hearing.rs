@@ -28,6 +28,14 @@ fn telling_while(can: Arc<AtomicBool>) -> (Sessionless, Streams) {
 
 /// The same, which refuses some of what it is asked to tell its clients.
 fn telling_unless(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (Sessionless, Streams) {
+    telling_so(refuses, true)
+}
+
+/// The same, which only `says` so what else it tells them of.
+fn telling_so(
+    refuses: impl Fn(&Value) -> bool + Send + Sync + 'static,
+    says: bool,
+) -> (Sessionless, Streams) {
     let streams = Streams::default();
     let open = streams.clone();
     let server =
@@ -52,7 +60,7 @@ fn telling_unless(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (
             let uris = honoured.get_mut("resourceSubscriptions").and_then(Value::as_array_mut);
             if uris.as_ref().is_none_or(|uris| !uris.contains(&json!("test://mute"))) {
                 uris.into_iter().for_each(|uris| uris.retain(|uri| uri != "test://refused"));
-                acknowledge(stream, &id, &honoured);
+                acknowledge(stream, &id, if says { &honoured } else { &Value::Null });
             }
             drop(open);
             let mut rest = [0; 1];
@@ -300,6 +308,24 @@ fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_list
     while heard()["params"]["uri"] != "test://a/part" {}
     let said = sidecar.written().matches("refuses to tell").count();
     assert_eq!(said, 1, "once");
+}
+
+/// It has been asked for its lists alone by then, whatever it says of them.
+#[test]
+fn what_a_server_was_not_asked_for_is_not_taken_for_granted() {
+    let refuses = |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        uris.is_some_and(|uris| uris.contains(&json!("test://gone")))
+    };
+    let (server, streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://gone"}));
+    let events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(events.status, 200);
+    breaks_off(&streams);
+    let refused = client.ask("resources/subscribe", json!({"uri": "test://b"}));
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
 }
 
 /// Many servers cut off whatever takes long.
