@@ -46,7 +46,7 @@ use longshore_sessions::membership::View;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Capsule, Moment, Peer, Replica, ServerSession, SessionKey};
 use longshore_sidecar_config::OnOwnerLoss;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 use crate::configuration::Snapshot;
 use crate::held::Shares;
@@ -90,6 +90,8 @@ pub(crate) struct Sessions {
     uncopied: AtomicBool,
     /// Endings were forgotten for others, and it was said.
     forgets: AtomicBool,
+    /// For how many of them what clients have set is said again side by side, whoever says it.
+    setting: Semaphore,
 }
 
 // === impl Sessions ===
@@ -122,6 +124,7 @@ impl Sessions {
             free: Notify::new(),
             uncopied: AtomicBool::new(false),
             forgets: AtomicBool::new(false),
+            setting: Semaphore::new(setting::AT_ONCE),
         }
     }
 

@@ -380,12 +380,13 @@ async fn tell_missed(
     source: &mut Source,
     writer: &Writer,
 ) {
-    let sets = source.may_be_another();
-    if sets {
+    let mut is_set = false;
+    if source.may_be_another() {
+        let sets = sessions::set_one_again(&worker.shared.sessions, &worker.pool, snapshot, session);
         // Whoever has the turn holds others up.
-        source.while_it_may(Box::pin(sessions::set_one_again(&worker.pool, snapshot, session))).await;
+        is_set = source.while_it_may(Box::pin(sets)).await.unwrap_or(false);
     }
-    source.note_told(sets);
+    source.note_told(is_set);
     missed::tell_all(worker, session, |message| writer.write(message));
 }
 

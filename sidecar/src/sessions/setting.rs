@@ -20,7 +20,7 @@ use crate::upstream::{Opener, Pool};
 pub(super) const SETTING: Duration = Duration::from_secs(5);
 const ALL: Duration = Duration::from_secs(10);
 /// For how many sessions it is done side by side.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 /// Sets again what a client had set. The session goes on without, if need be: a server that does not take it is no reason
 /// to lose it.
@@ -45,8 +45,23 @@ pub(super) async fn set_without_session(
     set_again(&server.pinned(snapshot.protocol).without_session(revision), copy).await;
 }
 
-/// The same for one of the sessions here, if it is such a server's and its client has set something.
-pub(crate) async fn set_one_again(pool: &Rc<Pool>, snapshot: &Snapshot, session: &Session) {
+/// The same for one of the sessions here, if it is such a server's and its client has set something. Says whether it had its
+/// turn: where others take too long it is put off.
+pub(crate) async fn set_one_again(
+    sessions: &Sessions,
+    pool: &Rc<Pool>,
+    snapshot: &Snapshot,
+    session: &Session,
+) -> bool {
+    if !session.is_to_be_set_again() {
+        return true;
+    }
+    let Ok(_turn) = timeout(ALL, sessions.setting.acquire()).await else { return false };
+    set_in_turn(pool, snapshot, session).await;
+    true
+}
+
+async fn set_in_turn(pool: &Rc<Pool>, snapshot: &Snapshot, session: &Session) {
     if session.is_to_be_set_again() {
         let (principal, revision) = (session.place.principal(), session.server_revision);
         set_without_session(pool, snapshot, principal, revision, &session.copy()).await;
@@ -60,8 +75,9 @@ pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
     for some in sessions.chunks(AT_ONCE) {
         let Some(snapshot) = shared.snapshot.load_full() else { return };
         let set = async |session: &Arc<Session>| {
+            let _turn = shared.sessions.setting.acquire().await;
             if shared.sessions.holds(session) {
-                set_one_again(&pool, &snapshot, session).await;
+                set_in_turn(&pool, &snapshot, session).await;
             }
         };
         join_all(some.iter().map(async |session| set(session).await)).await;

@@ -12,7 +12,9 @@ use serde_json::json;
 use super::restarts::{again, forgetful, set};
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
-use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within};
+use crate::harness::{
+    Client, Events, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within,
+};
 
 /// Where `transport.protocol` says another revision by then, the server is spoken to in that one, and a client that was
 /// promised what is in the other begins anew.
@@ -382,4 +384,56 @@ fn what_clients_have_set_is_not_set_again_and_again_where_a_server_cuts_its_stre
     let (streams, before) = (count("GET"), count("resources/subscribe"));
     eventually("it has cut off some more", || (count("GET") >= streams + 5).then_some(()));
     assert_eq!(count("resources/subscribe"), before, "they are not told again with each of them");
+}
+
+/// However many streams of it break at once: it may have only just started.
+#[test]
+fn what_clients_have_set_is_set_again_for_some_of_them_at_a_time() {
+    const CLIENTS: usize = 30;
+    const AT_ONCE: usize = 8 * 4;
+    let (cut, asked) = (Gate::default(), AtomicUsize::new(0));
+    let (under_way, most) = (AtomicUsize::new(0), Arc::<AtomicUsize>::default());
+    let (cuts, at_most) = (cut.clone(), most.clone());
+    let server = Scripted::nameless_listening(move |request, stream| {
+        if request.method != "GET" {
+            at_most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            if asked.load(Ordering::SeqCst) > CLIENTS {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            under_way.fetch_sub(1, Ordering::SeqCst);
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        scripted::begin_events(stream);
+        if asked.fetch_add(1, Ordering::SeqCst) < CLIENTS {
+            scripted::chunk(stream, "retry: 50\n\n");
+            cuts.pass();
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        } else {
+            let _ = std::io::Read::read(stream, &mut [0]);
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let clients = [(); CLIENTS].map(|()| Client::open(&sidecar, None));
+    let uri = |client: usize, number: usize| format!("memo://{client}/{number}");
+    let _streams: Vec<_> = (clients.iter().enumerate())
+        .map(|(index, client)| {
+            for number in 0..4 {
+                client.ask("resources/subscribe", json!({"uri": uri(index, number)}));
+            }
+            Events::open(&client.get(), sidecar.mcp)
+        })
+        .collect();
+    eventually("all listen", || (server.seen("GET").len() >= CLIENTS).then_some(()));
+    cut.open();
+    within(Duration::from_secs(30), "all is set again", || {
+        let mut again = std::collections::HashMap::<String, usize>::new();
+        for request in server.seen_all() {
+            if scripted::method_of(&request) == "resources/subscribe" {
+                *again.entry(scripted::message(&request)["params"]["uri"].to_string()).or_default() += 1;
+            }
+        }
+        (again.len() == CLIENTS * 4 && again.values().all(|times| *times > 1)).then_some(())
+    });
+    let most = most.load(Ordering::SeqCst);
+    assert!(most <= AT_ONCE + 2, "{most} at once");
 }
