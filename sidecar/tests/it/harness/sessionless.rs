@@ -5,6 +5,7 @@ use std::io::BufReader;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use longshore_mcp::detect::{self, Conversation};
 use longshore_mcp::headers::{Fields, argument};
@@ -24,7 +25,8 @@ pub(crate) struct Sessionless {
     /// How many connections are open.
     open: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
+    /// The connections, and whether something is answered in them.
+    streams: Arc<Mutex<Vec<(TcpStream, Arc<AtomicBool>)>>>,
     _watch: Watch,
 }
 
@@ -66,7 +68,7 @@ impl Sessionless {
         let (seen, open) = (Arc::<Mutex<Vec<Request>>>::default(), Arc::<AtomicU64>::default());
         let says = Says { capabilities, tools, lists_nothing: false, is_particular: false, is_shy: 0 };
         let says = Arc::new(Mutex::new(says));
-        let (stopped, streams) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
+        let (stopped, streams) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<_>>>::default());
         let server = Self {
             port,
             seen: seen.clone(),
@@ -82,13 +84,24 @@ impl Sessionless {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                streams.lock().expect("no panic").push(stream.try_clone().expect("a clone"));
+                let is_answering = Arc::<AtomicBool>::default();
+                let kept = (stream.try_clone().expect("a clone"), is_answering.clone());
+                streams.lock().expect("no panic").push(kept);
                 let (answer, seen, says) = (answer.clone(), seen.clone(), says.clone());
                 let (open, stopped) = (open.clone(), stopped.clone());
                 std::thread::spawn(move || {
                     open.fetch_add(1, Ordering::SeqCst);
                     let end = stream.try_clone().expect("a clone");
-                    serve(stream, &*answer, &seen, &says, &stopped);
+                    // What comes once it is stopped can still be read.
+                    let next = |reader: &mut _| read(reader).filter(|_| !stopped.load(Ordering::SeqCst));
+                    let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
+                    let mut stream = stream;
+                    while let Some(request) = next(&mut reader) {
+                        is_answering.store(true, Ordering::SeqCst);
+                        seen.lock().expect("no panic").push(request.clone());
+                        serve(&request, &mut stream, &*answer, &says);
+                        is_answering.store(false, Ordering::SeqCst);
+                    }
                     // Whoever else has a hold of it does not keep it open.
                     let _ = end.shutdown(Shutdown::Both);
                     open.fetch_sub(1, Ordering::SeqCst);
@@ -100,21 +113,27 @@ impl Sessionless {
 
     /// Ends it, and all that is under way.
     pub(crate) fn stop(&self) {
-        self.end(Shutdown::Both);
+        self.end(false);
     }
 
     /// Ends it, but that it goes on with what it answers already. Nothing listens when this returns.
     pub(crate) fn leave(&self) {
-        self.end(Shutdown::Read);
+        self.end(true);
         eventually("nothing listens", || TcpStream::connect(("127.0.0.1", self.port)).is_err().then_some(()));
     }
 
-    fn end(&self, how: Shutdown) {
+    fn end(&self, goes_on: bool) {
         self.stopped.store(true, Ordering::SeqCst);
         // Wakes the listener, which closes then.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
-        for stream in self.streams.lock().expect("no panic").drain(..) {
-            let _ = stream.shutdown(how);
+        let soon = Instant::now() + Duration::from_millis(100);
+        for (stream, is_answering) in self.streams.lock().expect("no panic").drain(..) {
+            // What is written already may have its thread wait for a processor.
+            while goes_on && is_answering.load(Ordering::SeqCst) && Instant::now() < soon {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let goes_on = goes_on && is_answering.load(Ordering::SeqCst);
+            let _ = stream.shutdown(if goes_on { Shutdown::Read } else { Shutdown::Both });
         }
     }
 
@@ -145,60 +164,54 @@ impl Sessionless {
 }
 
 fn serve(
-    mut stream: TcpStream,
+    request: &Request,
+    stream: &mut TcpStream,
     answer: &dyn Fn(&Request, &mut TcpStream),
-    seen: &Mutex<Vec<Request>>,
     says: &Mutex<Says>,
-    stopped: &AtomicBool,
 ) {
-    let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
-    // What comes just then can still be read.
-    while let Some(request) = read(&mut reader).filter(|_| !stopped.load(Ordering::SeqCst)) {
-        seen.lock().expect("no panic").push(request.clone());
-        if request.method != "POST" {
-            write(&mut stream, "HTTP/1.1 405 X\r\nallow: POST\r\ncontent-length: 0\r\n\r\n");
-            continue;
-        }
-        let head: usize = request.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if head > MAX_HEAD {
-            json_with(&mut stream, 431, "", "");
-            continue;
-        }
-        let says = {
-            let mut says = says.lock().expect("no panic");
-            if says.is_shy > 0 && method_of(&request) == "server/discover" {
-                says.is_shy -= 1;
-                json_with(&mut stream, 400, "", "{}");
-                continue;
-            }
-            says.clone()
-        };
-        if let Err((status, text)) = judge(&request, &says) {
-            json_with(&mut stream, status, "", &text);
-            continue;
-        }
-        if says.lists_nothing && method_of(&request) == "tools/list" {
-            continue;
-        }
-        let result = match method_of(&request).as_str() {
-            "server/discover" => json!({
-                "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
-                "capabilities": says.capabilities, "instructions": "be kind",
-                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "modern", "version": "1"}},
-            }),
-            "tools/list" => {
-                json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": says.tools})
-            }
-            "prompts/list" => empty("prompts"),
-            "resources/list" => empty("resources"),
-            "resources/templates/list" => empty("resourceTemplates"),
-            _ => {
-                answer(&request, &mut stream);
-                continue;
-            }
-        };
-        json_with(&mut stream, 200, "", &reply_to(&request, &result));
+    if request.method != "POST" {
+        write(stream, "HTTP/1.1 405 X\r\nallow: POST\r\ncontent-length: 0\r\n\r\n");
+        return;
     }
+    let head: usize = request.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if head > MAX_HEAD {
+        json_with(stream, 431, "", "");
+        return;
+    }
+    let says = {
+        let mut says = says.lock().expect("no panic");
+        if says.is_shy > 0 && method_of(request) == "server/discover" {
+            says.is_shy -= 1;
+            json_with(stream, 400, "", "{}");
+            return;
+        }
+        says.clone()
+    };
+    if let Err((status, text)) = judge(request, &says) {
+        json_with(stream, status, "", &text);
+        return;
+    }
+    if says.lists_nothing && method_of(request) == "tools/list" {
+        return;
+    }
+    let result = match method_of(request).as_str() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+            "capabilities": says.capabilities, "instructions": "be kind",
+            "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "modern", "version": "1"}},
+        }),
+        "tools/list" => {
+            json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": says.tools})
+        }
+        "prompts/list" => empty("prompts"),
+        "resources/list" => empty("resources"),
+        "resources/templates/list" => empty("resourceTemplates"),
+        _ => {
+            answer(request, stream);
+            return;
+        }
+    };
+    json_with(stream, 200, "", &reply_to(request, &result));
 }
 
 /// A list without entries.
