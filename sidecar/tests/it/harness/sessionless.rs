@@ -25,10 +25,12 @@ pub(crate) struct Sessionless {
     /// How many connections are open.
     open: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
-    /// The connections, and whether something is answered in them.
-    streams: Arc<Mutex<Vec<(TcpStream, Arc<AtomicBool>)>>>,
+    streams: Arc<Mutex<Vec<Open>>>,
     _watch: Watch,
 }
+
+/// A connection, and whether something is answered in it.
+type Open = (TcpStream, Arc<AtomicBool>);
 
 /// What it says of itself.
 #[derive(Clone)]
