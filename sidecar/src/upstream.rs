@@ -12,8 +12,8 @@
 //!   written there, the [`routes`] from answers back to calls, and what is [`waiting`] for slow readers;
 //! * what is sent: the [`request`]; what comes: its [`form`] and [`body`], or one that is [`made`] here, the [`mod@rest`]
 //!   of a stream that broke off, and the [`tail`] of an answer that somebody has taken;
-//! * sessions at the server: how long one [`starts`], one that is on [`hold`] until its client has it, those that nobody
-//!   waits for ([`unheard`]), and those that the server has [`forgotten`];
+//! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
+//!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
 //! * when it is asked again: after its [`absence`], and for a stream that it has ended, at which [`pace`]; what may have been
 //!   missed there is a [`gap`].
 
@@ -30,6 +30,7 @@ mod lifted;
 pub(crate) mod lowered;
 mod made;
 mod message;
+mod opener;
 mod pace;
 pub(crate) mod request;
 mod rest;
@@ -51,7 +52,7 @@ use ::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 use longshore_mcp::detect::Modern;
 use longshore_mcp::revision::Revision;
-use longshore_sidecar_config::{Config, Isolation, Processes, Upstream};
+use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
@@ -67,6 +68,7 @@ use lifted::Asked;
 pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
+pub(crate) use opener::{Begins, Opener};
 pub(crate) use pace::Pace;
 pub(crate) use rest::rest;
 pub(crate) use speaks::{Speaks, Spoken};
@@ -101,68 +103,6 @@ pub(crate) fn random() -> Option<u128> {
 
 /// How long a request waits until it is known what the server speaks: most containers that restart are back by then.
 const KNOWN: Duration = Duration::from_secs(4);
-
-/// For whom a session is opened.
-#[derive(Clone, Debug)]
-pub(crate) enum Opener {
-    /// The sidecar itself.
-    Own,
-    /// A client.
-    Client {
-        /// Who it is.
-        principal: Arc<str>,
-        /// How many processes it and all others may have, where sessions have processes.
-        limits: Option<Processes>,
-        /// What its session can do with.
-        begins: Begins,
-    },
-}
-
-/// How a session of a client begins, which decides to whose process it may come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begins {
-    /// For the first time: it is told whatever revision is spoken there.
-    Anew,
-    /// Once more: its client was told a revision, and it ends where another one is spoken. Elsewhere there may be a process
-    /// for it if there is none here.
-    AgainOrElsewhere,
-    /// Once more, and nowhere else: where all processes speak another revision it ends, rather than waiting for ever.
-    AgainHere,
-}
-
-impl Opener {
-    /// A client, with what it may have by now.
-    pub(crate) fn client(principal: &Arc<str>, config: &Config) -> Self {
-        Self::Client { principal: principal.clone(), limits: config.limits.processes, begins: Begins::Anew }
-    }
-
-    /// The same for a session that goes on with another handshake.
-    pub(crate) fn again(self, may_go_on: bool) -> Self {
-        match self {
-            Self::Own => Self::Own,
-            Self::Client { principal, limits, .. } => {
-                let begins = if may_go_on { Begins::AgainOrElsewhere } else { Begins::AgainHere };
-                Self::Client { principal, limits, begins }
-            }
-        }
-    }
-
-    /// Which client it is.
-    fn principal(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Own => None,
-            Self::Client { principal, .. } => Some(principal),
-        }
-    }
-
-    /// Who shares a process, where there are processes.
-    fn isolation(&self) -> Option<Isolation> {
-        match self {
-            Self::Own => None,
-            Self::Client { limits, .. } => limits.map(|limits| limits.isolation),
-        }
-    }
-}
 
 /// What is known of a session that was begun before this sidecar was: its id holds it.
 #[derive(Clone, Debug)]
