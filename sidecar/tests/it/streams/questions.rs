@@ -28,7 +28,7 @@ fn asks(gate: &Gate) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'stati
             *heard.lock().unwrap() = message;
             return scripted::accepted(stream);
         }
-        let says_first = scripted::message(request)["params"]["name"] != "silent";
+        let says_first = message["params"]["name"] != "silent";
         if says_first {
             scripted::begin_events(stream);
             scripted::chunk(stream, &event(&note(1)));
@@ -47,6 +47,13 @@ fn asks(gate: &Gate) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'stati
         scripted::chunk(stream, &event(&answer));
         scripted::write(stream, "0\r\n\r\n");
     }
+}
+
+/// A sidecar that keeps less of a stream than the server says.
+fn keeps_little(server: &Scripted) -> Sidecar {
+    let mut config = config(server.port);
+    config.sessions.resume.max_bytes = 1000;
+    Sidecar::start(&config).ready()
 }
 
 fn able(sidecar: &Sidecar) -> Client<'_> {
@@ -69,9 +76,7 @@ fn is_answered(client: &Client<'_>, last: &str) {
 fn a_question_that_nobody_has_read_and_that_is_not_kept_is_answered_for_its_client() {
     let gate = Gate::default();
     let server = Scripted::answered(asks(&gate));
-    let mut config = config(server.port);
-    config.sessions.resume.max_bytes = 1000;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = keeps_little(&server);
     let client = able(&sidecar);
     let mut stream = client.stream("t", json!({}));
     let first = stream.next().unwrap();
@@ -87,9 +92,7 @@ fn a_question_that_nobody_has_read_and_that_is_not_kept_is_answered_for_its_clie
 fn a_question_that_its_client_does_not_know_and_that_is_not_kept_is_answered_for_it() {
     let gate = Gate::default();
     let server = Scripted::answered(asks(&gate));
-    let mut config = config(server.port);
-    config.sessions.resume.max_bytes = 1000;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = keeps_little(&server);
     let client = able(&sidecar);
     let mut stream = client.stream("t", json!({}));
     let first = stream.next().unwrap();

@@ -76,35 +76,20 @@ fn what_pods_are_and_run_is_what_clients_use() {
     let pods = "clients still use pods of before the last change, with the auth, access and limits of now: ";
     let all = "clients use the server as it was before the last change: ";
     let (is_now, is_before) = ("True/Ready 4", "True/ServingPrevious 3");
+    let pending = "False/ConfigurationPending 4";
     for (name, problem, pods, words_of, expected) in [
         // Where it was ready before; worked, and was not; was away; was not known.
         ("all is well", None, now(), "clients can use the server", [is_now; 4]),
         ("what pods need is missing", missing, now(), now_but, [is_now; 4]),
         ("a value cannot be used", invalid, now(), in_part, [is_before, is_before, is_before, is_now]),
         ("an object is refused", rejected, now(), in_part, [is_before, is_before, is_before, is_now]),
-        (
-            "the configuration is on its way",
-            None,
-            behind(),
-            all,
-            [
-                is_before,
-                "False/ConfigurationPending 4",
-                "False/ConfigurationPending 4",
-                "False/ConfigurationPending 4",
-            ],
-        ),
+        ("the configuration is on its way", None, behind(), all, [is_before, pending, pending, pending]),
         (
             "it is, and what pods need is missing",
             missing,
             behind(),
             all,
-            [
-                is_before,
-                "False/ConfigurationPending 4",
-                "False/ConfigurationPending 4",
-                "False/ConfigurationPending 4",
-            ],
+            [is_before, pending, pending, pending],
         ),
         ("it is refused", rejected, behind(), all, [is_before, "False/Rejected 3", is_before, is_before]),
         (
