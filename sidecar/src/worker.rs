@@ -5,6 +5,7 @@ mod callers;
 mod heads;
 mod linger;
 mod places;
+mod watched;
 mod whole;
 
 use std::cell::Cell;
@@ -35,12 +36,13 @@ use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::Unread;
 use crate::upstream::Pool;
-use ahead::{Ahead, Given, Taken};
+use ahead::{Ahead, Given};
 use callers::Callers;
-use heads::{Counted, Head};
+use heads::Head;
 pub(crate) use heads::{Heads, Unfinished};
 pub(crate) use places::Place;
-use places::{Places, Watched};
+use places::Places;
+use watched::Watched;
 pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.
@@ -280,7 +282,7 @@ where
         .header_read_timeout(heads.wait)
         .max_buf_size(heads.size)
         .serve_connection(
-            TokioIo::new(Counted::new(Taken::new(stream, ahead.clone()), &head)),
+            TokioIo::new(Watched::new(Watched::new(stream, ahead.clone()), &head)),
             service_fn(|request| {
                 is_new.set(false);
                 head.ended();

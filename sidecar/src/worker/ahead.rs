@@ -2,14 +2,14 @@
 //! has 64 KiB of it, however little the client reads; each of thousands who read nothing would cost that much.
 
 use std::cell::Cell;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::watched::Watch;
 
 /// From how many bytes on nothing more is given. One more piece may be, however large.
 const ENOUGH: usize = 8 * 1024;
@@ -25,12 +25,6 @@ pub(super) struct Ahead {
 /// A body that is given no faster than its client takes it.
 pub(super) struct Given<B> {
     body: B,
-    ahead: Rc<Ahead>,
-}
-
-/// A connection that notes what is taken.
-pub(super) struct Taken<I> {
-    stream: I,
     ahead: Rc<Ahead>,
 }
 
@@ -54,6 +48,16 @@ impl Ahead {
         }
         self.waits.set(Some(cx.waker().clone()));
         Poll::Pending
+    }
+}
+
+impl Watch for Ahead {
+    fn went(&self, bytes: usize) {
+        self.is_less(bytes);
+    }
+
+    fn is_out(&self) {
+        self.is_less(usize::MAX);
     }
 }
 
@@ -89,64 +93,6 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Given<B> {
     }
 }
 
-// === impl Taken ===
-
-impl<I> Taken<I> {
-    pub(super) fn new(stream: I, ahead: Rc<Ahead>) -> Self {
-        Self { stream, ahead }
-    }
-
-    fn takes(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.ahead.is_less(bytes);
-        }
-        written
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Taken<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Taken<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.takes(written)
-    }
-
-    /// hyper flushes once there is nothing left to be written.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        if flushed.is_ready() {
-            self.ahead.is_less(usize::MAX);
-        }
-        flushed
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.takes(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -155,6 +101,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
+    use crate::worker::watched::Watched;
 
     #[tokio::test]
     async fn a_body_is_given_as_it_is_taken() {
@@ -164,7 +111,7 @@ mod tests {
             Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[0; PIECE])))
         });
         let mut body = Given::new(StreamBody::new(pieces), ahead.clone());
-        let mut stream = Taken::new(tokio::io::sink(), ahead.clone());
+        let mut stream = Watched::new(tokio::io::sink(), ahead.clone());
         let mut is_given =
             async || tokio::time::timeout(std::time::Duration::ZERO, body.frame()).await.is_ok();
         assert!(is_given().await && is_given().await, "there is little ahead");

@@ -2,13 +2,10 @@
 //! all of them together: each connection may have a head as large as anybody needs, and not all of them at once.
 
 use std::cell::Cell;
-use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use super::watched::Watch;
 
 /// What is not counted of one head, in bytes: every connection has buffers of about that size anyway.
 const FREE: usize = 4 * 1024;
@@ -38,12 +35,6 @@ pub(super) struct Head<'a> {
     all: &'a Unfinished,
     /// How much of it there is. `None`: something else is read.
     read: Cell<Option<usize>>,
-}
-
-/// A connection of which what is read counts as long as it may be a head.
-pub(super) struct Counted<'a, I> {
-    stream: I,
-    head: &'a Head<'a>,
 }
 
 // === impl Unfinished ===
@@ -76,9 +67,12 @@ impl<'a> Head<'a> {
         self.ended();
         self.read.set(Some(0));
     }
+}
 
-    /// How much more of it may be read. Where the others hold too much it is no more than a small head needs: how much of
-    /// what comes is the head only hyper finds out, and the rest is read when it is.
+/// What is read counts as long as it may be a head.
+impl Watch for Head<'_> {
+    /// Where the others hold too much it is no more than a small head needs: how much of what comes is the head only hyper
+    /// finds out, and the rest is read when it is.
     fn room(&self) -> usize {
         match self.read.get() {
             Some(read) if self.all.is_full() => FREE.saturating_sub(read),
@@ -86,11 +80,10 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// So much more of it has come.
-    fn grows(&self, by: usize) {
+    fn comes(&self, bytes: usize) {
         let Some(read) = self.read.get() else { return };
-        let more = counted(Some(read + by)) - counted(Some(read));
-        self.read.set(Some(read + by));
+        let more = counted(Some(read + bytes)) - counted(Some(read));
+        self.read.set(Some(read + bytes));
         self.all.held.fetch_add(more, Ordering::Relaxed);
     }
 }
@@ -105,65 +98,6 @@ fn counted(read: Option<usize>) -> usize {
     read.unwrap_or(0).saturating_sub(FREE)
 }
 
-// === impl Counted ===
-
-impl<'a, I> Counted<'a, I> {
-    pub(super) fn new(stream: I, head: &'a Head<'a>) -> Self {
-        Self { stream, head }
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Counted<'_, I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let room = self.head.room();
-        let before = buf.filled().len();
-        if room >= buf.remaining() {
-            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        } else {
-            // Where there is no room at all, what comes is too much, and not that it is waited for.
-            let mut part = ReadBuf::new(buf.initialize_unfilled_to(room.max(1)));
-            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
-            let read = part.filled().len();
-            if read > room {
-                return Poll::Ready(Err(io::Error::other("unfinished heads of requests hold too much")));
-            }
-            buf.advance(read);
-        }
-        self.head.grows(buf.filled().len() - before);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<'_, I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,22 +109,21 @@ mod tests {
         let heads: Vec<Head<'_>> = (0..MOST / (64 * 1024)).map(|_| Head::of(&all)).collect();
         for head in &heads {
             assert_eq!(head.room(), usize::MAX);
-            head.grows(FREE);
-            head.grows(64 * 1024);
+            head.comes(FREE);
+            head.comes(64 * 1024);
         }
         let one_more = Head::of(&all);
         assert_eq!(one_more.room(), FREE, "small heads always have room");
-        one_more.grows(FREE);
+        one_more.comes(FREE);
         assert_eq!((one_more.room(), heads[0].room()), (0, 0));
         // What follows a whole head does not count, and the next head does.
         heads[0].ended();
-        heads[0].grows(1 << 20);
+        heads[0].comes(1 << 20);
         assert_eq!((heads[0].room(), one_more.room()), (usize::MAX, usize::MAX));
         heads[0].begins();
-        heads[0].grows(FREE + 64 * 1024);
+        heads[0].comes(FREE + 64 * 1024);
         assert_eq!(one_more.room(), 0);
-        drop(one_more);
-        drop(heads);
+        drop((one_more, heads));
         assert_eq!(all.held.into_inner(), 0);
     }
 }

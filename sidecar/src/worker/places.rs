@@ -4,7 +4,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,11 +13,11 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use prometheus::IntGauge;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{AbortHandle, Id};
 use tokio::time::{Duration, Instant};
 
 use super::callers::{Caller, Callers};
+use super::watched::Watch;
 
 /// For how long nothing has to have come, or gone, on one that makes room: its request may be on its way.
 const GRACE: Duration = Duration::from_millis(250);
@@ -51,12 +50,6 @@ pub(super) struct Busy(Rc<Place>);
 pub(super) struct Sent<B> {
     body: B,
     _busy: Busy,
-}
-
-/// A connection of which its place knows what comes and goes.
-pub(super) struct Watched<I> {
-    stream: I,
-    place: Rc<Place>,
 }
 
 /// The places of one thread that are taken.
@@ -108,13 +101,6 @@ impl Place {
         }
     }
 
-    /// Something is written of an answer.
-    fn is_sent(&self) {
-        if !self.unsent.replace(true) {
-            self.settle();
-        }
-    }
-
     /// Since when nothing is under way, if nothing is. Strangers could keep a place for as long as they like with a byte now
     /// and then, or anybody by not reading that they are refused.
     fn rests(&self) -> Option<Instant> {
@@ -126,6 +112,27 @@ impl Place {
     fn moves(&self) {
         if self.served.get() {
             self.since.set(Instant::now());
+        }
+    }
+}
+
+impl Watch for Place {
+    fn comes(&self, _: usize) {
+        if !self.busy.get() {
+            self.moves();
+        }
+    }
+
+    fn goes(&self) {
+        if !self.unsent.replace(true) {
+            self.settle();
+        }
+    }
+
+    fn is_out(&self) {
+        if self.unsent.take() {
+            self.moves();
+            self.settle();
         }
     }
 }
@@ -181,62 +188,6 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Sent<B> {
     }
 }
 
-// === impl Watched ===
-
-impl<I> Watched<I> {
-    pub(super) fn new(stream: I, place: Rc<Place>) -> Self {
-        Self { stream, place }
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if read.is_ready() && !self.place.busy.get() {
-            self.place.moves();
-        }
-        read
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.place.is_sent();
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    /// hyper flushes once there is nothing left to be written.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        if flushed.is_ready() && self.place.unsent.take() {
-            self.place.moves();
-            self.place.settle();
-        }
-        flushed
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.place.is_sent();
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
 // === impl Places ===
 
 impl Places {
@@ -286,6 +237,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::worker::watched::Watched;
 
     fn answer(busy: Busy, status: StatusCode) {
         let mut response = Response::new(http_body_util::Empty::<Bytes>::new());

@@ -1,0 +1,106 @@
+//! A connection, and who watches what comes and goes on it.
+
+use std::io;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Who watches it.
+pub(super) trait Watch {
+    /// How many more bytes may come: one more than that breaks the connection.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// So many bytes have come; none, where its end has.
+    fn comes(&self, _bytes: usize) {}
+
+    /// Something is to be written.
+    fn goes(&self) {}
+
+    /// So many bytes of it were.
+    fn went(&self, _bytes: usize) {}
+
+    /// It was flushed, as hyper does once there is nothing left to be written.
+    fn is_out(&self) {}
+}
+
+/// A connection that is watched.
+pub(super) struct Watched<I, W> {
+    stream: I,
+    watch: W,
+}
+
+impl<I, W: Deref<Target: Watch>> Watched<I, W> {
+    pub(super) fn new(stream: I, watch: W) -> Self {
+        Self { stream, watch }
+    }
+
+    fn notes(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.watch.went(bytes);
+        }
+        written
+    }
+}
+
+impl<I: AsyncRead + Unpin, W: Deref<Target: Watch> + Unpin> AsyncRead for Watched<I, W> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = self.watch.room();
+        let before = buf.filled().len();
+        if room >= buf.remaining() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        } else {
+            // Where there is no room at all, what comes is too much, and not that it is waited for.
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(room.max(1)));
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+            let read = part.filled().len();
+            if read > room {
+                return Poll::Ready(Err(io::Error::other("more has come than there is room for")));
+            }
+            buf.advance(read);
+        }
+        self.watch.comes(buf.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin, W: Deref<Target: Watch> + Unpin> AsyncWrite for Watched<I, W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.watch.goes();
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.notes(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_ready() {
+            self.watch.is_out();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.watch.goes();
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.notes(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
