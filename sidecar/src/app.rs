@@ -37,7 +37,7 @@ use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lifted, Lowered, Speaks};
-use crate::worker::Unfinished;
+use crate::worker::{Callers, Unfinished};
 use control::{Sockets, Successor, control};
 use signals::Signals;
 use sockets::{Share, bind, listen, local_address};
@@ -193,6 +193,7 @@ impl App {
             held,
             told: Shares::new(amounts.told),
             callers_streams: Arc::new(sse::Open::new(amounts.letters)),
+            callers: Callers::new(options.bounds.connections),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,

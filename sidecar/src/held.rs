@@ -46,6 +46,11 @@ struct Held {
 }
 
 impl Held {
+    /// How much of it is a principal's.
+    fn of(&self, principal: &Arc<str>) -> usize {
+        self.by_principal.get(principal).copied().unwrap_or(0)
+    }
+
     /// So many bytes are a principal's no longer.
     fn let_go(&mut self, principal: &Arc<str>, bytes: usize) {
         if let Some(own) = self.by_principal.get_mut(principal) {
@@ -150,9 +155,34 @@ impl Share {
         self.add_within(Bounds { total: total / 4, per_principal: per_principal / 4 }, bytes)
     }
 
+    /// The same where what is all that there is of its principal may be as much as all may hold together, and what is all
+    /// that there is as much as `most`: one thing has to be possible.
+    pub(crate) fn add_alone(&mut self, bytes: usize, most: usize) -> bool {
+        let shares = self.shares.clone();
+        let mut held = shares.lock();
+        let Bounds { mut total, mut per_principal } = self.shares.bounds;
+        if held.total == self.bytes {
+            total = total.max(most);
+        }
+        if held.of(&self.principal) == self.bytes {
+            per_principal = total;
+        }
+        self.add_to(&mut held, Bounds { total, per_principal }, bytes)
+    }
+
+    /// Holds so many in all, within the same.
+    pub(crate) fn reach_alone(&mut self, bytes: usize, most: usize) -> bool {
+        self.add_alone(bytes.saturating_sub(self.bytes), most)
+    }
+
     fn add_within(&mut self, bounds: Bounds, bytes: usize) -> bool {
-        let mut held = self.shares.lock();
-        let fits = self.fits(bounds, &held, bytes);
+        let shares = self.shares.clone();
+        let mut held = shares.lock();
+        self.add_to(&mut held, bounds, bytes)
+    }
+
+    fn add_to(&mut self, held: &mut Held, bounds: Bounds, bytes: usize) -> bool {
+        let fits = self.fits(bounds, held, bytes);
         if fits && bytes > 0 {
             held.total += bytes;
             *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
@@ -167,7 +197,7 @@ impl Share {
     }
 
     fn fits(&self, Bounds { total, per_principal }: Bounds, held: &Held, bytes: usize) -> bool {
-        let own = held.by_principal.get(&self.principal).copied().unwrap_or(0);
+        let own = held.of(&self.principal);
         held.total.saturating_add(bytes) <= total && own.saturating_add(bytes) <= per_principal
     }
 
@@ -248,6 +278,23 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_alone_may_be_larger() {
+        let shares = Shares::new(Bounds { total: 100, per_principal: 50 });
+        let (mut one, mut other) = (shares.nothing(&"a".into()), shares.nothing(&"b".into()));
+        assert!(one.add_alone(150, 200) && !one.reach_alone(201, 200));
+        assert!(one.reach_alone(200, 200) && !other.add_alone(1, 200));
+        one.shrink(60);
+        assert!(other.add_alone(1, 200));
+        assert!(
+            one.reach_alone(99, 200) && !one.reach_alone(100, 200),
+            "it is all of its principal, and not of all"
+        );
+        one.shrink(60);
+        let mut second = shares.nothing(&"a".into());
+        assert!(!second.add_alone(1, 200), "its principal has more than its part");
+    }
 
     #[test]
     fn nobody_takes_the_room_of_others() {

@@ -26,7 +26,7 @@ use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lifted, Lowered, Speaks};
-use crate::worker::Unfinished;
+use crate::worker::{Callers, Unfinished};
 
 /// One of these per process.
 pub(crate) struct Shared {
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     /// Those of them that open sessions.
     pub(crate) openings: Arc<Calls>,
     pub(crate) rooms: Rooms,
+    /// Whose connections are busy.
+    pub(crate) callers: Arc<Callers>,
     /// What requests hold of which nothing is known yet.
     pub(crate) unfinished: Unfinished,
     /// Who listens without a session.

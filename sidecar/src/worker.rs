@@ -37,7 +37,7 @@ use crate::stack::marks::Marks;
 use crate::stack::respond::Unread;
 use crate::upstream::Pool;
 use ahead::{Ahead, Given};
-use callers::Callers;
+pub(crate) use callers::Callers;
 use heads::Head;
 pub(crate) use heads::{Heads, Unfinished};
 pub(crate) use places::Place;
@@ -128,9 +128,9 @@ pub(crate) async fn serve(
         async move { worker.pool.sweep().await }
     });
     aside.spawn_local(sessions::follow(worker.clone(), errands));
-    let (mut places, callers) = (Places::default(), Callers::new(limit));
+    let mut places = Places::default();
     let start = |connections: &mut JoinSet<()>, stream: TcpStream| {
-        let place = Place::new(worker.shared.metrics.connections.clone(), callers.clone());
+        let place = Place::new(worker.shared.metrics.connections.clone(), worker.shared.callers.clone());
         let served = connection(worker.clone(), stream, place.clone(), stopped.clone());
         (connections.spawn_local(served), place)
     };

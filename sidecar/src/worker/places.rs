@@ -38,9 +38,9 @@ pub(crate) struct Place {
     count: IntGauge,
     /// Who has called on it last, if anybody is told from others, and whether it counts among the connections of theirs that
     /// are busy.
-    caller: RefCell<Option<Rc<Caller>>>,
+    caller: RefCell<Option<Arc<Caller>>>,
     counts: Cell<bool>,
-    callers: Rc<Callers>,
+    callers: Arc<Callers>,
 }
 
 /// Whoever has it has a request of that connection under way.
@@ -59,7 +59,7 @@ pub(super) struct Places(HashMap<Id, (AbortHandle, Rc<Place>)>);
 // === impl Place ===
 
 impl Place {
-    pub(super) fn new(count: IntGauge, callers: Rc<Callers>) -> Rc<Self> {
+    pub(super) fn new(count: IntGauge, callers: Arc<Callers>) -> Rc<Self> {
         count.inc();
         let (busy, unsent, owed, served, caller, counts) = Default::default();
         let since = Cell::new(Instant::now());

@@ -24,7 +24,7 @@ use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, tools};
 use tokio::time::{Instant, sleep};
 
-use super::registry::Lowered;
+use super::registry::{ALONE, Lowered};
 use super::session::{UnderWay, Word};
 use super::source::{Source, answers};
 use super::way::{Repeated, Way, repeat};
@@ -175,8 +175,9 @@ impl Call {
                         return Err(Failure::NoNumbers.into());
                     }
                     // People take their time. What is kept meanwhile is counted, and nothing else is kept.
-                    parked.shrink(rounds.kept());
-                    if !parked.reach(rounds.kept()) {
+                    let kept = rounds.kept();
+                    parked.shrink(kept);
+                    if !parked.reach_alone(kept, ALONE) {
                         return Err(Failure::TooManyQuestions.into());
                     }
                     drop((answer, std::mem::take(&mut body)));

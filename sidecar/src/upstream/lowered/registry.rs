@@ -18,6 +18,10 @@ use crate::upstream::{Absence, Opener, random};
 /// What the ids of these sessions begin with, so that others are not even looked for.
 const PREFIX: &str = "lowered-";
 
+/// How many bytes may be kept of a call that waits for its client, where it is the only one: one of the largest size that there
+/// may be where nobody says otherwise, and an answer as large.
+pub(super) const ALONE: usize = 8 * 1024 * 1024;
+
 /// What a session is known by.
 pub(super) type Name = u128;
 
@@ -125,8 +129,8 @@ impl Lowered {
 
     /// Room for what is kept of a call that waits for its client.
     pub(super) fn park(&self, opener: &Opener, bytes: usize) -> Option<Share> {
-        let principal = opener.principal().cloned().unwrap_or_default();
-        self.parked.take(&principal, bytes)
+        let mut share = self.parked.nothing(&opener.principal().cloned().unwrap_or_default());
+        share.add_alone(bytes, ALONE).then_some(share)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, Arc<Session>>> {

@@ -121,6 +121,14 @@ impl Files {
         }
     }
 
+    /// Where a sidecar (`--cgroups-dir`) finds that its container may have so many bytes of memory.
+    pub(crate) fn container(&self, memory: u64) -> String {
+        let cgroups = self.path("cgroups");
+        std::fs::create_dir(&cgroups).expect("a directory");
+        std::fs::write(cgroups.join("memory.max"), format!("{memory}\n")).expect("a file");
+        cgroups.to_string_lossy().into_owned()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }

@@ -87,11 +87,9 @@ fn connections_follow_from_memory_unless_it_is_said_how_many() {
     for (flags, most) in [(&[][..], PART), (&["--max-connections", "10"][..], 5)] {
         let files = Files::new();
         files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
-        let cgroups = files.path("cgroups");
-        std::fs::create_dir(&cgroups).unwrap();
         // Of very little memory a quarter is shared out, which is enough for eight.
-        std::fs::write(cgroups.join("memory.max"), "3538944\n").unwrap();
-        let flags = [&["--cgroups-dir", cgroups.to_str().unwrap()][..], flags].concat();
+        let cgroups = files.container(3_538_944);
+        let flags = [&["--cgroups-dir", &cgroups][..], flags].concat();
         let sidecar = Sidecar::with(files, &flags).loaded().ready();
         let clients: Vec<_> = (0..=most).map(|_| Client::open(&sidecar, ALICE)).collect();
         let listens: Vec<_> =

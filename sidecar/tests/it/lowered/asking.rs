@@ -350,3 +350,22 @@ fn calls_that_wait_for_their_clients_are_bounded_for_each_principal() {
     assert!(refused.text().contains("too many calls wait"), "{}", refused.text());
     assert_eq!(ask(&bob).1["method"], "elicitation/create", "there is room for others");
 }
+
+/// One call has to be possible, as large as the limits say, and its answer too.
+#[test]
+fn a_large_call_may_ask_its_client_where_there_is_little_memory() {
+    let server = asking(vec![json!({"q": sampling()})]);
+    let files = Files::new();
+    files.write(&config(server.port));
+    let cgroups = files.container(128 << 20);
+    let sidecar = Sidecar::with(files, &["--cgroups-dir", &cgroups]).loaded().ready();
+    let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"sampling": {}}));
+    let mut events = client.stream("echo", json!({"text": "x".repeat(3_900_000)}));
+    let question = next(&mut events);
+    assert_eq!(question["method"], "sampling/createMessage", "{question}");
+    let mut said = answer_to(&question);
+    said["content"]["text"] = "y".repeat(3_900_000).into();
+    reply(&client, &question["id"], &said);
+    let end = next(&mut events);
+    assert!(end["result"]["content"][0]["text"].as_str().is_some_and(|text| text.len() > 3_900_000));
+}

@@ -9,6 +9,7 @@ use tokio::time::{Duration, sleep, timeout};
 use crate::held::Share;
 use crate::upstream::Failure as Any;
 use crate::upstream::lowered::Failure;
+use crate::upstream::lowered::registry::ALONE;
 use crate::upstream::lowered::session::{UnderWay, Word};
 use crate::upstream::lowered::way::Way;
 use crate::upstream::made::Out;
@@ -45,7 +46,7 @@ pub(super) async fn ask(
                 Ok(Some(Word::Answered(question, outcome))) => {
                     open.retain(|id| *id != question);
                     let size = outcome.as_ref().map_or_else(String::len, String::len);
-                    if !parked.add(size) {
+                    if !parked.add_alone(size, ALONE) {
                         withdraw(&open, out).await?;
                         return Err(Failure::TooManyQuestions.into());
                     }
