@@ -51,6 +51,21 @@ impl Held {
         self.by_principal.get(principal).copied().unwrap_or(0)
     }
 
+    /// Whether a principal may hold so many more.
+    fn fits(&self, Bounds { total, per_principal }: Bounds, principal: &Arc<str>, bytes: usize) -> bool {
+        self.total.saturating_add(bytes) <= total && self.of(principal).saturating_add(bytes) <= per_principal
+    }
+
+    /// So many more are a principal's, if they fit.
+    fn take(&mut self, bounds: Bounds, principal: &Arc<str>, bytes: usize) -> bool {
+        let fits = self.fits(bounds, principal, bytes);
+        if fits && bytes > 0 {
+            self.total += bytes;
+            *self.by_principal.entry(principal.clone()).or_default() += bytes;
+        }
+        fits
+    }
+
     /// So many bytes are a principal's no longer.
     fn let_go(&mut self, principal: &Arc<str>, bytes: usize) {
         if let Some(own) = self.by_principal.get_mut(principal) {
@@ -98,16 +113,8 @@ impl Shares {
 
     /// The same, where one who holds nothing may take more than its bound: one thing has to be possible.
     pub(crate) fn take_first(self: &Arc<Self>, principal: &Arc<str>, bytes: usize) -> Option<Share> {
-        let mut held = self.lock();
-        let fits = held.total.saturating_add(bytes) <= self.bounds.total.max(bytes);
-        if bytes == 0 || held.by_principal.contains_key(principal) || !fits {
-            drop(held);
-            return self.take(principal, bytes);
-        }
-        held.total += bytes;
-        held.by_principal.insert(principal.clone(), bytes);
-        drop(held);
-        Some(Share { shares: self.clone(), principal: principal.clone(), bytes })
+        let mut share = self.nothing(principal);
+        share.add_alone(bytes, bytes).then_some(share)
     }
 
     /// Bytes that are held whole from now on, if there is room for them. Few are not counted.
@@ -158,16 +165,17 @@ impl Share {
     /// The same where what is all that there is of its principal may be as much as all may hold together, and what is all
     /// that there is as much as `most`: one thing has to be possible.
     pub(crate) fn add_alone(&mut self, bytes: usize, most: usize) -> bool {
-        let shares = self.shares.clone();
-        let mut held = shares.lock();
         let Bounds { mut total, mut per_principal } = self.shares.bounds;
+        let mut held = self.shares.lock();
         if held.total == self.bytes {
             total = total.max(most);
         }
         if held.of(&self.principal) == self.bytes {
             per_principal = total;
         }
-        self.add_to(&mut held, Bounds { total, per_principal }, bytes)
+        let fits = held.take(Bounds { total, per_principal }, &self.principal, bytes);
+        self.bytes += if fits { bytes } else { 0 };
+        fits
     }
 
     /// Holds so many in all, within the same.
@@ -176,29 +184,14 @@ impl Share {
     }
 
     fn add_within(&mut self, bounds: Bounds, bytes: usize) -> bool {
-        let shares = self.shares.clone();
-        let mut held = shares.lock();
-        self.add_to(&mut held, bounds, bytes)
-    }
-
-    fn add_to(&mut self, held: &mut Held, bounds: Bounds, bytes: usize) -> bool {
-        let fits = self.fits(bounds, held, bytes);
-        if fits && bytes > 0 {
-            held.total += bytes;
-            *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
-            self.bytes += bytes;
-        }
+        let fits = self.shares.lock().take(bounds, &self.principal, bytes);
+        self.bytes += if fits { bytes } else { 0 };
         fits
     }
 
     /// Whether there is room for more.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.fits(self.shares.bounds, &self.shares.lock(), bytes)
-    }
-
-    fn fits(&self, Bounds { total, per_principal }: Bounds, held: &Held, bytes: usize) -> bool {
-        let own = held.of(&self.principal);
-        held.total.saturating_add(bytes) <= total && own.saturating_add(bytes) <= per_principal
+        self.shares.lock().fits(self.shares.bounds, &self.principal, bytes)
     }
 
     /// Holds so many in all, if there is room for them. Few are not counted.
