@@ -15,7 +15,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -276,21 +277,25 @@ where
     B: http_body::Body<Data = Bytes, Error = BrokenOff> + Unpin + 'static,
 {
     let is_new = Cell::new(true);
-    let (head, ahead) = (Head::of(heads.unfinished), Rc::<Ahead>::default());
+    let (head, ahead) = (&Head::of(heads.unfinished), Rc::<Ahead>::default());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(heads.wait)
         .max_buf_size(heads.size)
         .serve_connection(
-            TokioIo::new(Watched::new(Watched::new(stream, ahead.clone()), &head)),
+            TokioIo::new(Watched::new(Watched::new(stream, ahead.clone()), head)),
             service_fn(|request| {
                 is_new.set(false);
-                head.ended();
+                let is_last = head.ended(&request);
                 let (response, ahead) = (service.call(request), ahead.clone());
-                async {
-                    let response = response.await?;
+                async move {
+                    let mut response = response.await?;
                     head.begins();
-                    is_unread.set(response.extensions().get::<Unread>().is_some());
+                    if is_last {
+                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    // Nor is what may be behind it.
+                    is_unread.set(is_last || response.extensions().get::<Unread>().is_some());
                     Ok::<_, Infallible>(response.map(|body| Given::new(body, ahead)))
                 }
             }),

@@ -5,7 +5,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::watched::Watch;
+use http::Request;
+
+use super::watched::{PIECE, Watch};
+use crate::kept;
 
 /// What is not counted of one head, in bytes: every connection has buffers of about that size anyway.
 const FREE: usize = 4 * 1024;
@@ -57,14 +60,25 @@ impl<'a> Head<'a> {
         Self { all, read: Cell::new(Some(0)) }
     }
 
-    /// It is whole.
-    pub(super) fn ended(&self) {
-        self.all.held.fetch_sub(counted(self.read.take()), Ordering::Relaxed);
+    /// It is whole, and so large that its connection would hold as much of it while nothing is under way there, if that is
+    /// returned: it had better end.
+    pub(super) fn ended<B>(&self, request: &Request<B>) -> bool {
+        let read = self.give_back();
+        // What was read may be the beginning of a body too.
+        let uri = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
+        read > PIECE && uri + kept::size(request.headers()) > PIECE
+    }
+
+    /// Counts it no longer. Returns how much of it was read.
+    fn give_back(&self) -> usize {
+        let read = self.read.take();
+        self.all.held.fetch_sub(counted(read), Ordering::Relaxed);
+        read.unwrap_or(0)
     }
 
     /// Whatever is read from now on may be the next one.
     pub(super) fn begins(&self) {
-        self.ended();
+        self.give_back();
         self.read.set(Some(0));
     }
 }
@@ -90,7 +104,7 @@ impl Watch for Head<'_> {
 
 impl Drop for Head<'_> {
     fn drop(&mut self) {
-        self.ended();
+        self.give_back();
     }
 }
 
@@ -117,7 +131,7 @@ mod tests {
         one_more.comes(FREE);
         assert_eq!((one_more.room(), heads[0].room()), (0, 0));
         // What follows a whole head does not count, and the next head does.
-        heads[0].ended();
+        heads[0].ended(&Request::new(()));
         heads[0].comes(1 << 20);
         assert_eq!((heads[0].room(), one_more.room()), (usize::MAX, usize::MAX));
         heads[0].begins();

@@ -278,7 +278,7 @@ mod tests {
         }
         assert!(!places.has_rest(), "it waits for its answer");
         // Its answer is being taken, and then the next request may be on its way.
-        let mut stream = Watched::new(tokio::io::sink(), asks.1.clone());
+        let mut stream = Watched::new(tokio::io::empty(), asks.1.clone());
         assert_eq!(stream.write(b"answer").await.unwrap(), 6);
         answer(busy, StatusCode::OK);
         assert!(!places.has_rest());
@@ -301,7 +301,7 @@ mod tests {
         let _under_way = other.begin();
         other.is_called_on_by(&who);
         let place = Place::new(count, callers);
-        let mut stream = Watched::new(tokio::io::sink(), place.clone());
+        let mut stream = Watched::new(tokio::io::empty(), place.clone());
         let counts = || other.exceeds(false).is_some();
         let busy = place.begin();
         assert!(!counts(), "nobody knows yet whose it is");

@@ -5,7 +5,11 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
+
+/// How much of it is read at once, in bytes. hyper keeps a buffer of what it last read at once for as long as a connection
+/// lasts, and a larger one from the first time on that it is filled: this is just too little to fill one of 16 KiB.
+pub(super) const PIECE: usize = 16 * 1024 - 1;
 
 /// Who watches it.
 pub(super) trait Watch {
@@ -29,13 +33,13 @@ pub(super) trait Watch {
 
 /// A connection that is watched.
 pub(super) struct Watched<I, W> {
-    stream: I,
+    stream: Take<I>,
     watch: W,
 }
 
-impl<I, W: Deref<Target: Watch>> Watched<I, W> {
+impl<I: AsyncRead, W: Deref<Target: Watch>> Watched<I, W> {
     pub(super) fn new(stream: I, watch: W) -> Self {
-        Self { stream, watch }
+        Self { stream: stream.take(0), watch }
     }
 
     fn notes(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -52,34 +56,28 @@ impl<I: AsyncRead + Unpin, W: Deref<Target: Watch> + Unpin> AsyncRead for Watche
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let room = self.watch.room();
-        let before = buf.filled().len();
-        if room >= buf.remaining() {
-            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        } else {
-            // Where there is no room at all, what comes is too much, and not that it is waited for.
-            let mut part = ReadBuf::new(buf.initialize_unfilled_to(room.max(1)));
-            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
-            let read = part.filled().len();
-            if read > room {
-                return Poll::Ready(Err(io::Error::other("more has come than there is room for")));
-            }
-            buf.advance(read);
+        let (room, before) = (self.watch.room(), buf.filled().len());
+        // Where there is no room at all, what comes is too much, and not that it is waited for.
+        self.stream.set_limit(room.clamp(1, PIECE) as u64);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let read = buf.filled().len() - before;
+        if read > room {
+            return Poll::Ready(Err(io::Error::other("more has come than there is room for")));
         }
-        self.watch.comes(buf.filled().len() - before);
+        self.watch.comes(read);
         Poll::Ready(Ok(()))
     }
 }
 
-impl<I: AsyncWrite + Unpin, W: Deref<Target: Watch> + Unpin> AsyncWrite for Watched<I, W> {
+impl<I: AsyncRead + AsyncWrite + Unpin, W: Deref<Target: Watch> + Unpin> AsyncWrite for Watched<I, W> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.watch.goes();
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let written = Pin::new(self.stream.get_mut()).poll_write(cx, buf);
         self.notes(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        let flushed = Pin::new(self.stream.get_mut()).poll_flush(cx);
         if flushed.is_ready() {
             self.watch.is_out();
         }
@@ -87,7 +85,7 @@ impl<I: AsyncWrite + Unpin, W: Deref<Target: Watch> + Unpin> AsyncWrite for Watc
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Pin::new(self.stream.get_mut()).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -96,11 +94,11 @@ impl<I: AsyncWrite + Unpin, W: Deref<Target: Watch> + Unpin> AsyncWrite for Watc
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.watch.goes();
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let written = Pin::new(self.stream.get_mut()).poll_write_vectored(cx, bufs);
         self.notes(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.get_ref().is_write_vectored()
     }
 }
