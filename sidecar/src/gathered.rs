@@ -1,10 +1,12 @@
 //! The pieces of a body, put together. Nearly every message comes in one piece, which is not copied.
 
 use bytes::{Bytes, BytesMut};
+use http_body::Body;
 
 /// What has come so far.
-#[derive(Default)]
 pub(crate) struct Gathered {
+    /// How many bytes come at least.
+    least: usize,
     /// The first piece, as long as it is the only one.
     first: Bytes,
     /// All of them, when there are more.
@@ -12,11 +14,21 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
+    /// Nothing yet of a body of which no more than `most` bytes are gathered.
+    pub(crate) fn of(body: &impl Body, most: usize) -> Self {
+        let least = usize::try_from(body.size_hint().lower()).unwrap_or(most).min(most);
+        Self { least, first: Bytes::new(), all: BytesMut::new() }
+    }
+
     /// One more piece.
     pub(crate) fn push(&mut self, piece: Bytes) {
         if self.len() == 0 {
             self.first = piece;
         } else {
+            if self.all.is_empty() {
+                // What grows leaves behind what was too small. Memory in which nothing is takes none.
+                self.all.reserve(self.least);
+            }
             self.all.extend_from_slice(&std::mem::take(&mut self.first));
             self.all.extend_from_slice(&piece);
         }

@@ -43,7 +43,7 @@ use heads::Head;
 pub(crate) use heads::{Heads, Unfinished};
 pub(crate) use places::Place;
 use places::Places;
-use watched::Watched;
+pub(crate) use watched::Watched;
 pub(crate) use whole::{Reading, Serving};
 
 /// The largest head of a request.

@@ -282,7 +282,7 @@ enum Collected {
 }
 
 async fn collect(mut body: upstream::Body, hold: usize, share: &mut Share) -> Result<Collected, Refusal> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::of(&body, hold);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         gathered.push(data);

@@ -120,7 +120,7 @@ async fn collect(
     hold: usize,
     deadline: Deadline,
 ) -> Result<Collected, Refusal> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::of(&body, hold);
     let mut share = call.nothing_held();
     let _turn = body.take_came().map(|came| came.count_in(&mut share));
     while let Some(frame) = client.wait(call, deadline, body.frame()).await? {

@@ -63,7 +63,7 @@ pub(crate) async fn read(
         return Err(refusal);
     }
     let collect = async {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::of(body, usize::MAX);
         let mut share = worker.shared.held.nothing(principal);
         let mut spare = Some(&worker.shared.told);
         while let Some(frame) = body.frame().await {

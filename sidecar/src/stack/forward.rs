@@ -46,7 +46,7 @@ const LATER: Duration = Duration::from_secs(5);
 const OPENS: Duration = Duration::from_secs(60);
 /// Up to this size an answer that is one message is read whole before the client sees its head, so that a replica that
 /// dies in the middle of it can still be answered for.
-const HOLD: u64 = 64 * 1024;
+const HOLD: usize = 64 * 1024;
 
 /// Returns when a stream is over that has no end of its own, and how.
 type Ends = Pin<Box<dyn Future<Output = Over>>>;
@@ -123,7 +123,7 @@ pub(crate) async fn forward(
     for name in [CONNECTION, TRANSFER_ENCODING] {
         head.headers.remove(name);
     }
-    let small = from.size_hint().exact().is_some_and(|size| size <= HOLD);
+    let small = from.size_hint().exact().is_some_and(|size| size <= HOLD as u64);
     let events = is_events(&head.headers);
     let body = if small && !events {
         match timeout(limit, whole(&mut from)).await {
@@ -264,7 +264,7 @@ fn is_events(headers: &HeaderMap) -> bool {
 }
 
 async fn whole(from: &mut Incoming) -> Option<Bytes> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::of(from, HOLD);
     while let Some(frame) = from.frame().await {
         if let Ok(data) = frame.ok()?.into_data() {
             gathered.push(data);

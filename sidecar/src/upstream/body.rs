@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::Frame;
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 
@@ -121,6 +121,14 @@ impl http_body::Body for Body {
             Self::Events(events) => events.is_over(),
             Self::Made(made) => made.is_over(),
             Self::Lifted(_) => false,
+        }
+    }
+
+    /// What is no connection's comes in one piece, or as events.
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http(body) => body.size_hint(),
+            _ => SizeHint::default(),
         }
     }
 }

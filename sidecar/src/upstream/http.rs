@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::{Answer, Body};
+use crate::worker::Watched;
 
 /// How long an idle connection is used again. Node's servers close theirs after five seconds, and a close that
 /// crosses a request loses it.
@@ -186,8 +187,10 @@ impl Connections {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let (sender, connection) =
-            http1::Builder::new().max_buf_size(MAX_BUFFER).handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(MAX_BUFFER)
+            .handshake(TokioIo::new(Watched::new(stream, &())))
+            .await?;
         tokio::task::spawn_local(async move {
             // Whoever waits for an answer hears of the error too.
             if let Err(error) = connection.await {

@@ -173,7 +173,7 @@ async fn chosen(answer: Answer) -> Option<Revision> {
 
 /// A body, unless it is too large.
 async fn whole(mut body: Body) -> Option<Bytes> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::of(&body, MAX_ANSWER);
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame.ok()?.into_data() {
             gathered.push(data);

@@ -111,7 +111,7 @@ mod tests {
             Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[0; PIECE])))
         });
         let mut body = Given::new(StreamBody::new(pieces), ahead.clone());
-        let mut stream = Watched::new(tokio::io::sink(), ahead.clone());
+        let mut stream = Watched::new(tokio::io::empty(), ahead.clone());
         let mut is_given =
             async || tokio::time::timeout(std::time::Duration::ZERO, body.frame()).await.is_ok();
         assert!(is_given().await && is_given().await, "there is little ahead");

@@ -9,10 +9,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 
 /// How much of it is read at once, in bytes. hyper keeps a buffer of what it last read at once for as long as a connection
 /// lasts, and a larger one from the first time on that it is filled: this is just too little to fill one of 16 KiB.
-pub(super) const PIECE: usize = 16 * 1024 - 1;
+pub(crate) const PIECE: usize = 16 * 1024 - 1;
 
 /// Who watches it.
-pub(super) trait Watch {
+pub(crate) trait Watch {
     /// How many more bytes may come: one more than that breaks the connection.
     fn room(&self) -> usize {
         usize::MAX
@@ -31,14 +31,17 @@ pub(super) trait Watch {
     fn is_out(&self) {}
 }
 
+/// Nobody does.
+impl Watch for () {}
+
 /// A connection that is watched.
-pub(super) struct Watched<I, W> {
+pub(crate) struct Watched<I, W> {
     stream: Take<I>,
     watch: W,
 }
 
 impl<I: AsyncRead, W: Deref<Target: Watch>> Watched<I, W> {
-    pub(super) fn new(stream: I, watch: W) -> Self {
+    pub(crate) fn new(stream: I, watch: W) -> Self {
         Self { stream: stream.take(0), watch }
     }
 

@@ -181,6 +181,40 @@ fn answers_that_nobody_reads_are_held_within_a_bound() {
     }
 }
 
+/// What is on its way there comes to what is held.
+#[test]
+fn answers_that_nobody_reads_cost_little_beside_what_is_held() {
+    const MANY: usize = 200;
+    // What there is for a connection, and twice what is read of a server at once.
+    const EACH: u64 = (44 + 2 * 16 + 8) << 10;
+    let text = "x".repeat(4_000_000);
+    let server = Scripted::start(move |request, stream| {
+        let (head, id) =
+            ("HTTP/1.1 200 OK\r\ncontent-type: application/json", &scripted::message(request)["id"]);
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":["{text}"]}}}}"#);
+        scripted::write(stream, &format!("{head}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len()));
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--max-held-bytes", "100000"]).loaded();
+    let clients: Vec<_> = (0..MANY).map(|_| Client::open(&sidecar, None)).collect();
+    let before = sidecar.memory();
+    let unread: Vec<_> = clients
+        .iter()
+        .map(|client| {
+            let mut stream = connect(sidecar.mcp);
+            SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
+            client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+            stream
+        })
+        .collect();
+    eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let each = sidecar.peak().saturating_sub(before) / MANY as u64;
+    assert!(each < EACH, "{each} bytes");
+    drop(unread);
+}
+
 /// Whoever sends much may not read what comes back.
 #[test]
 fn a_refusal_does_not_repeat_all_that_is_refused() {

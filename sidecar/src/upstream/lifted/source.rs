@@ -293,7 +293,7 @@ pub(super) async fn collect(
     limit: usize,
     coming: &mut Coming,
 ) -> Result<Bytes, Ending> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered::of(&body, limit);
     let is_counted = coming.take_over(body.take_came());
     while let Some(frame) = coming.more(body.frame()).await.ok_or(Ending::NotHeld)? {
         if let Ok(data) = frame?.into_data() {

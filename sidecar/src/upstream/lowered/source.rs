@@ -92,7 +92,7 @@ impl Source {
     }
 
     async fn read_whole(&mut self) -> Result<(), Any> {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::of(&self.body, EDITABLE);
         let is_counted = self.coming.take_over(self.body.take_came());
         while let Some(frame) = self.coming.more(self.body.frame()).await.ok_or(Failure::NotHeld)? {
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
