@@ -2,20 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::cast::{Cast, Version};
 use super::{Observation, PodFacts, UNSAID, Verdict, before, unheard, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
-
-/// What keeps clients out of a server that works, and is gone once somebody has a key and the Service is its own.
-const KEEP_OUT: [Reason; 6] = [
-    Reason::SecretNotFound,
-    Reason::SecretReserved,
-    Reason::InvalidKeys,
-    Reason::NameTaken,
-    // Of a moment: the keys are there, and on their way.
-    Reason::ConfigurationPending,
-    // Nothing was heard that did.
-    Reason::Starting,
-];
 
 /// What is known of before.
 #[derive(Clone, Copy)]
@@ -44,10 +33,16 @@ impl<'a> Before<'a> {
         }
     }
 
+    /// Whether its sidecar refused its configuration, and let nobody in. Only that it does no more can end that.
+    pub(super) fn was_refused(self) -> bool {
+        matches!(self, Self::CouldNot(before) if before.reason == Reason::ConfigurationRefused.name())
+    }
+
     /// What is to be said of a server of which nothing is heard. The kubelet says that it serves.
     pub(super) fn still(
         self,
         observed: &Observation<'_>,
+        cast: &Cast<'_>,
         silent: &PodFacts,
         accepted: &Verdict,
     ) -> Option<(Verdict, i64)> {
@@ -57,16 +52,18 @@ impl<'a> Before<'a> {
         let before = match self {
             Self::Could(before) => before,
             Self::CouldNot(before) => {
-                let verdict = match unheard {
-                    _ if !has_gone(before, observed, silent) => kept_out(before, accepted),
-                    // Nobody will hear when the sidecar knows it.
-                    Some(unheard) if in_force == generation => {
-                        verdict(Truth::True, Reason::Ready, but(&unheard))
-                    }
-                    Some(unheard) => verdict(Truth::True, Reason::ServingPrevious, but(&unheard)),
-                    None => verdict(Truth::False, Reason::ConfigurationPending, UNSAID),
+                if self.was_refused() || !has_gone(observed, silent) {
+                    return Some((kept_out(before, accepted), in_force));
+                }
+                // Nobody will hear when the sidecar knows it.
+                let Some(unheard) = unheard else {
+                    return Some((verdict(Truth::False, Reason::ConfigurationPending, UNSAID), in_force));
                 };
-                return Some((verdict, in_force));
+                let is_current = cast.serving == Some(Version::Current);
+                let served = if is_current { in_force } else { in_force.min(generation - 1).max(1) };
+                let is_now = is_current && served == generation;
+                let reason = if is_now { Reason::Ready } else { Reason::ServingPrevious };
+                return Some((verdict(Truth::True, reason, but(&unheard)), served));
             }
             Self::Nothing => return None,
         };
@@ -89,18 +86,21 @@ impl<'a> Before<'a> {
     }
 }
 
-/// Whether what kept clients out is known to be gone: its sidecar can have the configuration, in which somebody has a key.
-fn has_gone(before: &Condition, observed: &Observation<'_>, silent: &PodFacts) -> bool {
-    KEEP_OUT.iter().any(|reason| reason.name() == before.reason)
-        && observed.principals.is_some_and(|principals| !principals.is_empty())
+/// Whether what kept clients out is known to be gone, whatever of it was said: the sidecar can have the configuration, in which
+/// somebody has a key.
+fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
+    // It may be the configuration that the API server does not take.
+    let is_taken = |reason| !matches!(reason, Reason::Rejected | Reason::NameTaken);
+    observed.principals.is_some_and(|principals| !principals.is_empty())
         && observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
+        && observed.problems.iter().all(|problem| is_taken(problem.reason))
 }
 
 /// Why clients are still kept out: what is wrong now, or what was.
 fn kept_out(before: &Condition, accepted: &Verdict) -> Verdict {
     let was = Reason::ALL.iter().find(|reason| reason.name() == before.reason);
     match was {
-        Some(reason) if accepted.truth == Truth::True => {
+        Some(reason) if accepted.truth == Truth::True || *reason == Reason::ConfigurationRefused => {
             verdict(Truth::False, *reason, before.message.clone())
         }
         _ if accepted.truth == Truth::True => verdict(Truth::False, Reason::Starting, UNSAID),

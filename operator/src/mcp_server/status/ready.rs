@@ -25,12 +25,13 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     let running = Running::of(observed, cast);
     // Of a key that was taken back, and a sidecar that goes on with it, the latter has to be known.
     let goes_on = lack.as_ref().is_some_and(|lack| lack.lasts) && running.callers != Some(false);
-    if observed.has_no_keys() && accepted.truth == Truth::False && !goes_on {
+    let silent = cast.face.filter(|face| is_silent(face));
+    // What was heard of a refusal has to be remembered until something is heard again.
+    let was_refused = silent.is_some() && before.was_refused();
+    if observed.has_no_keys() && accepted.truth == Truth::False && !goes_on && !was_refused {
         return (verdict(Truth::False, accepted.reason, accepted.message.clone()), in_force);
     }
-    if let Some(silent) = cast.face.filter(|face| is_silent(face))
-        && let Some(still) = before.still(observed, silent, accepted)
-    {
+    if let Some(still) = silent.and_then(|silent| before.still(observed, cast, silent, accepted)) {
         return still;
     }
     let summary = cast.face.and_then(|facts| facts.report.summary());

@@ -15,6 +15,19 @@ pub(super) fn after_no_keys(pods: Vec<PodFacts>) -> McpServerStatus {
     status
 }
 
+/// A server of which somebody has a key, whatever was before.
+fn with_keys(pods: Vec<PodFacts>) -> Scene {
+    Scene { principals: Some(vec!["ada".to_owned()]), ..Scene::of(pods) }
+}
+
+fn keyless() -> McpServerStatus {
+    after_no_keys(vec![said(ready(pod("new")), summary())])
+}
+
+fn problems<const N: usize>(reasons: [Reason; N]) -> Vec<Problem> {
+    reasons.map(|reason| Problem::new(reason, "x")).into()
+}
+
 #[test]
 fn what_a_sidecar_says_of_its_keys_comes_before_what_was_said_of_it() {
     let (refused, was_refused) = ("False/ConfigurationRefused 4", "True/ConfigurationRefused 3");
@@ -26,8 +39,7 @@ fn what_a_sidecar_says_of_its_keys_comes_before_what_was_said_of_it() {
         (None, Some(false), [is_before, pending, pending, pending]),
     ] {
         let pods = vec![said(ready(pod("new")), running(error, callers))];
-        let found =
-            ready_after(|| Scene { principals: Some(vec!["ada".to_owned()]), ..Scene::of(pods.clone()) });
+        let found = ready_after(|| with_keys(pods.clone()));
         assert_eq!(found.each_ref().map(words), expected, "{error:?} {callers:?}");
     }
     // The generation too is what it says, if nothing else was heard.
@@ -41,27 +53,62 @@ fn what_a_sidecar_says_of_its_keys_comes_before_what_was_said_of_it() {
 
 #[test]
 fn what_kept_clients_out_is_gone_only_where_that_is_known() {
-    let with_keys =
-        |report: PodFacts| Scene { principals: Some(vec!["ada".to_owned()]), ..Scene::of(vec![report]) };
-    let unheard = || with_keys(unreachable(ready(pod("new"))));
-    let keyless = || after_no_keys(vec![said(ready(pod("new")), summary())]);
-    for callers in [None, Some(false)] {
-        let refuses = || with_keys(said(ready(pod("new")), running(Some("no such field"), callers)));
-        let found = one_by_one(keyless(), vec![refuses(), unheard(), refuses()]);
-        assert_eq!(found, ["False/ConfigurationRefused 4"; 3], "{callers:?}");
+    let unheard = || with_keys(vec![unreachable(ready(pod("new")))]);
+    for (callers, reasons, flawed) in [
+        (None, vec![], false),
+        (Some(false), vec![], false),
+        // Of a key beside others, and of a Secret that holds none.
+        (Some(false), problems([Reason::InvalidKeys]), true),
+        (None, problems([Reason::InvalidKeys]), true),
+        (None, problems([Reason::SecretNotFound]), false),
+    ] {
+        let but = |scene| Scene { problems: reasons.clone(), flawed, ..scene };
+        let refuses =
+            || but(with_keys(vec![said(ready(pod("new")), running(Some("no such field"), callers))]));
+        let unheard = || but(unheard());
+        let found = one_by_one(keyless(), vec![refuses(), unheard(), unheard(), refuses()]);
+        assert_eq!(found, ["False/ConfigurationRefused 4"; 4], "{callers:?} {reasons:?}");
+        // Nor is it known where the keys have gone once more, and come back.
+        let gone = || without_keys(vec![unreachable(ready(pod("new")))]);
+        let found = one_by_one(keyless(), vec![refuses(), gone(), unheard()]);
+        assert_eq!(found, ["False/ConfigurationRefused 4"; 3], "{callers:?} {reasons:?}");
     }
     // A sidecar of an earlier release, which gets no configuration before its pod is replaced.
     let older = || PodView { config_maps: vec!["github-longshore-v0-x".to_owned()], ..ready(pod("new")) };
-    let heard = || with_keys(said(older(), running(None, None)));
-    let found = one_by_one(keyless(), vec![heard(), with_keys(unreachable(older())), heard()]);
+    let heard = || with_keys(vec![said(older(), running(None, None))]);
+    let found = one_by_one(keyless(), vec![heard(), with_keys(vec![unreachable(older())]), heard()]);
     assert_eq!(found, ["False/ConfigurationPending 4"; 3]);
-    // Whether anybody has a key is not known.
+    // Whether anybody has a key is not known, and then it is.
     let invalid = || Scene {
         desired: None,
-        problems: vec![Problem::new(Reason::Invalid, "x")],
+        problems: problems([Reason::Invalid]),
         ..Scene::of(vec![unreachable(ready(pod("new")))])
     };
-    assert_eq!(one_by_one(keyless(), vec![invalid(), invalid()]), ["False/Invalid 4"; 2]);
+    let found = one_by_one(keyless(), vec![invalid(), invalid(), unheard()]);
+    assert_eq!(found, ["False/Invalid 4", "False/Invalid 4", "True/Ready 4"]);
+    // The API server does not take the configuration in which they are.
+    let rejected = || Scene { problems: problems([Reason::Rejected]), ..unheard() };
+    assert_eq!(one_by_one(keyless(), vec![rejected(), rejected()]), ["False/Rejected 4"; 2]);
+    // They are, and the pods are of before.
+    let older = || with_keys(vec![unreachable(ready(pod("old")))]);
+    assert_eq!(one_by_one(keyless(), vec![older(), older()]), ["True/ServingPrevious 3"; 2]);
+}
+
+/// What is said is what comes first, and that need not be what kept clients out.
+#[test]
+fn whatever_else_was_wrong_is_gone_too() {
+    for (reason, generation) in [
+        (Reason::ConfigMapNotFound, 4),
+        (Reason::SecretKeyNotFound, 4),
+        (Reason::Invalid, 3),
+        (Reason::Rejected, 3),
+    ] {
+        let pods = || vec![unreachable(ready(pod("new")))];
+        let both = Scene { problems: problems([reason, Reason::SecretNotFound]), ..without_keys(pods()) };
+        let found = one_by_one(was_ready(), vec![both, with_keys(pods()), with_keys(pods())]);
+        let lacks = format!("False/{} {generation}", reason.name());
+        assert_eq!(found, [&*lacks, "True/Ready 4", "True/Ready 4"]);
+    }
 }
 
 #[test]
