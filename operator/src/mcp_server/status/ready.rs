@@ -67,9 +67,9 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     };
     // What the sidecars say that they run comes before what was said of them.
     let lets_in = match (running.callers, before, lack.what) {
-        (Some(false), _, Lacking::All) if lack.is_refusal() => false,
+        (Some(false), _, Lacking::All) => false,
         (_, Before::Could(_), _) | (_, _, Lacking::Pods) | (Some(true), ..) => true,
-        (_, _, Lacking::AllYet) | (Some(false), _, Lacking::All) => false,
+        (_, _, Lacking::AllYet) => false,
         // So it is with the configuration of before, unless that is of keys that were taken back.
         (None, Before::CouldNot(_), Lacking::All) => observed.has_no_keys(),
         (None, Before::Nothing, Lacking::All) => true,

@@ -49,6 +49,13 @@ fn what_a_sidecar_says_of_its_keys_comes_before_what_was_said_of_it() {
         Scene::of(vec![said(ready(pod("new")), summary)])
     };
     assert_eq!(words(&ready_after(long_before)[3]), "True/ConfigurationRefused 2");
+    // And that nobody is let in, where nothing of the manifest could be made.
+    let malformed = || Scene {
+        desired: None,
+        problems: problems([Reason::Malformed]),
+        ..Scene::of(vec![said(ready(pod("new")), running(None, Some(false)))])
+    };
+    assert_eq!(one_by_one(was_ready(), vec![malformed(), malformed()]), ["False/Malformed 3"; 2]);
 }
 
 #[test]
