@@ -9,8 +9,8 @@ use super::cast::Cast;
 use super::history::Before;
 use super::lack::{Lack, Lacking};
 use super::running::Running;
-use super::{Address, Observation, Offered, UNSAID, Verdict, is_silent, nobody, verdict};
-use crate::mcp_server::condition::{Reason, Truth};
+use super::{Address, Observation, Offered, UNSAID, Verdict, before, is_silent, nobody, verdict};
+use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// Whether clients can use the server, and the generation of the manifest that they use.
 pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> (Verdict, i64) {
@@ -18,7 +18,7 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     let [accepted, available, connected] = others;
     let before = Before::of(observed);
     let in_force = observed.in_force();
-    if is_somebody_elses(observed, before) {
+    if is_somebody_elses(observed) {
         return (somebody_elses(accepted), in_force);
     }
     let lack = Lack::of(observed, cast, others);
@@ -95,21 +95,25 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
 }
 
 /// Whether whoever has the server's address is somebody else: nothing that clients say there comes to it.
-fn is_somebody_elses(observed: &Observation<'_>, before: Before<'_>) -> bool {
+fn is_somebody_elses(observed: &Observation<'_>) -> bool {
     match observed.address {
         Address::Taken => true,
+        // So it was said to be. It also named no address then, unlike where another object is somebody else's.
         Address::Unknown => {
-            matches!(before, Before::CouldNot(before) if before.reason == Reason::NameTaken.name())
+            let has_no_url = observed.previous.is_some_and(|status| status.url.is_none());
+            let ready = before(observed, ConditionType::Ready, Truth::False);
+            has_no_url && ready.is_some_and(|ready| ready.reason == Reason::NameTaken.name())
         }
         Address::Known { .. } => false,
     }
 }
 
+/// What is said of it whatever else is wrong: the next operator has to know it.
 fn somebody_elses(accepted: &Verdict) -> Verdict {
-    if accepted.truth == Truth::False {
-        return verdict(Truth::False, accepted.reason, accepted.message.clone());
-    }
-    let message =
-        "the Service of the server's name is somebody else's, to whom clients would show their keys";
+    let message = if accepted.reason == Reason::NameTaken {
+        &*accepted.message
+    } else {
+        "the Service of the server's name is somebody else's, to whom clients would show their keys"
+    };
     verdict(Truth::False, Reason::NameTaken, message)
 }

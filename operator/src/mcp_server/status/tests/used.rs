@@ -192,6 +192,55 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
     assert_eq!([&could, &could_not].map(words), ["True/ServingPrevious 3", "False/Unreadable 4"]);
 }
 
+/// Another operator has to go by what was said, until it can ask for the Service.
+#[test]
+fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
+    let heard = || running(None, Some(true));
+    let lost = || failed(ConnectionReason::ConnectionLost, "gone");
+    let problems = |reason| vec![Problem::new(reason, "x")];
+    let taken = |reason| Scene {
+        address: Address::Taken,
+        problems: problems(reason),
+        ..Scene::of(vec![said(ready(pod("new")), summary())])
+    };
+    for (first, missing, desired) in [
+        (Reason::NameTaken, Reason::Malformed, None),
+        (Reason::NameTaken, Reason::Unreadable, None),
+        (Reason::NameTaken, Reason::ConfigMapNotFound, Some(desired())),
+        // Which is said of the manifest before the other.
+        (Reason::Rejected, Reason::Malformed, None),
+    ] {
+        let unknown = |pod, summary| Scene {
+            address: Address::Unknown,
+            problems: problems(missing),
+            desired: desired.clone(),
+            ..Scene::of(vec![said(pod, summary)])
+        };
+        let before = taken(first).after(&was_ready()).status();
+        let works = || unknown(ready(pod("new")), heard());
+        for second in [works(), unknown(pod("new"), lost())] {
+            let found = one_by_one(before.clone(), vec![taken(first), second, works(), works()]);
+            let is_taken = |words: &String| words.starts_with("False/NameTaken ");
+            assert!(found.iter().all(is_taken), "{first:?} {missing:?}: {found:?}");
+        }
+        let own = Scene { address: address(None), ..Scene::of(vec![said(ready(pod("new")), summary())]) };
+        assert_eq!(one_by_one(before, vec![works(), own]).last().unwrap(), "True/Ready 4");
+    }
+    // That of another object is no word of the Service's.
+    let another = |callers| Scene {
+        problems: problems(Reason::NameTaken),
+        ..Scene::of(vec![said(ready(pod("new")), running(None, callers))])
+    };
+    let malformed = || Scene {
+        address: Address::Unknown,
+        problems: problems(Reason::Malformed),
+        desired: None,
+        ..another(Some(true))
+    };
+    let found = one_by_one(was_ready(), vec![another(Some(false)), malformed()]);
+    assert_eq!(found, ["False/NameTaken 3", "True/ServingPrevious 3"]);
+}
+
 #[test]
 fn a_crash_puts_nothing_in_force_that_is_refused() {
     for reason in [Reason::Invalid, Reason::Rejected] {
