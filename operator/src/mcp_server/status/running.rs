@@ -23,8 +23,10 @@ impl Running {
         let behind = cast.serves.iter().filter_map(|facts| {
             config(facts).filter(|config| !is_wanted(facts, config)).map(|config| config.generation)
         });
-        // Only the keys may be of before, and those of no other generation. Pods of before are of one.
-        let latest = observed.generation - i64::from(cast.serving != Some(Version::Current));
+        // Only the keys may be of before, and those of no other generation. Pods of before are of one. What no configuration
+        // could be made of, none is of.
+        let is_of_before = observed.desired.is_some() && cast.serving != Some(Version::Current);
+        let latest = observed.generation - i64::from(is_of_before);
         let callers: Vec<_> = cast.serves.iter().map(|facts| config(facts)?.callers).collect();
         Self {
             generation: behind.min().map(|generation| generation.min(latest).max(1)),

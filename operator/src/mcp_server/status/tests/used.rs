@@ -266,3 +266,23 @@ fn a_crash_puts_nothing_in_force_that_is_refused() {
         assert_eq!(one_by_one(taken, crash()), [is_now, is_lost, is_lost, is_now, is_now]);
     }
 }
+
+/// A sidecar knows which it runs.
+#[test]
+fn a_crash_takes_nothing_out_of_force_while_nothing_can_be_made_of_the_manifest() {
+    for reason in [Reason::Unreadable, Reason::Malformed] {
+        let scene = |pod, summary: Summary| {
+            let config = ConfigState { callers: Some(true), ..summary.config.clone() };
+            let mut scene = Scene::of(vec![said(pod, Summary { config, ..summary })]);
+            scene.desired = None;
+            scene.problems = vec![Problem::new(reason, "x")];
+            scene
+        };
+        let works = || scene(ready(pod("new")), summary());
+        let lost = scene(pod("new"), failed(ConnectionReason::ConnectionLost, "gone"));
+        let before = Scene::of(vec![said(ready(pod("new")), summary())]).status();
+        let found = one_by_one(before, vec![works(), lost, works(), works()]);
+        let (is_before, is_lost) = ("True/ServingPrevious 4", &*format!("False/{} 4", reason.name()));
+        assert_eq!(found, [is_before, is_lost, is_before, is_before]);
+    }
+}
