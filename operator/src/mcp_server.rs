@@ -316,6 +316,7 @@ async fn pursue(
             desired.template = live;
             if lock(memory).deployment_failed {
                 pursuit.upgrade_refused = true;
+                pursuit.unapplied = false;
                 pursuit.held_back = validated.is_held_back();
             }
         }
@@ -361,6 +362,7 @@ async fn write_status(
         previous: previous.as_ref(),
         problems: &pursuit.problems,
         held_back: pursuit.held_back,
+        unapplied: pursuit.unapplied,
         desired: pursuit.desired.as_ref(),
         pods: &pursuit.pods,
         deployment: deployment.as_deref(),

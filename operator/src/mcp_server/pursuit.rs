@@ -22,6 +22,8 @@ pub(super) struct Pursuit {
     pub(super) held_back: bool,
     /// Whether one of them is that its upgrade is refused, which keeps nothing of the manifest from being in force.
     pub(super) upgrade_refused: bool,
+    /// Whether something of what the manifest says was not taken, be it for a moment.
+    pub(super) unapplied: bool,
     pub(super) desired: Option<Desired>,
     pub(super) urls: Option<Urls>,
     /// The principals that callers can be, where they are known.
@@ -70,6 +72,7 @@ impl Pursuit {
         memory: &Mutex<ServerMemory>,
         patient: bool,
     ) {
+        self.unapplied = true;
         match error {
             apply::Error::Problem(problem) => {
                 let problem = lock(memory).note_refused(template, problem);

@@ -60,6 +60,8 @@ pub(crate) struct Observation<'a> {
     pub problems: &'a [Problem],
     /// Whether they keep the manifest from being in force. Otherwise they cost nothing but what they name.
     pub held_back: bool,
+    /// Whether the API server did not take something of it just now, also where that may pass and is no problem yet.
+    pub unapplied: bool,
     /// What the pod should be like. `None`: nothing could be built.
     pub desired: Option<&'a Desired>,
     /// The pods of the server's Deployment.
@@ -384,10 +386,11 @@ impl Observation<'_> {
     }
 
     /// The generation of the manifest that is in force as far as clients can use it: that of before while something of the
-    /// newest is refused, also where the server was away in between.
+    /// newest is refused, or not taken yet, also where the server was away in between.
     fn in_force(&self) -> i64 {
         let ready = self.previous.and_then(|previous| find(&previous.conditions, ConditionType::Ready));
-        let before = ready.and_then(|ready| ready.observed_generation).filter(|_| self.is_partly_refused());
+        let is_whole = !self.unapplied && !self.is_partly_refused();
+        let before = ready.and_then(|ready| ready.observed_generation).filter(|_| !is_whole);
         before.unwrap_or(self.generation).min(self.generation)
     }
 

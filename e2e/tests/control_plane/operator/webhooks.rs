@@ -1,5 +1,6 @@
 //! Webhooks of the cluster that keep what a server needs from being written.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,7 +13,8 @@ use longshore_e2e::testing::{Kind, Namespace, Room, Stage, eventually};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::stand::{ADA, Operator, has_key, install, is, kubectl, wait_for};
+use super::node::Node;
+use super::stand::{ADA, Operator, condition, has_key, install, is, kubectl, wait_for};
 use super::{LEAST, STAGE, merge, server};
 
 /// For an operator that looks after every namespace.
@@ -186,5 +188,42 @@ fn a_webhook_that_does_not_answer_is_said_to_keep_the_pods_from_being_made() {
         look_until("True", "Accepted").await;
         let deployments: Api<Deployment> = namespace.api();
         namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+    });
+}
+
+/// As when what is down looks at Services, and not at what pods are made of.
+#[test]
+fn a_change_that_a_webhook_keeps_back_is_not_in_force_before_it_is_taken() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace.apply(&LEAST).await;
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        let rule = |group: &str, resource: &str, operation: &str| {
+            json!({
+                "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": [operation],
+            })
+        };
+        let rules = [rule("", "services", "UPDATE"), rule("apps", "deployments", "CREATE")];
+        let client = json!({"url": "https://127.0.0.1:1/"});
+        let name = webhook_is_down(namespace, json!({"clientConfig": client, "rules": rules})).await;
+        namespace.apply(&server("{expose: {service: {labels: {team: tools}}}}")).await;
+        let servers: Api<McpServer> = namespace.api();
+        let in_force =
+            |server: &McpServer| condition(server, "Ready").and_then(|ready| ready.observed_generation);
+        let early = AtomicBool::new(false);
+        let is_told = |server: &McpServer| {
+            early.fetch_or(in_force(server) != Some(1), Ordering::Relaxed);
+            is(server, "Accepted", "False", "Rejected")
+        };
+        let told = namespace.wait(&servers, "demo", "to say that it is not taken", is_told).await;
+        assert!(!early.into_inner(), "it was said to be in force");
+        assert!(is(&told, "Ready", "True", "ServingPrevious"), "{told:?}");
+        namespace.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await.unwrap();
+        let is_taken = |server: &McpServer| in_force(server) == Some(2);
+        let taken = namespace.wait(&servers, "demo", "to be in force", is_taken).await;
+        assert!(is(&taken, "Ready", "True", "Ready"), "{taken:?}");
     });
 }

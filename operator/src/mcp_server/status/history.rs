@@ -89,11 +89,10 @@ impl<'a> Before<'a> {
 /// Whether what kept clients out is known to be gone, whatever of it was said: the sidecar can have the configuration, in which
 /// somebody has a key.
 fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
-    // It may be the configuration that the API server does not take.
-    let is_taken = |reason| !matches!(reason, Reason::Rejected | Reason::NameTaken);
     observed.principals.is_some_and(|principals| !principals.is_empty())
         && observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
-        && observed.problems.iter().all(|problem| is_taken(problem.reason))
+        // It may be the configuration that the API server does not take.
+        && !observed.unapplied
 }
 
 /// Why clients are still kept out: what is wrong now, or what was.

@@ -54,8 +54,12 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     let Some(lack) = lack else {
         let but = |but: &str| format!("clients can use the server, but {but}");
         if in_force < generation {
-            let message = but(&format!("not all of the last change is in force: {}", accepted.message));
-            return (verdict(Truth::True, Reason::ServingPrevious, message), in_force);
+            let message = if observed.is_partly_refused() {
+                format!("not all of the last change is in force: {}", accepted.message)
+            } else {
+                "not all of the last change is in force yet".to_owned()
+            };
+            return (verdict(Truth::True, Reason::ServingPrevious, but(&message)), in_force);
         }
         let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
         let flaw = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));

@@ -136,6 +136,8 @@ struct Scene {
     problems: Vec<Problem>,
     /// Whether the problems cost nothing but what they name.
     flawed: bool,
+    /// Whether the API server did not take something, whether or not that is a problem.
+    unapplied: bool,
     address: Address,
     desired: Option<Desired>,
     pods: Vec<PodFacts>,
@@ -152,6 +154,7 @@ impl Scene {
             previous: None,
             problems: vec![],
             flawed: false,
+            unapplied: false,
             address: address(None),
             desired: Some(desired()),
             pods,
@@ -173,6 +176,7 @@ impl Scene {
             previous: self.previous.as_ref(),
             problems: &self.problems,
             held_back: !self.problems.is_empty() && !self.flawed,
+            unapplied: self.unapplied,
             desired: self.desired.as_ref(),
             pods: &self.pods,
             deployment: self.deployment.as_ref(),

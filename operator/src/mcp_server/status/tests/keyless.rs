@@ -94,8 +94,11 @@ fn what_kept_clients_out_is_gone_only_where_that_is_known() {
     let found = one_by_one(keyless(), vec![invalid(), invalid(), unheard()]);
     assert_eq!(found, ["False/Invalid 4", "False/Invalid 4", "True/Ready 4"]);
     // The API server does not take the configuration in which they are.
-    let rejected = || Scene { problems: problems([Reason::Rejected]), ..unheard() };
-    assert_eq!(one_by_one(keyless(), vec![rejected(), rejected()]), ["False/Rejected 4"; 2]);
+    let yet = || Scene { unapplied: true, ..unheard() };
+    let rejected = || Scene { problems: problems([Reason::Rejected]), ..yet() };
+    let found = one_by_one(keyless(), vec![yet(), rejected(), rejected(), unheard()]);
+    let (as_before, is_rejected) = ("False/SecretNotFound 4", "False/Rejected 4");
+    assert_eq!(found, [as_before, is_rejected, is_rejected, "True/Ready 4"]);
     // They are, and the pods are of before.
     let older = || with_keys(vec![unreachable(ready(pod("old")))]);
     assert_eq!(one_by_one(keyless(), vec![older(), older()]), ["True/ServingPrevious 3"; 2]);

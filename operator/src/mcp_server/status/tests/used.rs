@@ -242,6 +242,24 @@ fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
 }
 
 #[test]
+fn a_change_that_is_not_taken_yet_is_not_in_force_before_it_is() {
+    let works = || Scene::of(vec![said(ready(pod("new")), summary())]);
+    let yet = || Scene { unapplied: true, ..works() };
+    let refused = || Scene { problems: vec![Problem::new(Reason::Rejected, "x")], ..yet() };
+    let unheard = || Scene { pods: vec![unreachable(ready(pod("new")))], ..yet() };
+    let is_before = "True/ServingPrevious 3";
+    let found = one_by_one(was_ready(), vec![yet(), yet(), unheard(), refused(), yet(), works()]);
+    assert_eq!(found, [is_before, is_before, is_before, is_before, is_before, "True/Ready 4"]);
+    let status = yet().after(&was_ready()).status();
+    let message = &of(&status, ConditionType::Ready).message;
+    assert_eq!(message, "clients can use the server, but not all of the last change is in force yet");
+    assert!(find(&status.conditions, ConditionType::Reconciling).is_some());
+    // Where nothing was changed, nothing is of before.
+    let found = one_by_one(works().status(), vec![yet(), refused(), works()]);
+    assert_eq!(found, ["True/Ready 4"; 3]);
+}
+
+#[test]
 fn a_crash_puts_nothing_in_force_that_is_refused() {
     for reason in [Reason::Invalid, Reason::Rejected] {
         let scene = |summary| {
