@@ -385,13 +385,18 @@ impl Observation<'_> {
         self.principals.is_some_and(<[_]>::is_empty)
     }
 
-    /// The generation of the manifest that is in force as far as clients can use it: that of before while something of the
-    /// newest is refused, or not taken yet, also where the server was away in between.
+    /// The generation of the manifest that is in force as far as clients can use it.
     fn in_force(&self) -> i64 {
+        self.still_in_force().unwrap_or(self.generation)
+    }
+
+    /// That of before while nothing can be made of the newest, or something of it is refused or not taken yet, also where the
+    /// server was away in between.
+    fn still_in_force(&self) -> Option<i64> {
+        let is_whole = self.desired.is_some() && !self.unapplied && !self.is_partly_refused();
         let ready = self.previous.and_then(|previous| find(&previous.conditions, ConditionType::Ready));
-        let is_whole = !self.unapplied && !self.is_partly_refused();
         let before = ready.and_then(|ready| ready.observed_generation).filter(|_| !is_whole);
-        before.unwrap_or(self.generation).min(self.generation)
+        before.map(|before| before.min(self.generation))
     }
 
     /// Whether something of the manifest cannot be used, or an object that is made of it cannot be had. What it names and is

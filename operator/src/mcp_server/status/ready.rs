@@ -81,10 +81,9 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     if !lets_in {
         return (lack.why, in_force);
     }
-    let served = match (before, lack.what) {
-        (Before::Could(before), _) => before.observed_generation,
-        (_, Lacking::All | Lacking::AllYet) => running.generation,
-        (_, Lacking::Pods) => None,
+    let served = match before {
+        Before::Could(before) => before.observed_generation,
+        Before::CouldNot(_) | Before::Nothing => running.generation,
     };
     // Nobody knows any more which version pods of before are: an earlier one.
     let served = served.unwrap_or((generation - 1).max(1));

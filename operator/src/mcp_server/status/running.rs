@@ -7,7 +7,8 @@ use super::{Observation, PodFacts};
 
 /// What they run, by their own words.
 pub(super) struct Running {
-    /// The generation that clients use where a sidecar runs another configuration than it should: that of the earliest.
+    /// The generation that clients use where a sidecar runs another configuration than it should, or pods are of before: that
+    /// at which the earliest configuration was made, unless a later one is known to have been in force.
     pub(super) generation: Option<i64>,
     /// Whether anybody is let in by one of them. `None`: nobody can say, since one is silent, or of an earlier release that
     /// does not say it.
@@ -29,7 +30,10 @@ impl Running {
         let latest = observed.generation - i64::from(is_of_before);
         let callers: Vec<_> = cast.serves.iter().map(|facts| config(facts)?.callers).collect();
         Self {
-            generation: behind.min().map(|generation| generation.min(latest).max(1)),
+            generation: behind
+                .min()
+                .max(observed.still_in_force())
+                .map(|generation| generation.min(latest).max(1)),
             callers: if callers.contains(&Some(true)) {
                 Some(true)
             } else {

@@ -189,7 +189,7 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
         scene.problems = vec![Problem::new(Reason::Unreadable, "x")];
         scene
     });
-    assert_eq!([&could, &could_not].map(words), ["True/ServingPrevious 3", "False/Unreadable 4"]);
+    assert_eq!([&could, &could_not].map(words), ["True/ServingPrevious 3", "False/Unreadable 3"]);
 }
 
 /// Another operator has to go by what was said, until it can ask for the Service.
@@ -285,22 +285,33 @@ fn a_crash_puts_nothing_in_force_that_is_refused() {
     }
 }
 
-/// A sidecar knows which it runs.
+/// A sidecar says when its configuration changed last, and much else may have since.
 #[test]
-fn a_crash_takes_nothing_out_of_force_while_nothing_can_be_made_of_the_manifest() {
-    for reason in [Reason::Unreadable, Reason::Malformed] {
-        let scene = |pod, summary: Summary| {
-            let config = ConfigState { callers: Some(true), ..summary.config.clone() };
-            let mut scene = Scene::of(vec![said(pod, Summary { config, ..summary })]);
-            scene.desired = None;
-            scene.problems = vec![Problem::new(reason, "x")];
-            scene
+fn a_crash_takes_nothing_out_of_force() {
+    let now = || summary().config;
+    let behind = || ConfigState { generation: 2, callers: Some(true), ..running(None, None).config };
+    for (reason, desired, before, template, config, generation) in [
+        (Reason::Unreadable, None, 4, "new", now(), 4),
+        (Reason::Unreadable, None, 4, "new", behind(), 4),
+        (Reason::Unreadable, None, 3, "new", behind(), 3),
+        (Reason::Malformed, None, 4, "new", behind(), 4),
+        (Reason::Rejected, Some(desired()), 3, "new", behind(), 3),
+        (Reason::Invalid, Some(desired()), 2, "old", now(), 2),
+        (Reason::Invalid, Some(desired()), 2, "old", behind(), 2),
+    ] {
+        let scene = |pod, summary| Scene {
+            desired: desired.clone(),
+            problems: vec![Problem::new(reason, "x")],
+            ..Scene::of(vec![said(pod, Summary { config: config.clone(), ..summary })])
         };
-        let works = || scene(ready(pod("new")), summary());
-        let lost = scene(pod("new"), failed(ConnectionReason::ConnectionLost, "gone"));
-        let before = Scene::of(vec![said(ready(pod("new")), summary())]).status();
-        let found = one_by_one(before, vec![works(), lost, works(), works()]);
-        let (is_before, is_lost) = ("True/ServingPrevious 4", &*format!("False/{} 4", reason.name()));
-        assert_eq!(found, [is_before, is_lost, is_before, is_before]);
+        let works = || scene(ready(pod(template)), summary());
+        let lost = || scene(pod(template), failed(ConnectionReason::ConnectionLost, "gone"));
+        let mut status = was_ready();
+        status.conditions.iter_mut().for_each(|it| it.observed_generation = Some(before));
+        let found = one_by_one(status, vec![works(), lost(), lost(), works(), works()]);
+        let is_before = format!("True/ServingPrevious {generation}");
+        let is_lost = format!("False/{} {generation}", reason.name());
+        let expected = [&is_before, &is_lost, &is_lost, &is_before, &is_before];
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected);
     }
 }
