@@ -94,7 +94,7 @@ impl Stdio {
         let mut open = self.lock();
         let limits = client.map_or(OWN, |client| self.places.in_force(client.limits));
         let group = Group { alone: true, ..group_of(client, &limits, REVISION.as_str().to_owned()) };
-        if let Some(host) = self.host(&open, &group, client) {
+        if let Some(host) = self.host(&open, &group, client)? {
             return open.join(host, name).ok_or(Failure::Ended);
         }
         let kind = kind_of(&group, &limits);

@@ -121,7 +121,7 @@ impl Stdio {
         let mut open = self.lock();
         let limits = self.places.in_force(client.limits);
         let group = Group { begins, ..group_of(Some(&client), &limits, revision.clone()) };
-        if let Some(host) = self.host(&open, &group, Some(&client)) {
+        if let Some(host) = self.host(&open, &group, Some(&client))? {
             let channel = open.join(host, name).ok_or(Failure::Forgotten)?;
             let waiting = join(&channel, name, Some(share), body, asked)?;
             return Ok((name, channel, waiting));
@@ -138,10 +138,16 @@ impl Stdio {
         Ok((name, channel, waiting))
     }
 
-    /// The conversation that another session, or a call, of this kind goes to, if there is one.
-    pub(super) fn host(&self, open: &Open, wanted: &Group, client: Option<&Client>) -> Option<u64> {
+    /// The conversation that another session, or a call, of this kind goes to; none, if it begins one. One that may go on
+    /// elsewhere is refused where it would begin one that waits for its place.
+    pub(super) fn host(
+        &self,
+        open: &Open,
+        wanted: &Group,
+        client: Option<&Client>,
+    ) -> Result<Option<u64>, Failure> {
         let Some(Client { limits, principal }) = client else {
-            return open.fewest(wanted, Need::Spoken).map(|(host, _)| host);
+            return Ok(open.fewest(wanted, Need::Spoken).map(|(host, _)| host));
         };
         let has_room = || self.places.have_room() || self.warm.has_any();
         let Some((host, sessions)) = open.fewest(wanted, Need::Young(Instant::now())) else {
@@ -150,13 +156,24 @@ impl Stdio {
             let most = if whose.is_some() { limits.per_principal } else { limits.total };
             let has_place = || self.places.allow(whose) && (has_room() || open.has_empty(None));
             let another = open.used_by(whose) < most as usize && (open.has_empty(whose) || has_place());
-            let old = || open.fewest(wanted, Need::Spoken).or_else(|| open.fewest(wanted, Need::Any));
-            return if another { None } else { old().map(|(host, _)| host) };
+            if another {
+                return Ok(None);
+            }
+            let old = open.fewest(wanted, Need::Spoken).or_else(|| open.fewest(wanted, Need::Any));
+            return match old {
+                Some((host, _)) => Ok(Some(host)),
+                // Nobody is to join one that may get no place, nor is one to take the place that another wants back.
+                None if wanted.begins == Begins::AgainOrElsewhere => {
+                    let full = Failure::Full { limit: most, again: None };
+                    Err(self.places.refusal(whose).unwrap_or(full))
+                }
+                None => Ok(None),
+            };
         };
         // Everybody's sessions are spread over as many processes as there may be.
         let spreads = limits.isolation == Isolation::Shared && sessions > 0;
         let another = open.shared_by_all() < limits.total as usize && has_room();
-        (!(spreads && another)).then_some(host)
+        Ok((!(spreads && another)).then_some(host))
     }
 
     /// A place for a process, and one that waits if there is one that was told this, or nothing yet.

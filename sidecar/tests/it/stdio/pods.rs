@@ -208,23 +208,59 @@ fn sessions_of_a_pod_that_drains_go_where_there_is_room() {
     }
 }
 
-/// The process of the one speaks another revision, in which they cannot go on, and the other has none yet.
+/// Three pods with a process for everybody each.
+fn with_one_each(network: &Network, processes: Processes) -> Vec<Pod> {
+    let mut config = config(Isolation::Shared, OnOwnerLoss::Reinitialize);
+    config.limits.processes = Some(Processes { isolation: Isolation::Shared, ..processes });
+    Pod::start(network, &config, &server(&[]), 3)
+}
+
+/// The process of the one speaks another revision, in which they cannot go on, and the other has none yet. Also where that
+/// process rests: its place is free then, but its sessions want it back.
 #[test]
 fn sessions_of_a_pod_that_drains_go_where_their_revision_is_spoken() {
+    for idle_ms in [300, 60_000] {
+        let network = Network::new();
+        let pods = with_one_each(&network, Processes { idle_ms, ..processes(1, 1) });
+        let [leaves, other, free] = &pods[..] else { panic!("three pods") };
+        let newer = Client::open(&other.sidecar, BOB);
+        if idle_ms < 1_000 {
+            let rests = || (other.sidecar.metric("longshore_processes") == 1.0).then_some(());
+            eventually("its process has ended", rests);
+        }
+        let clients = [(); 6].map(|()| Client::of(&leaves.sidecar, ALICE, "2025-06-18"));
+        let through = clients.each_ref().map(|client| client.through(&other.sidecar));
+        let hook = leaves.sidecar.hook();
+        leaves.sidecar.signal(Signal::TERM);
+        eventually("they have moved", || (sessions_of(leaves) == 0.0).then_some(()));
+        for client in &through {
+            pid(client);
+            pid(&newer);
+        }
+        assert_eq!([other, free].map(sessions_of), [1.0, 6.0], "{idle_ms}");
+        assert_eq!(other.sidecar.metric("longshore_processes_refused_total"), 0.0, "nobody waits there");
+        assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
+        drop(hook);
+    }
+}
+
+/// They do not join those that cannot.
+#[test]
+fn new_clients_are_translated_for_while_sessions_pass_by_that_cannot_be() {
     let network = Network::new();
-    let config = config(Isolation::Shared, OnOwnerLoss::Reinitialize);
-    let pods = Pod::start(&network, &config, &server(&[]), 3);
+    let pods = with_one_each(&network, Processes { queue_ms: 5_000, ..processes(1, 1) });
     let [leaves, other, free] = &pods[..] else { panic!("three pods") };
     let _newer = Client::open(&other.sidecar, BOB);
-    let clients = [(); 6].map(|()| Client::of(&leaves.sidecar, ALICE, "2025-06-18"));
-    let through = clients.each_ref().map(|client| client.through(&other.sidecar));
+    let _clients = [(); 6].map(|()| Client::of(&leaves.sidecar, ALICE, "2025-06-18"));
     let hook = leaves.sidecar.hook();
     leaves.sidecar.signal(Signal::TERM);
-    eventually("they have moved", || (sessions_of(leaves) == 0.0).then_some(()));
-    for client in &through {
-        pid(client);
-    }
-    assert_eq!([other, free].map(sessions_of), [1.0, 6.0]);
+    eventually("they have moved", || {
+        let client = Client::of(&other.sidecar, ALICE, "2025-06-18");
+        pid(&client);
+        assert_eq!(client.end().status, 204);
+        (sessions_of(free) == 6.0).then_some(())
+    });
+    assert_eq!(sessions_of(other), 1.0);
     assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
     drop(hook);
 }
