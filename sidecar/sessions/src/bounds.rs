@@ -24,7 +24,7 @@ pub const REMEMBERED: Duration = Duration::from_secs(80);
 /// How old the last answer of DNS may be to say that somebody is gone.
 pub const DNS_FRESH: Duration = Duration::from_secs(5);
 /// How long one request looks for who serves it. In a rollout it may have to wait until a pod whose port refuses counts as
-/// gone, and after that until another one is listed no longer.
+/// gone, and after that until another one is listed no longer. Once more for so long where all have passed the session on.
 pub const DECIDE: Duration = Duration::from_secs(18);
 /// After how long something that is being decided is looked at again.
 pub const RETRY: Duration = Duration::from_millis(100);

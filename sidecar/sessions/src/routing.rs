@@ -43,9 +43,10 @@ use said::note;
 pub struct Route {
     key: SessionKey,
     owner: Peer,
-    /// How old the session was when the request came.
+    /// How old the session was at the moment `began`.
     age: Duration,
     entry: Entry,
+    /// When the request came, or when all had passed the session on.
     began: Moment,
     phase: Phase,
     /// Everybody was asked once who holds it.
@@ -340,13 +341,13 @@ impl Route {
                 replica.forget_at(&self.key, &peer.pod);
                 self.forwards += 1;
                 self.not_at.push(peer.pod.clone());
-                self.hint = self.unless_full(peer, hint);
+                self.hint = self.unless_full(peer, hint, now);
                 self.decide(replica, now)
             }
             NotForwarded::Full(next) => {
                 replica.forget_at(&self.key, &peer.pod);
-                self.pass(peer.pod.clone());
-                self.hint = self.unless_full(peer, next);
+                self.pass(peer.pod.clone(), now);
+                self.hint = self.unless_full(peer, next, now);
                 self.decide(replica, now)
             }
             NotForwarded::Refused => {

@@ -31,17 +31,17 @@ impl Route {
         match (self.entry, next) {
             (Entry::Forwarded, next) => Step::Full(next),
             (Entry::HandOver, Some(peer)) => {
-                self.pass(replica.me().pod.clone());
+                self.pass(replica.me().pod.clone(), now);
                 Step::HandOn(peer)
             }
             (Entry::HandOver, None) => Step::Moved(None),
             (Entry::Client, Some(peer)) => {
-                self.pass(replica.me().pod.clone());
+                self.pass(replica.me().pod.clone(), now);
                 self.go_to(peer, replica, now)
             }
             // Whoever it was has gone meanwhile.
             (Entry::Client, None) => {
-                self.full = None;
+                self.go_on_no_more(now);
                 self.decide(replica, now)
             }
         }
@@ -54,12 +54,20 @@ impl Route {
     }
 
     /// Notes that a replica has passed it on. When one has done so twice, or too many have, it goes on no more.
-    pub(super) fn pass(&mut self, pod: PodId) {
-        let may_go_on = |full: &Vec<PodId>| full.len() < MAX_FULL && !full.contains(&pod);
-        if let Some(mut full) = self.full.take().filter(may_go_on) {
-            full.push(pod);
-            self.full = Some(full);
+    pub(super) fn pass(&mut self, pod: PodId, now: Moment) {
+        match &mut self.full {
+            Some(full) if full.len() < MAX_FULL && !full.contains(&pod) => full.push(pod),
+            Some(_) => self.go_on_no_more(now),
+            None => {}
         }
+    }
+
+    /// Whoever is next has the last word, and time for it: each of the others may have waited for room, and nobody was looked
+    /// for meanwhile. That happens once.
+    fn go_on_no_more(&mut self, now: Moment) {
+        self.full = None;
+        self.age = self.age_at(now);
+        self.began = now;
     }
 
     pub(super) fn is_passed(&self, pod: &PodId) -> bool {
@@ -68,12 +76,12 @@ impl Route {
 
     /// What a peer said of where it may be. One that names somebody who has no room for it does not take it itself, as one of
     /// an earlier release, and neither is asked again.
-    pub(super) fn unless_full(&mut self, peer: &Peer, hint: Option<Peer>) -> Option<Peer> {
+    pub(super) fn unless_full(&mut self, peer: &Peer, hint: Option<Peer>, now: Moment) -> Option<Peer> {
         if hint.as_ref().is_none_or(|hint| !self.is_passed(&hint.pod)) {
             return hint;
         }
         if !self.is_passed(&peer.pod) {
-            self.pass(peer.pod.clone());
+            self.pass(peer.pod.clone(), now);
         }
         None
     }
@@ -104,7 +112,7 @@ impl Route {
         if winner.is_some() || !self.was_passed() {
             return winner;
         }
-        self.full = None;
+        self.go_on_no_more(now);
         self.winner(replica, now)
     }
 

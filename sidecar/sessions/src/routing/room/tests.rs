@@ -1,5 +1,7 @@
+use std::time::Duration;
+
 use super::super::tests::{serving, two};
-use super::super::{Event, NotForwarded, Outcome, Take};
+use super::super::{Event, Failure, NotForwarded, Outcome, Take};
 use super::*;
 use crate::bounds::INTRODUCED;
 use crate::capsule::Capsule;
@@ -92,6 +94,30 @@ fn a_request_goes_on_to_who_has_room() {
     assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
     assert!(!route.may_go_on(&replica, now), "it waits for room");
     assert_eq!(route.full(), None);
+}
+
+/// Each of them may have waited for room.
+#[test]
+fn the_last_word_is_said_however_long_the_others_took() {
+    let many_others: Vec<PodId> = (50..).take(MAX_FULL - 1).map(|number| peer(number).pod).collect();
+    for passed in [vec![], many_others] {
+        let (mut replica, others, capsule, began) = many(1);
+        let both = [replica.me().address, others[0].address];
+        let mut route = Route::new(&capsule, Entry::Client, began, 100).past(passed);
+        let mut after = |seconds, event| {
+            let now = began.after(Duration::from_secs(seconds));
+            replica.view.listed(&both, now);
+            replica.view.heard(&serving(&others[0]), now);
+            let step = follow(&mut route, event, &mut replica, now);
+            (step, route.may_go_on(&replica, now))
+        };
+        after(0, Event::Begin);
+        assert_eq!(after(10, Event::Full).0, Step::Forward(others[0].clone()));
+        let (step, may_go_on) = after(20, Event::NotForwarded(NotForwarded::Full(None)));
+        assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
+        assert!(!may_go_on, "it waits for room");
+        assert_eq!(after(39, Event::Begin).0, Step::Fail(Failure::Undecided), "once");
+    }
 }
 
 /// Whoever it is brought to takes it, though others weigh more, and says who is next if there is no room.
