@@ -265,6 +265,28 @@ fn new_clients_are_translated_for_while_sessions_pass_by_that_cannot_be() {
     drop(hook);
 }
 
+/// Nobody waits where the only process there may be is somebody else's.
+#[test]
+fn sessions_of_a_pod_that_drains_pass_by_where_somebody_else_has_all_places() {
+    let network = Network::new();
+    let mut config = config(Isolation::Principal, OnOwnerLoss::Reinitialize);
+    config.limits.processes = Some(Processes { isolation: Isolation::Principal, ..processes(1, 1) });
+    let pods = Pod::start(&network, &config, &server(&[]), 3);
+    let [leaves, full, free] = &pods[..] else { panic!("three pods") };
+    let others = Client::open(&full.sidecar, BOB);
+    let clients = [(); 6].map(|()| Client::open(&leaves.sidecar, ALICE));
+    let hook = leaves.sidecar.hook();
+    leaves.sidecar.signal(Signal::TERM);
+    eventually("they have moved", || (sessions_of(free) == 6.0).then_some(()));
+    for client in &clients {
+        pid(&client.through(&full.sidecar));
+    }
+    pid(&others);
+    assert_eq!(full.sidecar.metric("longshore_processes_refused_total"), 0.0, "nobody waits there");
+    assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
+    drop(hook);
+}
+
 /// When nobody has any room left, whoever comes is told so.
 #[test]
 fn sessions_of_a_pod_that_died_go_where_there_is_room() {
