@@ -122,6 +122,11 @@ fn a_question_to_a_client_that_went_before_its_response_began_is_answered_for_it
         is_away(&sidecar);
         gate.open();
         eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        let heard = server.seen_all().into_iter().filter(|it| it.method == "POST");
+        let answers: Vec<_> =
+            heard.map(|it| scripted::message(&it)).filter(|it| it.get("method").is_none()).collect();
+        let heard: Vec<_> = answers.iter().map(|it| (&it["id"], &it["error"]["code"])).collect();
+        assert_eq!(heard, [(&json!("q"), &json!(-32603))], "{revision}: {answers:?}");
     }
 }
 
