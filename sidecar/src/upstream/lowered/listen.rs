@@ -40,14 +40,8 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
         return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
     }
     let mut listening = Some(way.session.begin_listening());
-    let mut hearing = Hearing {
-        current: None,
-        lists_alone: false,
-        lost: false,
-        due: None,
-        pause: AGAIN,
-        since: Instant::now(),
-    };
+    let mut hearing =
+        Hearing { current: None, part: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
     match hearing.open(&way, false).await {
         Ok(()) => {}
         Err(Any::Lowered(Failure::Status(status))) => {
@@ -78,8 +72,8 @@ type Told = (Source, Option<BTreeSet<String>>);
 /// What a session hears.
 struct Hearing {
     current: Option<Source>,
-    /// The last stream that the server has given tells of its lists alone.
-    lists_alone: bool,
+    /// The last stream that the server has given tells of its lists, and of the resources alone that it was asked for here.
+    part: Option<BTreeSet<String>>,
     /// The last stream has broken, or none was to be had yet, and something may have been missed since.
     lost: bool,
     /// When to ask the server.
@@ -114,10 +108,10 @@ impl Hearing {
                 },
                 () = at(self.due) => {
                     let old = self.current.take();
-                    let lists_alone = self.lists_alone;
+                    let was_in_part = self.part.is_some();
                     match self.open(&way, old.is_some()).await {
                         Ok(()) => {
-                            if lists_alone {
+                            if was_in_part && self.part.is_none() {
                                 self.lost = true;
                                 gap.broke_off();
                             }
@@ -175,43 +169,54 @@ impl Hearing {
         }
     }
 
-    /// Asks the server to tell what the session wants to hear. One that refuses that may do so for one of the resources: unless
-    /// it tells of the others still, it is asked for its lists alone, and later for all of it again.
+    /// Asks the server to tell what the session wants to hear. One that refuses that may do so for one of the resources: it is
+    /// asked for a part of it, and later for all of it again.
     async fn open(&mut self, way: &Way, tells: bool) -> Result<(), Any> {
-        let wanted = *way.session.wishes.borrow();
+        let session = &way.session;
+        let wanted = *session.wishes.borrow();
         let id = way.lowered.question();
-        let mut opened = open(way, &id, way.session.listen(&id)).await;
-        let resources = way.session.subscriptions();
-        let mut lists_alone = false;
-        if !tells && resources > 0 && opened.as_ref().err().is_some_and(is_refused) {
-            let id = way.lowered.question();
-            let lists = open(way, &id, way.session.listen_to_lists(&id)).await;
-            if let Ok(Some(_)) = lists {
-                (opened, lists_alone) = (lists, true);
-                if !self.lists_alone {
+        let mut opened = open(way, &id, session.listen(&id)).await;
+        let resources = session.subscriptions();
+        let is_refused = resources > 0 && opened.as_ref().err().is_some_and(is_refused);
+        let mut part = None;
+        if is_refused {
+            for uris in self.parts(way, tells) {
+                let id = way.lowered.question();
+                let some = open(way, &id, session.listen_to(&id, &uris)).await;
+                if let Ok(Some(_)) = some {
+                    (opened, part) = (some, Some(uris));
+                    break;
+                }
+            }
+        }
+        let refused = if is_refused { wanted } else { 0 };
+        match opened {
+            Ok(opened) => {
+                let (source, granted) = opened.unzip();
+                if part.is_some() && self.part.is_none() {
                     tracing::warn!(
                         resources,
                         "the server refuses to tell of what a client has subscribed to"
                     );
                 }
-            }
-        }
-        match opened {
-            Ok(opened) => {
-                let (source, granted) = opened.unzip();
-                self.current = source;
-                self.lists_alone = lists_alone;
+                let of_those = match &part {
+                    None => granted.flatten(),
+                    // Whatever it says, it was asked for no others.
+                    Some(part) => Some(match granted.flatten() {
+                        Some(granted) => &granted & part,
+                        None => part.clone(),
+                    }),
+                };
+                (self.current, self.part) = (source, part);
                 self.due = None;
-                if lists_alone {
+                if self.part.is_some() {
                     self.ask_later();
                 }
                 self.since = Instant::now();
-                way.session.heard.send_if_modified(|heard| {
+                session.heard.send_if_modified(|heard| {
                     let news = wanted >= heard.wishes;
                     if news {
-                        // Whatever it says of lists alone, it was asked for none of the resources.
-                        let granted = if lists_alone { Some(BTreeSet::new()) } else { granted.flatten() };
-                        *heard = Heard { wishes: wanted, granted };
+                        *heard = Heard { wishes: wanted, granted: of_those, refused };
                     }
                     news
                 });
@@ -219,9 +224,31 @@ impl Hearing {
             }
             Err(failure) => {
                 self.ask_later();
+                // Who listens still need not wait to hear so.
+                if tells && is_refused {
+                    session.heard.send_modify(|heard| heard.refused = refused);
+                }
                 Err(failure)
             }
         }
+    }
+
+    /// What a server is asked for that refuses to tell of all, one after the other, unless it `tells` as much already: of its
+    /// lists, with the resources of the part before and those that are new, and of its lists alone.
+    fn parts(&self, way: &Way, tells: bool) -> Vec<BTreeSet<String>> {
+        if tells && self.part.is_none() {
+            return Vec::new();
+        }
+        let mut parts = vec![way.session.new_and_of(self.part.as_ref())];
+        if tells {
+            parts.retain(|part| self.part.as_ref() != Some(part));
+        } else {
+            parts.push(BTreeSet::new());
+            parts.dedup();
+        }
+        // It has just refused all of them.
+        parts.retain(|part| part.len() < way.session.subscriptions());
+        parts
     }
 
     fn ask_later(&mut self) {

@@ -66,6 +66,8 @@ pub(super) struct Heard {
     pub(super) wishes: u64,
     /// The resources of which it says that it will. `None`: it does not say.
     pub(super) granted: Option<BTreeSet<String>>,
+    /// After so many it has refused to tell of all, for whichever of the resources.
+    pub(super) refused: u64,
 }
 
 /// What a call hears of its client: each of the last two once, and one for each of its questions.
@@ -110,6 +112,21 @@ pub(in crate::upstream) struct Parts {
     pub(super) offers: Offers,
     /// Whether it has log messages.
     pub(super) logs: bool,
+}
+
+impl Heard {
+    /// Whether the server has been asked for so many.
+    pub(super) fn knows(&self, wishes: u64) -> bool {
+        self.wishes.max(self.refused) >= wishes
+    }
+
+    /// Whether it tells of a resource that was subscribed to by then, as far as it says.
+    pub(super) fn takes(&self, uri: &str, wishes: u64) -> bool {
+        match &self.granted {
+            Some(uris) => uris.contains(uri),
+            None => self.wishes >= wishes,
+        }
+    }
 }
 
 impl Deref for Session {
@@ -164,9 +181,21 @@ impl Session {
         self.lock().wishes.request(id, self.pair.server, &self.client_without_level())
     }
 
-    /// The same for its lists alone.
-    pub(super) fn listen_to_lists(&self, id: &str) -> Option<String> {
-        Wishes::new(self.offers).request(id, self.pair.server, &self.client_without_level())
+    /// The same for its lists, and these resources alone.
+    pub(super) fn listen_to(&self, id: &str, uris: &BTreeSet<String>) -> Option<String> {
+        let mut wishes = Wishes::new(self.offers);
+        for uri in uris {
+            // There are fewer than may be.
+            let _ = wishes.subscribe(uri);
+        }
+        wishes.request(id, self.pair.server, &self.client_without_level())
+    }
+
+    /// The resources that the server is to take and has not yet, and those of these that the client wants still.
+    pub(super) fn new_and_of(&self, before: Option<&BTreeSet<String>>) -> BTreeSet<String> {
+        let state = self.lock();
+        let before = before.into_iter().flatten().filter(|uri| state.wishes.has(uri));
+        before.chain(state.turns.keys()).cloned().collect()
     }
 
     /// To how many resources its client has subscribed.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{able, answer, everything, sidecar, tools};
 use crate::harness::own::example_server;
 use crate::harness::scripted::{self, message, method_of};
-use crate::harness::{Events, Request, Sessionless, Sidecar, config, eventually};
+use crate::harness::{Client, Events, Request, Sessionless, Sidecar, config, eventually};
 use crate::sse::Caller;
 
 /// The open streams of a server, and what each was asked for.
@@ -310,6 +310,85 @@ fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_list
     assert_eq!(said, 1, "once");
 }
 
+/// A server that refuses whatever has a resource in it that it does not know, and only `says` so what else it takes.
+fn knowing_no_gone(says: bool) -> (Sessionless, Streams) {
+    let refuses = |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        uris.is_some_and(|uris| uris.iter().any(|uri| uri.as_str().unwrap().contains("gone")))
+    };
+    telling_so(refuses, says)
+}
+
+/// Subscribes, and is taken or refused sooner than a server that says nothing is.
+fn subscribes_at_once(client: &Client<'_>, uri: &str, is_taken: bool) {
+    let began = Instant::now();
+    let answer = client.ask("resources/subscribe", json!({"uri": uri}));
+    assert!(began.elapsed() < Duration::from_secs(4), "{uri}: {:?}", began.elapsed());
+    if is_taken {
+        return assert_eq!(answer["result"], json!({}), "{uri}: {answer}");
+    }
+    assert_eq!(answer["error"]["code"], -32603, "{uri}: {answer}");
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.contains("for this one, or another one"), "{why}");
+}
+
+/// Nobody waits for what the server has refused.
+#[test]
+fn a_subscription_that_a_server_refuses_with_all_others_is_an_error_at_once() {
+    for says in [true, false] {
+        let (server, streams) = knowing_no_gone(says);
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        let _events = Events::open(&client.get(), sidecar.mcp);
+        for (uri, is_taken) in [("test://a", true), ("test://gone", false), ("test://b", true)] {
+            subscribes_at_once(&client, uri, is_taken);
+        }
+        let last = wanted(&streams).pop().unwrap()["resourceSubscriptions"].clone();
+        assert_eq!(last, json!(["test://a", "test://b"]), "{says}");
+    }
+}
+
+/// What it is asked for besides is a resource that it knows.
+#[test]
+fn one_resource_that_a_server_refuses_keeps_nobody_from_subscribing_to_others() {
+    for says in [true, false] {
+        let (server, streams) = knowing_no_gone(says);
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        for uri in ["test://gone/1", "test://before"] {
+            client.ask("resources/subscribe", json!({"uri": uri}));
+        }
+        let mut events = Events::open(&client.get(), sidecar.mcp);
+        for (uri, is_taken) in [
+            ("test://a", true),
+            ("test://gone/2", false),
+            ("test://b", true),
+            ("test://a", true),
+            // It is heard of when all are.
+            ("test://before", false),
+        ] {
+            subscribes_at_once(&client, uri, is_taken);
+        }
+        let last = || wanted(&streams).pop().unwrap()["resourceSubscriptions"].clone();
+        assert_eq!(last(), json!(["test://a", "test://b"]), "{says}");
+        let tells = |uri: &str| tell(&streams, "notifications/resources/updated", json!({"uri": uri}));
+        tells("test://b");
+        assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://b", "{says}");
+        while let Some((_, _, stream)) = streams.lock().unwrap().pop() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        eventually("it is asked for as much again", || {
+            (wanted(&streams).pop()?["resourceSubscriptions"] == json!(["test://a", "test://b"]))
+                .then_some(())
+        });
+        client.ask("resources/unsubscribe", json!({"uri": "test://gone/1"}));
+        eventually("it is asked for all that is left", || {
+            (last() == json!(["test://a", "test://b", "test://before"])).then_some(())
+        });
+        subscribes_at_once(&client, "test://before", true);
+    }
+}
+
 /// It has been asked for its lists alone by then, whatever it says of them.
 #[test]
 fn what_a_server_was_not_asked_for_is_not_taken_for_granted() {
@@ -324,7 +403,7 @@ fn what_a_server_was_not_asked_for_is_not_taken_for_granted() {
     let events = Events::open(&client.get(), sidecar.mcp);
     assert_eq!(events.status, 200);
     breaks_off(&streams);
-    let refused = client.ask("resources/subscribe", json!({"uri": "test://b"}));
+    let refused = client.ask("resources/subscribe", json!({"uri": "test://gone"}));
     assert_eq!(refused["error"]["code"], -32603, "{refused}");
 }
 
