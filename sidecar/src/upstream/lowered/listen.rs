@@ -145,8 +145,8 @@ impl Hearing {
                 }
                 message = next(&mut self.current) => match message {
                     Ok(Some(message)) => {
-                        // The end that a server puts to its stream is none.
-                        if deliver(&way, &message, &out).await? {
+                        // The end that a server puts to its stream is none. One that tells of a part says nothing of the rest.
+                        if deliver(&way, &message, &out).await? && self.part.is_none() {
                             self.pause = AGAIN;
                         }
                     }

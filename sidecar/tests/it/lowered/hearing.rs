@@ -310,6 +310,27 @@ fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_list
     assert_eq!(said, 1, "once");
 }
 
+/// However much it says of its lists meanwhile.
+#[test]
+fn a_server_that_refuses_to_tell_of_resources_is_asked_less_and_less_often_for_them() {
+    let refuses = |wanted: &Value| wanted.get("resourceSubscriptions").is_some();
+    let (server, streams) = telling_unless(refuses);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://gone"}));
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        tell(&streams, "notifications/tools/list_changed", json!({}));
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let asked = server.seen("subscriptions/listen");
+    let whole = asked.iter().filter(|it| refuses(&message(it)["params"]["notifications"])).count();
+    // At once, and half a second, one and two later.
+    assert!(whole <= 5, "{whole}");
+}
+
 /// A server that refuses whatever has a resource in it that it does not know, and only `says` so what else it takes.
 fn knowing_no_gone(says: bool) -> (Sessionless, Streams) {
     let refuses = |wanted: &Value| {
