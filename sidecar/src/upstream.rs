@@ -15,9 +15,10 @@
 //! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
 //!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
 //! * when it is asked again: after its [`absence`], and for a stream that it has ended, at which [`pace`]; what may have been
-//!   missed there is a [`gap`].
+//!   missed there is a [`gap`], and whether it is [`another`] one by then.
 
 mod absence;
+pub(crate) mod another;
 mod body;
 pub(crate) mod call;
 mod channel;

@@ -24,7 +24,8 @@ use super::{Call, Done, Edit, request};
 use crate::held::{Coming, Share};
 use crate::rescue::Refusal;
 use crate::stack::standing;
-use crate::upstream::gap::{Gap, SELDOM};
+use crate::upstream::another::Another;
+use crate::upstream::gap::Gap;
 use crate::upstream::{self, Answer, EDITABLE, Lease, Pace, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
@@ -57,10 +58,8 @@ pub(super) struct Source {
     pace: Pace,
     /// How one of no call is not whole.
     gap: Gap,
-    /// Its server was not there since what its client has set was set again.
-    was_not_there: bool,
-    /// When that was.
-    set: Option<Instant>,
+    /// Whether its server may be another one.
+    another: Another,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -197,8 +196,7 @@ impl Source {
             retry: RETRY,
             pace: Pace::new(RETRY),
             gap: Gap::default(),
-            was_not_there: false,
-            set: None,
+            another: Another::default(),
         }
     }
 
@@ -291,7 +289,7 @@ impl Source {
         // Another one may come, to which the last event says nothing: some wait for what follows such an event, for ever.
         if given == Given::NotThere && self.within.is_none() {
             self.last = None;
-            self.was_not_there = true;
+            self.another.note_gone();
         }
     }
 
@@ -310,18 +308,16 @@ impl Source {
         self.gap.due()
     }
 
-    /// Whether its server may be another one by now, and is first told what its client has set. One that only does not give
-    /// its stream now was there, and is told seldom: it may refuse just because it is asked for so much.
-    pub(super) fn may_be_another(&self) -> bool {
-        let is_late = self.set.is_none_or(|set| set.elapsed() >= SELDOM);
-        self.within.is_none() && (self.was_not_there || is_late)
+    /// Whether its server may be another one by now, and is first told what its client has set.
+    pub(super) fn may_be_of_another(&self) -> bool {
+        self.within.is_none() && self.another.may_be_there()
     }
 
     /// It is told, and before that its server, if that `is_set`. If not, both are due later.
     pub(super) fn note_told(&mut self, is_set: bool) {
         self.gap.note_told();
         if is_set {
-            (self.was_not_there, self.set) = (false, Some(Instant::now()));
+            self.another.note_told();
         } else if self.within.is_none() {
             self.gap.broke_off();
         }

@@ -381,7 +381,7 @@ async fn tell_missed(
     writer: &Writer,
 ) {
     let mut is_set = false;
-    if source.may_be_another() {
+    if source.may_be_of_another() {
         let sets = sessions::set_one_again(&worker.shared.sessions, &worker.pool, snapshot, session);
         // Whoever has the turn holds others up.
         is_set = source.while_it_may(Box::pin(sets)).await.unwrap_or(false);

@@ -15,6 +15,7 @@ use super::listening::deliver;
 use super::missed;
 use super::session::Session;
 use super::source::{Events, Heard, RETRY, get, stream};
+use crate::upstream::another::Another;
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::gap::Gap;
 use crate::upstream::waiting::Sender;
@@ -142,7 +143,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     // After which event, and how long after the end of a stream the next one is asked for.
     let mut place: (Option<String>, Duration) = (None, RETRY);
     let mut deaf = Deaf::default();
-    let mut gap = Gap::default();
+    let (mut gap, mut another) = (Gap::default(), Another::default());
     let (mut vain, mut failed, mut was_there) = (0, 0, false);
     // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
     while vain <= AGAIN || place.0.is_some() {
@@ -160,7 +161,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 if place.0.is_some() {
                     gap.note_whole(session.upgrade().is_some_and(|session| session.is_named()));
                 }
-                if gap.ends() && !missed::make_up(&session, &transport, &mut gap).await {
+                if gap.ends() && !missed::make_up(&session, &transport, &mut gap, &mut another).await {
                     return;
                 }
                 loop {
@@ -173,7 +174,9 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                     let messages = match next {
                         Some(Ok(Some(messages))) => messages,
                         Some(Ok(None) | Err(_)) => break,
-                        None if missed::make_up(&session, &transport, &mut gap).await => continue,
+                        None if missed::make_up(&session, &transport, &mut gap, &mut another).await => {
+                            continue;
+                        }
                         None => return,
                     };
                     vain = 0;
@@ -207,7 +210,11 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
             opened @ (Opened::Failed | Opened::Gone) => {
                 gap.was_absent();
                 failed += 1;
-                if failed > AGAIN || matches!(opened, Opened::Gone) {
+                let is_gone = matches!(opened, Opened::Gone);
+                if is_gone {
+                    another.note_gone();
+                }
+                if failed > AGAIN || is_gone {
                     place.0 = None;
                 }
                 BREATHER

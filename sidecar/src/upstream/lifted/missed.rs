@@ -8,25 +8,38 @@ use futures::future::join_all;
 use super::listening::{give, subscribe_again};
 use super::session::Session;
 use crate::upstream::Transport;
+use crate::upstream::another::Another;
 use crate::upstream::gap::Gap;
 
 /// Makes up for it, now that the server is heard again: those who listen are told that all that they asked for may have
 /// changed. Says whether the session goes on.
 ///
 /// A server that gives no session ids may be another one by now, and is told first what the one before was: what changes
-/// before it knows that, nobody hears of. Where it does not take all of it the session is left: those who listen are told by
-/// the end of their streams, and hear what is promised when they ask again.
-pub(super) async fn make_up(session: &Weak<Session>, transport: &Rc<Transport>, gap: &mut Gap) -> bool {
+/// before it knows that, nobody hears of. Where one that was not there does not take all of it the session is left: those who
+/// listen are told by the end of their streams, and hear what is promised when they ask again. One that was there knows it
+/// still, and may refuse just because it is asked for so much.
+pub(super) async fn make_up(
+    session: &Weak<Session>,
+    transport: &Rc<Transport>,
+    gap: &mut Gap,
+    another: &mut Another,
+) -> bool {
     let Some(session) = session.upgrade() else { return false };
-    if !session.is_named() {
+    let is_told = !session.is_named() && another.may_be_there();
+    if is_told {
         session.forget_levels();
-        if !subscribe_again(&session, transport).await {
+        if !subscribe_again(&session, transport).await && another.was_gone() {
             session.leave();
             return false;
         }
+        another.note_told();
     }
     tell_all(&session).await;
     gap.note_told();
+    if !session.is_named() && !is_told {
+        // It is told later, and so are they.
+        gap.broke_off();
+    }
     true
 }
 

@@ -349,6 +349,47 @@ fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
     }
 }
 
+/// One that does not give its stream for now was there, and knows still what it was told: it may refuse just because it is
+/// asked for too much. Whether it takes all of it once more is no reason to end anybody's stream then.
+#[test]
+fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_those_who_listen_want() {
+    for takes in [true, false] {
+        let (cut, asked, told) = (Gate::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let cuts = cut.clone();
+        let offers = json!({"resources": {"subscribe": true}});
+        let server = Scripted::nameless_offering(offers, move |request, stream| {
+            if request.method != "GET" {
+                let sets = scripted::method_of(request) == "resources/subscribe";
+                if sets && told.fetch_add(1, Ordering::SeqCst) == 1 && !takes {
+                    return scripted::json_with(stream, 429, "", "{}");
+                }
+                let result = json!({"resources": [], "resourceTemplates": []});
+                return scripted::json(stream, &scripted::reply_to(request, &result));
+            }
+            let number = asked.fetch_add(1, Ordering::SeqCst);
+            if !number.is_multiple_of(2) {
+                return scripted::json_with(stream, 409, "", "{}");
+            }
+            if number >= 6 {
+                return stays_open(stream);
+            }
+            scripted::begin_events(stream);
+            cuts.pass();
+            scripted::write(stream, "0\r\n\r\n");
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let wanted = listen("l", json!({"resourceSubscriptions": ["a:b"]}));
+        let mut events = Events::open(&wanted, sidecar.mcp);
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+        cut.open();
+        for round in 0..3 {
+            let heard = events.next().unwrap().message();
+            assert_eq!(heard["params"]["uri"], "a:b", "{takes}, {round}: {heard}");
+        }
+        assert_eq!(server.seen("resources/subscribe").len(), 2, "{takes}: when its first stream had ended");
+    }
+}
+
 /// One that has no stream either says nothing of its restart to anybody but who looks after it.
 #[test]
 fn who_listens_to_a_server_without_session_ids_or_a_stream_hears_that_it_was_restarted() {
