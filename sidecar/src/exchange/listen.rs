@@ -166,7 +166,9 @@ async fn ask(
     match ask_or_begin_again(worker, snapshot, session, last).await {
         Err(refusal) if is_absence(&refusal) => {
             tracing::debug!(reason = refusal.reason(), "the server is not there to give its stream");
-            Ok(Opened::nothing(within, Given::NotThere))
+            // One that only says nothing is no other one, and goes on after its last event.
+            let is_mute = matches!(refusal, Refusal::ServerTimedOut { .. });
+            Ok(Opened::nothing(within, if is_mute { Given::NotNow } else { Given::NotThere }))
         }
         opened => opened,
     }

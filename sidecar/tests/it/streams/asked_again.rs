@@ -273,6 +273,35 @@ fn a_server_without_session_ids_knows_what_its_client_wants_before_that_reads_al
     assert_eq!(last, [None, Some("17"), None]);
 }
 
+/// One that says nothing for long is no other one: it is asked for what follows its last event.
+#[test]
+fn a_server_without_session_ids_that_takes_its_time_to_begin_is_asked_for_what_follows_its_last_event() {
+    let asked = AtomicUsize::new(0);
+    let server = Scripted::nameless_offering(json!({}), move |request, stream| {
+        if request.method == "POST" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        let number = asked.fetch_add(1, Ordering::SeqCst);
+        if number != 1 {
+            scripted::begin_events(stream);
+            scripted::chunk(stream, &format!("retry: 50\nid: 17\n{}", event(&note(number))));
+        }
+        if number == 0 {
+            return scripted::write(stream, "0\r\n\r\n");
+        }
+        // Until the other side closes.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    stream.patience(Duration::from_secs(60));
+    assert_eq!([(); 2].map(|()| said(&stream.next().unwrap())), ["0", "2"]);
+    let polls = server.seen("GET");
+    let last: Vec<_> = polls.iter().map(|get| get.value("last-event-id")).collect();
+    assert_eq!(last, [None, Some("17"), Some("17")]);
+}
+
 /// One that does not give its stream for now was there, and knows still what its client has set: it may refuse just because it
 /// is asked for too much.
 #[test]
