@@ -60,6 +60,10 @@ pub(super) struct Source {
     gap: Gap,
     /// Whether its server may be another one.
     another: Another,
+    /// Its server gives it.
+    is_given: bool,
+    /// Its client is to be told of what it has missed, once it is.
+    is_due: bool,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -197,6 +201,8 @@ impl Source {
             pace: Pace::new(RETRY),
             gap: Gap::default(),
             another: Another::default(),
+            is_given: true,
+            is_due: false,
         }
     }
 
@@ -283,6 +289,7 @@ impl Source {
 
     /// Whether its server gave it when it was asked.
     pub(super) fn note_given(&mut self, given: Given) {
+        self.is_given = given == Given::Stream;
         if given != Given::Stream {
             self.gap.was_absent();
         }
@@ -291,6 +298,16 @@ impl Source {
             self.last = None;
             self.another.note_gone();
         }
+    }
+
+    /// Its client is to be told as soon as the server knows what it has set.
+    pub(super) fn note_missed(&mut self) {
+        self.is_due = true;
+    }
+
+    /// Whether there is a stream to be told in.
+    pub(super) fn is_given(&self) -> bool {
+        self.is_given
     }
 
     /// Whether something may have been said since the one before this one, which is given in the session that the server calls
@@ -303,9 +320,14 @@ impl Source {
         self.gap.ends() || self.within.as_ref() != within
     }
 
-    /// Returns when its client is to be told of what was put off.
-    pub(super) fn has_missed_before(&self) -> impl Future<Output = ()> + use<> {
-        self.gap.due()
+    /// Returns when its client is to be told of what it has missed, or of what was put off.
+    pub(super) fn due(&self) -> impl Future<Output = ()> + use<> {
+        let (is_due, due) = (self.is_due && self.is_given, self.gap.due());
+        async move {
+            if !is_due {
+                due.await;
+            }
+        }
     }
 
     /// Whether its server may be another one by now, and is first told what its client has set.
@@ -316,6 +338,7 @@ impl Source {
     /// It is told, and before that its server, if that `is_set`. If not, both are due later.
     pub(super) fn note_told(&mut self, is_set: bool) {
         self.gap.note_told();
+        self.is_due = false;
         if is_set {
             self.another.note_told();
         } else if self.within.is_none() {

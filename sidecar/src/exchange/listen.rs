@@ -11,6 +11,7 @@ use http::{HeaderValue, Method, Response};
 use longshore_mcp::envelope;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
+use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::carry::{self, Aside};
@@ -244,6 +245,11 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     let source = Source::new(answer.response.into_body(), answer.lease, share);
     let mut source = source.of_no_call(LATEST, within).speaking(session.server_revision);
     source.note_given(given);
+    if session.is_unset() {
+        source.note_missed();
+    }
+    // Has the server told what the client has set, in its turn, while it is read on.
+    let mut setting = JoinSet::new();
     let mut late = VecDeque::new();
     loop {
         tokio::select! {
@@ -267,7 +273,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                     return writer.dismiss();
                 }
             }
-            going_on = pass(&worker, &caller, &session, &mut source, &mut late, &writer) => {
+            going_on = pass(&worker, &caller, &session, &mut source, &mut setting, &mut late, &writer) => {
                 if !going_on {
                     return;
                 }
@@ -288,6 +294,7 @@ async fn pass(
     caller: &Authenticated,
     session: &Use,
     source: &mut Source,
+    setting: &mut JoinSet<bool>,
     late: &mut VecDeque<Vec<u8>>,
     writer: &Writer,
 ) -> bool {
@@ -310,12 +317,22 @@ async fn pass(
             break;
         }
         source.held_up(waits.elapsed());
-        let put_off = source.has_missed_before();
+        let due = source.due();
         let next = tokio::select! {
             // A server that always has something to say puts it off no further.
             biased;
-            () = put_off => {
-                tell_missed(worker, snapshot, session, source, writer).await;
+            Some(set) = setting.join_next(), if source.is_given() => {
+                tell_missed(worker, session, source, writer, set.unwrap_or(false));
+                continue;
+            }
+            () = due, if setting.is_empty() => {
+                // What changes before the server knows that, nobody hears of.
+                let another = source.may_be_of_another();
+                if another || session.is_unset() {
+                    setting.spawn_local(sessions::set_one_again(&worker.pool, snapshot, session, another));
+                } else {
+                    tell_missed(worker, session, source, writer, false);
+                }
                 continue;
             }
             () = writer.is_unheard() => {
@@ -363,7 +380,11 @@ async fn pass(
         Some(Opened { answer, within, given }) => {
             // Once it is heard: what changes before that is to be read.
             if given == Given::Stream && source.has_missed(within.as_ref()) {
-                tell_missed(worker, snapshot, session, source, writer).await;
+                source.note_missed();
+            }
+            // Another one may come, which knows nothing of it.
+            if given == Given::NotThere {
+                *setting = JoinSet::new();
             }
             source.note_given(given);
             source.go_on_within(within, answer);
@@ -373,21 +394,8 @@ async fn pass(
     }
 }
 
-/// Tells the client that all may have changed. A server that gives no session ids may be another one by now, and is first told
-/// what the client has set: what changes before it knows that, nobody hears of.
-async fn tell_missed(
-    worker: &Worker,
-    snapshot: &Snapshot,
-    session: &Session,
-    source: &mut Source,
-    writer: &Writer,
-) {
-    let mut is_set = false;
-    if source.may_be_of_another() {
-        let sets = sessions::set_one_again(&worker.shared.sessions, &worker.pool, snapshot, session);
-        // Whoever has the turn holds others up.
-        is_set = source.while_it_may(Box::pin(sets)).await.unwrap_or(false);
-    }
+/// Tells the client that all may have changed.
+fn tell_missed(worker: &Worker, session: &Session, source: &mut Source, writer: &Writer, is_set: bool) {
     source.note_told(is_set);
     missed::tell_all(worker, session, |message| writer.write(message));
 }

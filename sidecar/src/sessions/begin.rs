@@ -10,7 +10,7 @@ use longshore_sessions::routing::Take;
 use longshore_sessions::{Capsule, ServerSession};
 use tokio::time::{Duration, Instant, timeout};
 
-use super::setting::{SETTING, set_again, set_without_session};
+use super::setting::{SETTING, set_again, set_late, set_without_session};
 use super::{Full, Place, Session, Sessions, Use};
 use crate::configuration::Snapshot;
 use crate::exchange;
@@ -25,10 +25,19 @@ const KNOWN: Duration = Duration::from_secs(5);
 
 /// What became of a session that was to go on.
 pub(super) enum Begun {
-    /// It goes on here.
-    Session(Box<Session>, SessionTaken),
+    /// It goes on here. What its client has set is set again, or is to be.
+    Session(Box<Session>, SessionTaken, bool),
     /// It cannot: what the server knew in it is gone.
     Lost,
+}
+
+/// One that was begun with the server once more.
+struct Anew {
+    /// What the server calls it.
+    upstream: Option<HeaderValue>,
+    hold: Hold,
+    /// What its client has set is set again.
+    is_set: bool,
 }
 
 /// Goes on with a session that was opened by a sidecar before this one, or by another replica. It may go on elsewhere if
@@ -61,11 +70,12 @@ pub(super) async fn begin(
     let opener = Opener::client(principal, &snapshot.config);
     match (take, &capsule.server) {
         (_, ServerSession::None) => {
-            if take == Take::Adopt {
-                // This is another server.
-                set_without_session(pool, snapshot, principal, capsule.server_revision, &copy).await;
-            }
-            return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how));
+            // That is another server.
+            let is_set = take != Take::Adopt || {
+                let revision = capsule.server_revision;
+                set_without_session(sessions, pool, snapshot, principal, revision, &copy).await
+            };
+            return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how, is_set));
         }
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
@@ -73,7 +83,7 @@ pub(super) async fn begin(
             if pool.recall(&snapshot.config.upstream, snapshot.protocol, &id, former).await?
                 == Recalled::GoesOn
             {
-                return Ok(Begun::Session(Box::new(go_on(place, Some(id), copy).of_before()), how));
+                return Ok(Begun::Session(Box::new(go_on(place, Some(id), copy).of_before()), how, true));
             }
             if !may_begin_again().await {
                 return Ok(Begun::Lost);
@@ -81,11 +91,11 @@ pub(super) async fn begin(
         }
         (Take::Up, ServerSession::Unfit | ServerSession::KeptHere) | (Take::Adopt, _) => {}
     }
-    match anew(pool, snapshot, opener.again(may_go_on), capsule, &copy).await? {
-        Some((upstream, hold)) => {
+    match anew(sessions, pool, snapshot, opener.again(may_go_on), capsule, &copy).await? {
+        Some(Anew { upstream, hold, is_set }) => {
             // From here on whoever ends the session tells the server.
             hold.keep();
-            Ok(Begun::Session(Box::new(go_on(place, upstream, copy)), how))
+            Ok(Begun::Session(Box::new(go_on(place, upstream, copy)), how, is_set))
         }
         None => Ok(Begun::Lost),
     }
@@ -153,7 +163,7 @@ pub(crate) async fn begin_again(
 /// One that has ended meanwhile is not begun: the server would have it for ever.
 async fn begin_whole(
     pool: &Rc<Pool>,
-    snapshot: &Snapshot,
+    snapshot: &Arc<Snapshot>,
     used: &Use,
     lost: Option<&HeaderValue>,
 ) -> Result<bool, Refusal> {
@@ -166,10 +176,14 @@ async fn begin_whole(
     }
     // It is this replica's, and goes nowhere else.
     let opener = Opener::client(session.place.principal(), &snapshot.config).again(false);
-    let Some((upstream, hold)) = anew(pool, snapshot, opener, &session.capsule, &session.copy()).await?
-    else {
+    let (sessions, copy) = (&used.sessions, session.copy());
+    let Some(anew) = anew(sessions, pool, snapshot, opener, &session.capsule, &copy).await? else {
         return Ok(false);
     };
+    let Anew { upstream, hold, is_set } = anew;
+    if !is_set {
+        session.note_unset();
+    }
     // First: whoever ends it from now on tells the server of this one.
     session.set_upstream(upstream.clone());
     if !used.sessions.holds(session) {
@@ -179,6 +193,11 @@ async fn begin_whole(
         return Err(Refusal::UnknownSession);
     }
     hold.keep();
+    if is_set {
+        session.note_set();
+    } else {
+        set_late(sessions, pool, snapshot, session);
+    }
     Ok(true)
 }
 
@@ -200,12 +219,13 @@ async fn is_as_it_was(pool: &Pool, snapshot: &Snapshot, capsule: &Capsule) -> bo
 
 /// The handshake of the client's, once more, and what the client had set. None: the server speaks another revision now.
 async fn anew(
+    sessions: &Sessions,
     pool: &Rc<Pool>,
     snapshot: &Snapshot,
     opener: Opener,
     capsule: &Capsule,
     copy: &Copy,
-) -> Result<Option<(Option<HeaderValue>, Hold)>, Refusal> {
+) -> Result<Option<Anew>, Refusal> {
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
     let pin = snapshot.protocol;
     let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener).pinned(pin);
@@ -222,8 +242,9 @@ async fn anew(
         let _ = timeout(SETTING, server.end()).await;
         return unfit;
     }
-    set_again(&server, copy).await;
-    Ok(Some(server.into_session()))
+    let is_set = set_again(sessions, &server, copy).await;
+    let (upstream, hold) = server.into_session();
+    Ok(Some(Anew { upstream, hold, is_set }))
 }
 
 fn refusal(error: CallError) -> Refusal {

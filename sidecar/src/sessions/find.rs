@@ -16,6 +16,7 @@ use longshore_sessions::{Capsule, Peer, PodId, Question, Route, SessionKey, Step
 use tokio::time::{sleep, timeout};
 
 use super::begin::{self, Begun};
+use super::setting::set_late;
 use super::{Session, Sessions, Use, is_too_old, unix};
 use crate::configuration::Snapshot;
 use crate::metrics::SessionTaken;
@@ -326,7 +327,7 @@ impl Search {
     async fn take_here(
         &mut self,
         worker: &Rc<Worker>,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         principal: &Arc<str>,
         take: (Take, bool),
         copy: Copy,
@@ -335,7 +336,7 @@ impl Search {
         match begin::begin(&worker.pool, &self.sessions, snapshot, principal, &self.capsule, take, copy)
             .await?
         {
-            Begun::Session(session, how) => {
+            Begun::Session(session, how, is_set) => {
                 let session = Arc::<Session>::from(session);
                 let has_copy = session.has_copy();
                 let taken = {
@@ -345,6 +346,9 @@ impl Search {
                 match taken {
                     Ok(()) => {
                         metrics.session_taken(how);
+                        if !is_set {
+                            set_late(&self.sessions, &worker.pool, snapshot, &session);
+                        }
                         self.sessions.compare_keys(&session, snapshot);
                         self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);
                     }

@@ -1,5 +1,7 @@
 //! A client's session, begun again: what the client itself would have to do, without its noticing.
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderValue, Method};
@@ -41,19 +43,29 @@ impl Server {
         self.tell(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await
     }
 
-    /// Takes it as it is: one that gives its clients no sessions, and was greeted in this revision.
-    pub(crate) fn without_session(self, revision: Revision) -> Self {
-        Self { revision: Some(revision), ..self }
+    /// Takes it as it is: the session that it calls so, or one that gives its clients none, greeted in this revision.
+    pub(crate) fn in_session(self, session: Option<HeaderValue>, revision: Revision) -> Self {
+        Self { session, revision: Some(revision), ..self }
     }
 
-    /// What the client had set, as far as the server takes it, and each of it for so long. An error: the server is not there
-    /// for the rest.
-    pub(crate) async fn set_again(&self, copy: &Copy, patience: Duration) -> Result<(), CallError> {
+    /// What the client had set, as far as the server takes it, and each of it for so long; how many things have been said is
+    /// counted. An error: the server is not there for the rest.
+    pub(crate) async fn set_again(
+        &self,
+        copy: &Copy,
+        patience: Duration,
+        said: &Cell<usize>,
+    ) -> Result<(), CallError> {
         if let Some(level) = copy.log_level {
             self.set(McpMethod::LoggingSetLevel, json!({"level": level}), patience).await?;
+            said.set(said.get() + 1);
         }
         let uris = stream::iter(&copy.subscriptions).map(Ok);
-        let subscribe = |uri| self.set(McpMethod::ResourcesSubscribe, json!({"uri": uri}), patience);
+        let subscribe = async |uri| {
+            self.set(McpMethod::ResourcesSubscribe, json!({"uri": uri}), patience).await?;
+            said.set(said.get() + 1);
+            Ok(())
+        };
         uris.try_for_each_concurrent(AT_ONCE, subscribe).await
     }
 

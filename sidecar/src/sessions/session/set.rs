@@ -7,6 +7,7 @@ use longshore_mcp::level::Level;
 use longshore_sessions::PodId;
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
+use tokio::sync::watch;
 
 use super::Session;
 use crate::held::{Share, Shares, subscription};
@@ -21,6 +22,8 @@ pub(super) struct Set {
     matters: bool,
     /// Which one keeps it as it is now.
     kept_at: Option<PodId>,
+    /// The server here is yet to be told of it. Who waits for that hears of it when this is dropped.
+    unset: Option<watch::Sender<()>>,
 }
 
 /// Something that a client sets in its session, and that has to be set again where the session is begun again.
@@ -41,7 +44,7 @@ impl Session {
         let mut share = shares.nothing(self.place.principal());
         copy.subscriptions.retain(|uri| share.add(subscription(uri)));
         let set = (copy != Copy::default())
-            .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None }));
+            .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None, unset: None }));
         self.streams.were_elsewhere();
         // It goes on: its client has used it.
         Self { set: Mutex::new(set), known: AtomicBool::new(true), ..self }
@@ -55,6 +58,34 @@ impl Session {
     /// Whether there is anything that another replica is to keep.
     pub(in super::super) fn has_copy(&self) -> bool {
         self.set().as_ref().is_some_and(|set| set.matters)
+    }
+
+    /// The server is yet to be told of it.
+    pub(in super::super) fn note_unset(&self) {
+        if let Some(set) = self.set().as_mut() {
+            set.unset.get_or_insert_with(|| watch::Sender::new(()));
+        }
+    }
+
+    /// The server has been told.
+    pub(in super::super) fn note_set(&self) {
+        if let Some(set) = self.set().as_mut() {
+            set.unset = None;
+        }
+    }
+
+    /// Whether the server is yet to be told.
+    pub(crate) fn is_unset(&self) -> bool {
+        self.set().as_ref().is_some_and(|set| set.unset.is_some())
+    }
+
+    /// Returns when the server has been told.
+    pub(in super::super) async fn until_set(&self) {
+        let unset = self.set().as_ref().and_then(|set| Some(set.unset.as_ref()?.subscribe()));
+        if let Some(mut unset) = unset {
+            // That it is dropped is all there is to hear.
+            let _ = unset.changed().await;
+        }
     }
 
     /// What this replica is to keep, if it does not.

@@ -1,7 +1,8 @@
 //! Sessions that are begun again for their clients, since the server has forgotten them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::BufReader;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -386,54 +387,153 @@ fn what_clients_have_set_is_not_set_again_and_again_where_a_server_cuts_its_stre
     assert_eq!(count("resources/subscribe"), before, "they are not told again with each of them");
 }
 
+/// The revision of a server that gives session ids.
+const NAMED: &str = "2025-06-18";
+
+/// A server that gives session ids, in which it knows nobody any more as soon as it `forgets`, or none.
+fn restarting(
+    is_named: bool,
+    forgets: &Arc<AtomicBool>,
+    answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+) -> Scripted {
+    if !is_named {
+        return Scripted::nameless_listening(move |request, stream| {
+            // The sidecar's own is nobody's.
+            if request.method == "GET" && request.value("mcp-protocol-version") != Some(NAMED) {
+                return scripted::no_stream(stream);
+            }
+            answer(request, stream);
+        });
+    }
+    let forgets = forgets.clone();
+    Scripted::beginning_again(NAMED, move |request, stream| {
+        let is_first = request.value("mcp-session-id") == Some(UPSTREAM_SESSION);
+        if is_first && forgets.load(Ordering::SeqCst) {
+            return scripted::json_with(stream, 404, "", "{}");
+        }
+        answer(request, stream);
+    })
+}
+
+/// A sidecar in front of it that begins sessions again.
+fn beginning_again(server: &Scripted) -> Sidecar {
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    Sidecar::start(&config).ready()
+}
+
+/// How often a server was told of each resource.
+fn told(server: &Scripted) -> HashMap<String, usize> {
+    let mut told = HashMap::new();
+    for request in server.seen("resources/subscribe") {
+        *told
+            .entry(scripted::message(&request)["params"]["uri"].as_str().unwrap().to_owned())
+            .or_default() += 1;
+    }
+    told
+}
+
 /// However many streams of it break at once: it may have only just started.
 #[test]
 fn what_clients_have_set_is_set_again_for_some_of_them_at_a_time() {
     const CLIENTS: usize = 30;
     const AT_ONCE: usize = 8 * 4;
-    let (cut, asked) = (Gate::default(), AtomicUsize::new(0));
-    let (under_way, most) = (AtomicUsize::new(0), Arc::<AtomicUsize>::default());
-    let (cuts, at_most) = (cut.clone(), most.clone());
-    let server = Scripted::nameless_listening(move |request, stream| {
-        if request.method != "GET" {
-            at_most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            if asked.load(Ordering::SeqCst) > CLIENTS {
-                std::thread::sleep(Duration::from_millis(200));
+    for is_named in [false, true] {
+        let (cut, is_new) = <(Gate, Arc<AtomicBool>)>::default();
+        let (asked, under_way, most) = <(AtomicUsize, AtomicUsize, Arc<AtomicUsize>)>::default();
+        let (cuts, at_most, holds) = (cut.clone(), most.clone(), is_new.clone());
+        let server = restarting(is_named, &is_new, move |request, stream| {
+            if request.method != "GET" {
+                at_most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                if holds.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                under_way.fetch_sub(1, Ordering::SeqCst);
+                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
             }
-            under_way.fetch_sub(1, Ordering::SeqCst);
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
-        }
-        scripted::begin_events(stream);
-        if asked.fetch_add(1, Ordering::SeqCst) < CLIENTS {
+            scripted::begin_events(stream);
+            if asked.fetch_add(1, Ordering::SeqCst) < CLIENTS {
+                scripted::chunk(stream, "retry: 50\n\n");
+                cuts.pass();
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            } else {
+                let _ = std::io::Read::read(stream, &mut [0]);
+            }
+        });
+        let sidecar = beginning_again(&server);
+        let clients = [(); CLIENTS].map(|()| Client::of(&sidecar, None, NAMED));
+        let _streams: Vec<_> = (clients.iter().enumerate())
+            .map(|(client, it)| {
+                for number in 0..4 {
+                    it.ask("resources/subscribe", json!({"uri": format!("memo://{client}/{number}")}));
+                }
+                Events::open(&it.get(), sidecar.mcp)
+            })
+            .collect();
+        eventually("all listen", || (server.seen("GET").len() >= CLIENTS).then_some(()));
+        is_new.store(true, Ordering::SeqCst);
+        cut.open();
+        within(Duration::from_secs(30), "all is set again", || {
+            let told = told(&server);
+            (told.len() == CLIENTS * 4 && told.values().all(|times| *times > 1)).then_some(())
+        });
+        let most = most.load(Ordering::SeqCst);
+        assert!(most <= AT_ONCE + 2, "{is_named}: {most} at once");
+    }
+}
+
+/// However long others take: what changes before the server knows what a client wants, nobody hears of.
+#[test]
+fn a_client_that_waits_for_what_it_has_set_is_told_once_that_is_set_again() {
+    // Each sort takes all there is for ten seconds.
+    const SORT: usize = 8;
+    for is_named in [false, true] {
+        let (cuts, is_new) = ([(); 3].map(|()| Gate::default()), Arc::<AtomicBool>::default());
+        let (gates, asked, holds) = (cuts.clone(), AtomicUsize::new(0), is_new.clone());
+        let server = restarting(is_named, &is_new, move |request, stream| {
+            if request.method != "GET" {
+                let uri = scripted::message(request)["params"]["uri"].to_string();
+                if uri.contains("mute") && holds.load(Ordering::SeqCst) {
+                    // Until the other side closes.
+                    let _ = std::io::Read::read(stream, &mut [0]);
+                    return;
+                }
+                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            }
+            scripted::begin_events(stream);
+            let Some(cut) = gates.get(asked.fetch_add(1, Ordering::SeqCst) / SORT) else {
+                let _ = std::io::Read::read(stream, &mut [0]);
+                return;
+            };
             scripted::chunk(stream, "retry: 50\n\n");
-            cuts.pass();
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        } else {
-            let _ = std::io::Read::read(stream, &mut [0]);
-        }
-    });
-    let sidecar = Sidecar::start(&config(server.port)).ready();
-    let clients = [(); CLIENTS].map(|()| Client::open(&sidecar, None));
-    let uri = |client: usize, number: usize| format!("memo://{client}/{number}");
-    let _streams: Vec<_> = (clients.iter().enumerate())
-        .map(|(index, client)| {
-            for number in 0..4 {
-                client.ask("resources/subscribe", json!({"uri": uri(index, number)}));
+            cut.pass();
+            scripted::write(stream, "0\r\n\r\n");
+        });
+        let sidecar = beginning_again(&server);
+        let listens = |name: String, resources: usize| {
+            let client = Client::of(&sidecar, None, NAMED);
+            for number in 0..resources {
+                client.ask("resources/subscribe", json!({"uri": format!("memo://{name}/{number}")}));
             }
             Events::open(&client.get(), sidecar.mcp)
-        })
-        .collect();
-    eventually("all listen", || (server.seen("GET").len() >= CLIENTS).then_some(()));
-    cut.open();
-    within(Duration::from_secs(30), "all is set again", || {
-        let mut again = std::collections::HashMap::<String, usize>::new();
-        for request in server.seen_all() {
-            if scripted::method_of(&request) == "resources/subscribe" {
-                *again.entry(scripted::message(&request)["params"]["uri"].to_string()).or_default() += 1;
-            }
+        };
+        let _others: Vec<_> = (0..2 * SORT).map(|number| listens(format!("mute/{number}"), 8)).collect();
+        let own: Vec<_> = (0..SORT).map(|number| listens(format!("own/{number}"), 1)).collect();
+        is_new.store(true, Ordering::SeqCst);
+        cuts[0].open();
+        eventually("they have their turns", || {
+            (told(&server).values().filter(|times| **times > 1).count() >= SORT * 4).then_some(())
+        });
+        // Those that wait are to wait for longer than these take.
+        std::thread::sleep(Duration::from_secs(3));
+        cuts[1].open();
+        eventually("others wait", || (server.seen("GET").len() >= 5 * SORT).then_some(()));
+        cuts[2].open();
+        for (number, mut events) in own.into_iter().enumerate() {
+            events.patience(Duration::from_secs(60));
+            let (uri, changed) = (format!("memo://own/{number}/0"), events.next().unwrap().message());
+            assert_eq!(changed["params"]["uri"], uri, "{is_named}: {changed}");
+            assert!(told(&server)[&uri] > 1, "{is_named}: the server knows it by then");
         }
-        (again.len() == CLIENTS * 4 && again.values().all(|times| *times > 1)).then_some(())
-    });
-    let most = most.load(Ordering::SeqCst);
-    assert!(most <= AT_ONCE + 2, "{most} at once");
+    }
 }
