@@ -37,7 +37,7 @@ use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lifted, Lowered, Speaks};
-use crate::worker::{Callers, Unfinished};
+use crate::worker::{Callers, Pace, Unfinished};
 use control::{Sockets, Successor, control};
 use signals::Signals;
 use sockets::{Share, bind, listen, local_address};
@@ -194,6 +194,7 @@ impl App {
             told: Shares::new(amounts.told),
             callers_streams: Arc::new(sse::Open::new(amounts.letters)),
             callers: Callers::new(options.bounds.connections),
+            pace: Pace::of(metrics.connections.clone(), options.bounds.connections),
             options,
             snapshot: ArcSwapOption::empty(),
             audit,

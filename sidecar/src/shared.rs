@@ -26,7 +26,7 @@ use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
 use crate::upstream::{Absence, Lifted, Lowered, Speaks};
-use crate::worker::{Callers, Unfinished};
+use crate::worker::{Callers, Pace, Unfinished};
 
 /// One of these per process.
 pub(crate) struct Shared {
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) rooms: Rooms,
     /// Whose connections are busy.
     pub(crate) callers: Arc<Callers>,
+    /// How much is read of connections at once.
+    pub(crate) pace: Arc<Pace>,
     /// What requests hold of which nothing is known yet.
     pub(crate) unfinished: Unfinished,
     /// Who listens without a session.

@@ -174,6 +174,7 @@ impl Pool {
     pub(crate) fn of(shared: &Shared) -> Self {
         Self {
             transport: Rc::new(Transport::new(
+                shared.pace.clone(),
                 shared.stdio.clone(),
                 shared.sse.clone(),
                 shared.held.clone(),

@@ -4,6 +4,7 @@ mod ahead;
 mod callers;
 mod heads;
 mod linger;
+mod pace;
 mod places;
 mod watched;
 mod whole;
@@ -41,6 +42,7 @@ use ahead::{Ahead, Given};
 pub(crate) use callers::Callers;
 use heads::Head;
 pub(crate) use heads::{Heads, Unfinished};
+pub(crate) use pace::Pace;
 pub(crate) use places::Place;
 use places::Places;
 pub(crate) use watched::Watched;
@@ -131,7 +133,7 @@ pub(crate) async fn serve(
     aside.spawn_local(sessions::follow(worker.clone(), errands));
     let mut places = Places::default();
     let start = |connections: &mut JoinSet<()>, stream: TcpStream| {
-        let place = Place::new(worker.shared.metrics.connections.clone(), worker.shared.callers.clone());
+        let place = Place::new(worker.shared.pace.clone(), worker.shared.callers.clone());
         let served = connection(worker.clone(), stream, place.clone(), stopped.clone());
         (connections.spawn_local(served), place)
     };

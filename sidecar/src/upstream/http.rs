@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::{Answer, Body};
-use crate::worker::Watched;
+use crate::worker::{Pace, Watched};
 
 /// How long an idle connection is used again. Node's servers close theirs after five seconds, and a close that
 /// crosses a request loses it.
@@ -41,7 +42,6 @@ const LOOK: usize = 4;
 const MAX_IDLE: usize = 256;
 
 /// The connections of one thread.
-#[derive(Default)]
 pub(super) struct Connections {
     /// Those that can be used again, the last one first.
     idle: RefCell<Vec<Connection>>,
@@ -51,6 +51,8 @@ pub(super) struct Connections {
     prefer_v6: Cell<bool>,
     /// The server's endpoint, which is nearly always the same.
     endpoint: RefCell<Option<Endpoint>>,
+    /// How much is read of each at once.
+    pace: Arc<Pace>,
 }
 
 /// Where something of a server is.
@@ -91,6 +93,12 @@ pub(crate) enum Unanswered {
 pub(crate) struct Lease(Option<(Connection, Rc<Connections>)>);
 
 impl Connections {
+    /// None yet.
+    pub(super) fn new(pace: Arc<Pace>) -> Self {
+        let (idle, ending, prefer_v6, endpoint) = Default::default();
+        Self { idle, ending, prefer_v6, endpoint, pace }
+    }
+
     /// Sends a request to an endpoint and waits for the head of the answer.
     pub(super) fn send_to(
         self: &Rc<Self>,
@@ -189,7 +197,7 @@ impl Connections {
         }
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(MAX_BUFFER)
-            .handshake(TokioIo::new(Watched::new(stream, &())))
+            .handshake(TokioIo::new(Watched::new(stream, self.pace.clone())))
             .await?;
         tokio::task::spawn_local(async move {
             // Whoever waits for an answer hears of the error too.

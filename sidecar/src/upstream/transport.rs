@@ -17,6 +17,7 @@ use super::unheard::{self, Handshake, Unwanted};
 use super::{Answer, Failure, Former, Hold, Opener, Recalled, call, channel, http, starts};
 use crate::doubt::Doubt;
 use crate::held::{Coming, Share, Shares};
+use crate::worker::Pace;
 
 /// The ways of one thread.
 pub(crate) struct Transport {
@@ -32,8 +33,15 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    pub(crate) fn new(stdio: Arc<Stdio>, sse: Arc<Sse>, held: Arc<Shares>, doubt: Arc<Doubt>) -> Self {
-        Self { http: Rc::default(), unheard: unheard::places(), stdio, sse, held, doubt }
+    pub(crate) fn new(
+        pace: Arc<Pace>,
+        stdio: Arc<Stdio>,
+        sse: Arc<Sse>,
+        held: Arc<Shares>,
+        doubt: Arc<Doubt>,
+    ) -> Self {
+        let http = Rc::new(http::Connections::new(pace));
+        Self { http, unheard: unheard::places(), stdio, sse, held, doubt }
     }
 
     /// What is coming for somebody. What is for the sidecar itself is not counted: clients must not keep it from looking

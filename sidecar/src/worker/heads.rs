@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::Request;
 
-use super::watched::{PIECE, Watch};
+use super::pace::PIECE;
+use super::watched::Watch;
 use crate::kept;
 
 /// What is not counted of one head, in bytes: every connection has buffers of about that size anyway.

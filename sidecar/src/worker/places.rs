@@ -12,11 +12,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use prometheus::IntGauge;
 use tokio::task::{AbortHandle, Id};
 use tokio::time::{Duration, Instant};
 
 use super::callers::{Caller, Callers};
+use super::pace::Pace;
 use super::watched::Watch;
 
 /// For how long nothing has to have come, or gone, on one that makes room: its request may be on its way.
@@ -35,7 +35,7 @@ pub(crate) struct Place {
     /// Whether a request that came on it was served: strangers are refused.
     served: Cell<bool>,
     /// It is counted here.
-    count: IntGauge,
+    pace: Arc<Pace>,
     /// Who has called on it last, if anybody is told from others, and whether it counts among the connections of theirs that
     /// are busy.
     caller: RefCell<Option<Arc<Caller>>>,
@@ -59,11 +59,11 @@ pub(super) struct Places(HashMap<Id, (AbortHandle, Rc<Place>)>);
 // === impl Place ===
 
 impl Place {
-    pub(super) fn new(count: IntGauge, callers: Arc<Callers>) -> Rc<Self> {
-        count.inc();
+    pub(super) fn new(pace: Arc<Pace>, callers: Arc<Callers>) -> Rc<Self> {
+        pace.begins();
         let (busy, unsent, owed, served, caller, counts) = Default::default();
         let since = Cell::new(Instant::now());
-        Rc::new(Self { busy, unsent, owed, since, served, count, caller, counts, callers })
+        Rc::new(Self { busy, unsent, owed, since, served, pace, caller, counts, callers })
     }
 
     /// A request has come.
@@ -117,6 +117,10 @@ impl Place {
 }
 
 impl Watch for Place {
+    fn at_once(&self) -> usize {
+        self.pace.at_once()
+    }
+
     fn comes(&self, _: usize) {
         if !self.busy.get() {
             self.moves();
@@ -139,7 +143,7 @@ impl Watch for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.count.dec();
+        self.pace.ends();
         self.unsent.set(false);
         self.settle();
     }
@@ -230,6 +234,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use prometheus::IntGauge;
     use std::future::pending;
 
     use tokio::io::AsyncWriteExt;
@@ -254,7 +259,7 @@ mod tests {
         let _entered = local.enter();
         let mut connect = async |status: Option<StatusCode>| {
             advance(Duration::from_secs(1)).await;
-            let place = Place::new(count.clone(), callers.clone());
+            let place = Place::new(Pace::of(count.clone(), 8), callers.clone());
             if let Some(status) = status {
                 answer(place.begin(), status);
             }
@@ -297,10 +302,10 @@ mod tests {
         let count = IntGauge::new("connections", "of a test").unwrap();
         let (callers, who) = (Callers::new(1), "a".into());
         // Another one of theirs, so that it is one too many whenever this one counts.
-        let other = Place::new(count.clone(), callers.clone());
+        let other = Place::new(Pace::of(count.clone(), 8), callers.clone());
         let _under_way = other.begin();
         other.is_called_on_by(&who);
-        let place = Place::new(count, callers);
+        let place = Place::new(Pace::of(count, 8), callers);
         let mut stream = Watched::new(tokio::io::empty(), place.clone());
         let counts = || other.exceeds(false).is_some();
         let busy = place.begin();

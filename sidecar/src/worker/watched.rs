@@ -7,14 +7,15 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 
-/// How much of it is read at once, in bytes. hyper keeps a buffer of what it last read at once for as long as a connection
-/// lasts, and a larger one from the first time on that it is filled: this is just too little to fill one of 16 KiB.
-pub(crate) const PIECE: usize = 16 * 1024 - 1;
-
 /// Who watches it.
 pub(crate) trait Watch {
     /// How many more bytes may come: one more than that breaks the connection.
     fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// How many are read at once.
+    fn at_once(&self) -> usize {
         usize::MAX
     }
 
@@ -30,9 +31,6 @@ pub(crate) trait Watch {
     /// It was flushed, as hyper does once there is nothing left to be written.
     fn is_out(&self) {}
 }
-
-/// Nobody does.
-impl Watch for () {}
 
 /// A connection that is watched.
 pub(crate) struct Watched<I, W> {
@@ -61,7 +59,8 @@ impl<I: AsyncRead + Unpin, W: Deref<Target: Watch> + Unpin> AsyncRead for Watche
     ) -> Poll<io::Result<()>> {
         let (room, before) = (self.watch.room(), buf.filled().len());
         // Where there is no room at all, what comes is too much, and not that it is waited for.
-        self.stream.set_limit(room.clamp(1, PIECE) as u64);
+        let most = room.max(1).min(self.watch.at_once());
+        self.stream.set_limit(most as u64);
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         let read = buf.filled().len() - before;
         if read > room {

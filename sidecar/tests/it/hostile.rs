@@ -196,18 +196,14 @@ fn answers_that_nobody_reads_cost_little_beside_what_is_held() {
     });
     let files = Files::new();
     files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-held-bytes", "100000"]).loaded();
+    let sidecar = Sidecar::with(files, &["--max-held-bytes", "100000", "--max-connections", "400"]).loaded();
     let clients: Vec<_> = (0..MANY).map(|_| Client::open(&sidecar, None)).collect();
     let before = sidecar.memory();
-    let unread: Vec<_> = clients
-        .iter()
-        .map(|client| {
-            let mut stream = connect(sidecar.mcp);
-            SockRef::from(&stream).set_recv_buffer_size(16 << 10).unwrap();
-            client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
-            stream
-        })
-        .collect();
+    let mut unread: Vec<_> = clients.iter().map(|_| connect(sidecar.mcp)).collect();
+    for (client, stream) in clients.iter().zip(&mut unread) {
+        SockRef::from(&*stream).set_recv_buffer_size(16 << 10).unwrap();
+        client.request(client.message("tools/call", &json!({"name": "t"}))).write(stream);
+    }
     eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
     std::thread::sleep(std::time::Duration::from_secs(1));
     let each = sidecar.peak().saturating_sub(before) / MANY as u64;
