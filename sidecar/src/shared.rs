@@ -130,6 +130,11 @@ impl Shared {
         })
     }
 
+    /// How many connections each thread may have, of clients and of other replicas each.
+    pub(crate) fn connections_of_a_thread(&self) -> usize {
+        self.options.bounds.connections.div_ceil(self.options.workers.max(1))
+    }
+
     /// Whether all places of sessions, or of their processes, are taken.
     pub(crate) fn has_no_room(&self) -> bool {
         self.sessions.are_full() || self.stdio.is_full()

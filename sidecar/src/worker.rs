@@ -115,7 +115,7 @@ pub(crate) async fn serve(
         stop: stop.clone(),
         delivering: Rc::default(),
     });
-    let limit = worker.shared.options.bounds.connections.div_ceil(worker.shared.options.workers.max(1));
+    let limit = worker.shared.connections_of_a_thread();
     let mut connections = JoinSet::new();
     let stopped = stop.clone();
     let mut replicas = JoinSet::new();

@@ -69,7 +69,7 @@ pub(crate) async fn serve(
     }
     socket.listen(BACKLOG)?;
     let listener = TcpListener::from_std(socket.into())?;
-    let limit = worker.shared.options.bounds.connections;
+    let limit = worker.shared.connections_of_a_thread();
     let mut connections = JoinSet::new();
     // The oldest first, each until it is known.
     let mut strangers: VecDeque<(AbortHandle, Rc<Cell<bool>>)> = VecDeque::new();
