@@ -17,9 +17,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// That of so many places: a quarter of them is few, since each connection may then take four times its part.
+    /// That of so many places: an eighth of them is few, who take twice their part and more.
     pub(crate) fn of(connections: IntGauge, places: usize) -> Arc<Self> {
-        Arc::new(Self { connections, few: i64::try_from(places / 4).unwrap_or(i64::MAX) })
+        Arc::new(Self { connections, few: i64::try_from(places / 8).unwrap_or(i64::MAX) })
     }
 
     /// There is one more of them.
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn little_is_read_at_once_where_there_are_many() {
-        let pace = Pace::of(IntGauge::new("connections", "of a test").unwrap(), 11);
+        let pace = Pace::of(IntGauge::new("connections", "of a test").unwrap(), 23);
         (0..2).for_each(|_| pace.begins());
         assert_eq!(pace.at_once(), usize::MAX);
         pace.begins();
