@@ -4,6 +4,7 @@
 //! Each test has a namespace and operators of its own that watch nothing else, with the rights that the chart gives.
 
 mod contracts;
+mod ending;
 mod heavy;
 mod keys;
 mod leadership;

@@ -86,14 +86,18 @@ impl Context {
         self.count_servers();
     }
 
-    /// Writes an event about a server. Events are a courtesy: one that cannot be written changes nothing.
-    pub(crate) async fn tell(&self, server: &ServerKey, uid: &str, event: &Event) {
+    /// Writes an event about a server, and says whether that concerns anybody: none does in a namespace that is being deleted.
+    /// Events are a courtesy: one that cannot be written changes nothing.
+    pub(crate) async fn tell(&self, server: &ServerKey, uid: &str, event: &Event) -> bool {
         let mut reference = ObjectReference::from(object_ref(server));
         reference.uid = Some(uid.to_owned());
-        if let Err(error) = api::call(self.recorder.publish(event, &reference)).await
-            && !error.is_namespace_ending()
-        {
-            tracing::warn!(%error, "an event could not be written");
+        match api::call(self.recorder.publish(event, &reference)).await {
+            Ok(()) => true,
+            Err(error) if error.is_namespace_ending() => false,
+            Err(error) => {
+                tracing::warn!(%error, "an event could not be written");
+                true
+            }
         }
     }
 

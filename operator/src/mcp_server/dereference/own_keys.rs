@@ -84,16 +84,18 @@ pub(crate) async fn session_keys(
         let note = format!(
             "Secret {name} had the session keys, and {loss}: they are made anew, and every session has to begin again"
         );
-        tracing::warn!(server = %server.name, namespace = %server.namespace, "{note}");
         let event = Event {
             type_: EventType::Warning,
             reason: KEYS_REPLACED.to_owned(),
-            note: Some(note),
+            note: Some(note.clone()),
             // Events that differ in their note alone are counted as one.
             action: action.to_owned(),
             secondary: None,
         };
-        context.tell(server, uid, &event).await;
+        // Where the namespace goes with all that is in it, none are made.
+        if context.tell(server, uid, &event).await {
+            tracing::warn!(server = %server.name, namespace = %server.namespace, "{note}");
+        }
     }
     Ok((keys, from))
 }
