@@ -5,6 +5,8 @@
 
 mod contracts;
 mod ending;
+mod expired;
+mod gate;
 mod heavy;
 mod keys;
 mod leadership;
