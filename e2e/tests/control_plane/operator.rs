@@ -10,6 +10,7 @@ mod gate;
 mod heavy;
 mod keys;
 mod leadership;
+mod limits;
 mod line;
 pub(crate) mod node;
 mod objects;
