@@ -20,6 +20,7 @@ mod quiet;
 mod references;
 mod replicas;
 mod rights;
+mod rivals;
 mod scopes;
 pub(crate) mod stand;
 mod status;

@@ -1,12 +1,13 @@
-//! A gate before the API server that knows what is asked: it can have watches tell nothing of what happens, and then expire, as
-//! an API server does that no longer knows what happened since. A real one forgets when it has had very many changes, or
-//! none of its memory is left.
+//! A gate before the API server that knows what is asked. It can have watches tell nothing of what happens, and then expire, as
+//! an API server does that no longer knows what happened since: a real one forgets when it has had very many changes. And it
+//! can keep what is written for later, as a network may.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -16,6 +17,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use super::stand::until;
 
 /// How whoever watches hears that it cannot go on.
 #[derive(Clone, Copy, PartialEq)]
@@ -40,6 +43,12 @@ enum State {
 struct Passage {
     client: Client,
     state: watch::Receiver<State>,
+    /// Of which kind writes are kept back.
+    kept: watch::Receiver<Option<&'static str>>,
+    /// How many are, or were.
+    came: AtomicUsize,
+    /// How many of them the API server has answered.
+    answered: AtomicUsize,
     /// The kinds whose watches have yet to be refused.
     refused: Mutex<BTreeSet<String>>,
 }
@@ -48,6 +57,7 @@ struct Passage {
 pub(super) struct Gate {
     kubeconfig: String,
     state: watch::Sender<State>,
+    kept: watch::Sender<Option<&'static str>>,
     passage: Arc<Passage>,
     passing: JoinHandle<()>,
 }
@@ -59,8 +69,16 @@ impl Gate {
         let config = Kubeconfig::from_yaml(kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
         let (state, states) = watch::channel(State::Open);
+        let (kept, keeps) = watch::channel(None);
         let client = Client::try_from(config).unwrap();
-        let passage = Arc::new(Passage { client, state: states, refused: Mutex::default() });
+        let passage = Arc::new(Passage {
+            client,
+            state: states,
+            kept: keeps,
+            came: AtomicUsize::new(0),
+            answered: AtomicUsize::new(0),
+            refused: Mutex::default(),
+        });
         let mut kubeconfig: Value = serde_json::from_str(kubeconfig).unwrap();
         kubeconfig["clusters"][0]["cluster"] =
             json!({"server": format!("http://{}", listener.local_addr().unwrap())});
@@ -73,7 +91,7 @@ impl Gate {
                 tokio::spawn(async move { passage.pass(connection).await });
             }
         });
-        Self { kubeconfig: kubeconfig.to_string(), state, passage, passing }
+        Self { kubeconfig: kubeconfig.to_string(), state, kept, passage, passing }
     }
 
     /// The kubeconfig of whoever is to use it.
@@ -90,6 +108,23 @@ impl Gate {
     /// They expire. Others are as they are.
     pub(super) fn expire(&self, how: Expiry) {
         self.state.send_replace(State::Expired(how));
+    }
+
+    /// From now on what is written to objects of a kind is kept.
+    pub(super) fn keep(&self, resource: &'static str) {
+        self.kept.send_replace(Some(resource));
+    }
+
+    /// Waits until something is kept.
+    pub(super) async fn keeps_something(&self) {
+        until("something is written", || self.passage.came.load(Ordering::Relaxed) > 0).await;
+    }
+
+    /// Passes on what was kept, whether or not somebody still waits for what comes of it, and waits until it is done.
+    pub(super) async fn let_go(&self) {
+        self.kept.send_replace(None);
+        let Passage { came, answered, .. } = &*self.passage;
+        until("it is answered", || answered.load(Ordering::Relaxed) == came.load(Ordering::Relaxed)).await;
     }
 }
 
@@ -112,7 +147,16 @@ impl Passage {
             begin(&mut connection, StatusCode::GONE).await?;
             return connection.write_all(expired().to_string().as_bytes()).await;
         }
-        let answer = self.client.send(request).await.map_err(io::Error::other)?;
+        let answer = if self.is_kept(&request) {
+            self.came.fetch_add(1, Ordering::Relaxed);
+            let _ = self.kept.clone().wait_for(Option::is_none).await;
+            let answer = self.client.send(request).await;
+            self.answered.fetch_add(1, Ordering::Relaxed);
+            answer
+        } else {
+            self.client.send(request).await
+        };
+        let answer = answer.map_err(io::Error::other)?;
         begin(&mut connection, answer.status()).await?;
         let mut body = answer.into_body();
         if !is_watch {
@@ -146,6 +190,11 @@ impl Passage {
                 }
             }
         }
+    }
+
+    fn is_kept(&self, request: &Request<Body>) -> bool {
+        let of = |resource| request.uri().path().contains(&format!("/{resource}/"));
+        request.method() != Method::GET && self.kept.borrow().is_some_and(of)
     }
 
     /// Whether this is the first of its kind that would go on since watches have expired.

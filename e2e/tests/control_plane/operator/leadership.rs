@@ -156,7 +156,7 @@ fn an_operator_that_is_killed_at_any_step_of_making_a_server_leaves_what_the_nex
 
 /// Has the next operator not wait for the lease of one that died. It is held by name: the same pod comes back under its own,
 /// here under another.
-fn forget_leader(namespace: &Namespace<'_>) {
+pub(super) fn forget_leader(namespace: &Namespace<'_>) {
     let lease = ["delete", "lease", namespace.name(), "--namespace", NAMESPACE];
     assert!(namespace.command("kubectl").args(lease).output().unwrap().status.success());
 }
