@@ -105,6 +105,11 @@ impl Shares {
         })
     }
 
+    /// The most that a message may be of a principal that holds nothing else: for more there is never room.
+    pub(crate) fn largest(&self) -> usize {
+        self.bounds.total.min(self.bounds.per_principal).max(FEW)
+    }
+
     /// Room for so many bytes of a principal, if there is any.
     pub(crate) fn take(self: &Arc<Self>, principal: &Arc<str>, bytes: usize) -> Option<Share> {
         let mut share = self.nothing(principal);

@@ -91,6 +91,15 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
             let limit = &mut snapshot.config.limits.request_timeout_ms;
             *limit = shared.options.longest_call_ms.map_or(*limit, |longest| longest.min(*limit));
             log::set_level(snapshot.config.log_level);
+            let (permitted, largest) = (snapshot.config.limits.request_bytes, shared.held.largest());
+            if permitted > largest as u64 {
+                tracing::warn!(
+                    permitted,
+                    largest,
+                    "the manifest permits larger requests than there is memory for, which are refused: raise \
+                     spec.sidecar.resources.limits.memory, or lower spec.limits.requestBytes"
+                );
+            }
             shared.metrics.config_loaded();
             let snapshot = Arc::new(snapshot);
             shared.swap(snapshot.clone());

@@ -54,7 +54,9 @@ pub(crate) async fn read(
     }
     // Who has too many connections gets no more of each than what a message takes that has come with its head, or nearly.
     let crowds = crowd::judge(trail, false).err();
-    let limit = caller.snapshot.config.limits.request_bytes;
+    // For more than one principal may hold there is no room later either.
+    let largest = worker.shared.held.largest() as u64;
+    let limit = caller.snapshot.config.limits.request_bytes.min(largest);
     let refusal = Refusal::BodyTooLarge { limit };
     let principal = &caller.caller.principal;
     let Some(body) = &mut trail.body else { return Err(Refusal::Internal) };

@@ -24,6 +24,28 @@ fn sidecar(port: u16) -> Sidecar {
     Sidecar::with(files, &[]).loaded().ready()
 }
 
+/// Such a request would never find room, however often its client tried again.
+#[test]
+fn what_there_is_no_memory_for_is_too_large_whatever_is_permitted() {
+    let server = GoServer::start(&[]);
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", KEY)]));
+    let cgroups = files.container(24 << 20);
+    let sidecar = Sidecar::with(files, &["--cgroups-dir", &cgroups]).loaded().ready();
+    let client = Client::open(&sidecar, Some(KEY));
+    let post = |size: usize| {
+        let params = json!({"name": "echo", "arguments": {"text": "x", "more": "x".repeat(size)}});
+        client.send("tools/call", params)
+    };
+    let largest = sidecar.log(|line| line["message"].as_str().is_some_and(|it| it.contains("requestBytes")));
+    assert_eq!(largest["permitted"], 4 << 20);
+    let largest = usize::try_from(largest["largest"].as_u64().unwrap()).unwrap();
+    assert_ne!(post(largest - 1_000).status, 413);
+    let refused = post(largest);
+    assert_eq!(refused.status, 413);
+    assert!(refused.text().contains(&largest.to_string()), "{}", refused.text());
+}
+
 #[test]
 fn what_is_refused_unread_is_told_so_each_time() {
     let server = GoServer::start(&[]);
