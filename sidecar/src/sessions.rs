@@ -205,8 +205,9 @@ impl Sessions {
         if self.lock().tombstones().lost() > 0 && !self.forgets.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 most = MAX_TOMBSTONES,
-                "more sessions have ended than are remembered: the ids of those that ended first may work again until \
-                 sessions.maxAge has passed, which it helps to lower; the audit log says who ends so many"
+                "more sessions have ended than are remembered: the ids of those that ended first, of who has ended the \
+                 most, may work again until sessions.maxAge has passed, which it helps to lower; the audit log says who \
+                 ends so many"
             );
         }
     }

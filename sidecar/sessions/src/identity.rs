@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::bounds::MAX_POD_ID;
+use crate::capsule::PrincipalDigest;
 
 /// A pod's UID. It tells a pod from another one that has its name, or its address, later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -20,7 +21,8 @@ pub struct PodId(Arc<str>);
 #[error("the UID of a pod is 1 to {MAX_POD_ID} letters, digits and dashes")]
 pub struct NotAPodId;
 
-/// The identity of a session everywhere: 128 random bits. A client never sees it, since ids are sealed.
+/// The identity of a session everywhere: 128 bits, of which the first 16 tell whose it is, and the others are random. (Earlier
+/// releases have all of them random.) A client never sees it, since ids are sealed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "&str", into = "String")]
 pub struct SessionKey([u8; 16]);
@@ -82,9 +84,20 @@ impl fmt::Display for PodId {
 // === impl SessionKey ===
 
 impl SessionKey {
-    /// The session of these random bits.
+    /// The session of these bits.
     pub fn new(bits: [u8; 16]) -> Self {
         Self(bits)
+    }
+
+    /// A session of a principal, of random bits.
+    pub fn of(principal: &PrincipalDigest, mut bits: [u8; 16]) -> Self {
+        bits[..2].copy_from_slice(&principal.0[..2]);
+        Self(bits)
+    }
+
+    /// What all sessions of one principal have in common, and those of few others: a number of 12 bits.
+    pub(crate) fn owner(&self) -> u16 {
+        u16::from_be_bytes([self.0[0], self.0[1]]) >> 4
     }
 
     /// The bits.

@@ -96,7 +96,7 @@ pub enum Question {
     Heartbeat,
     /// Do you hold that session? Answered with [`Answer::Holding`].
     Holds(SessionKey),
-    /// What do you know to be ended? From here on in their order. Answered with [`Answer::Tombstones`].
+    /// What do you know to be ended? From here on in the order of who is asked. Answered with [`Answer::Tombstones`].
     Tombstones(Option<Tombstone>),
     /// These are ended. Answered with [`Answer::Noted`], which says that it is kept.
     Ended(#[serde(deserialize_with = "a_page")] Vec<Tombstone>),

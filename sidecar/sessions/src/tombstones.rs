@@ -1,6 +1,10 @@
 //! The sessions that are ended. Each is remembered until its id would be too old anyway; then the age alone refuses it.
+//!
+//! Where there are too many, one is lost of those who have the most: whoever ends many pushes out their own.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{MAX_TOMBSTONES, MAX_TOMBSTONES_A_PAGE, SOON};
 use crate::identity::SessionKey;
 
-/// One session that is ended. Their order is that in which they are forgotten.
+/// One session that is ended. The order of one principal's is that in which they are forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tombstone {
     /// Until when it matters, in seconds since 1970: the session's age limit.
@@ -31,7 +35,8 @@ pub struct Digest {
 pub struct Tombstones {
     limit: usize,
     by_key: HashMap<SessionKey, u64>,
-    by_expiry: BTreeSet<Tombstone>,
+    /// By what all sessions of one principal have in common.
+    by_owner: BTreeMap<u16, BTreeSet<Tombstone>>,
     /// Those that expire later than this are in the digest: of the others each replica may have forgotten some.
     settled: u64,
     digest: Digest,
@@ -50,14 +55,15 @@ impl Tombstones {
         Self {
             limit,
             by_key: HashMap::new(),
-            by_expiry: BTreeSet::new(),
+            by_owner: BTreeMap::new(),
             settled: 0,
             digest: Digest::default(),
             lost: 0,
         }
     }
 
-    /// Remembers one. Says whether it is new. Where there are too many, the one that would be forgotten first is lost.
+    /// Remembers one. Says whether it is new. Where there are too many, the one is lost that would be forgotten first of
+    /// those of whoever has the most; of several who have as many, that of them all.
     pub fn add(&mut self, tombstone: Tombstone) -> bool {
         match self.by_key.get(&tombstone.key) {
             Some(known) if *known >= tombstone.expires => return false,
@@ -68,15 +74,14 @@ impl Tombstones {
             }
             None => {}
         }
-        if self.by_key.len() >= self.limit {
-            self.lost += 1;
-            match self.by_expiry.first().copied() {
-                Some(first) if first < tombstone => self.remove(first),
-                _ => return false,
-            }
-        }
         self.insert(tombstone);
-        true
+        if self.by_key.len() <= self.limit {
+            return true;
+        }
+        self.lost += 1;
+        let most = self.by_owner.values().max_by_key(|stones| (stones.len(), Reverse(stones.first())));
+        let lost = most.and_then(|stones| stones.first().copied());
+        lost.inspect(|lost| self.remove(*lost)) != Some(tombstone)
     }
 
     /// The tombstone of a session, if it is ended.
@@ -86,20 +91,27 @@ impl Tombstones {
 
     /// Forgets those that do not matter any more, `unix` being the time in seconds since 1970.
     pub fn forget(&mut self, unix: u64) {
-        while let Some(first) = self.by_expiry.first().copied().filter(|first| first.expires <= unix) {
-            self.remove(first);
+        let owners: Vec<u16> = self.by_owner.keys().copied().collect();
+        for owner in owners {
+            while let Some(first) = self.first_of(owner).filter(|first| first.expires <= unix) {
+                self.remove(first);
+            }
         }
     }
 
-    /// Those that come after one, in their order, as many as go into one message.
+    /// Those that come after one, in an order that is this replica's own, as many as go into one message.
     pub fn page(&self, after: Option<Tombstone>) -> Vec<Tombstone> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.by_expiry.range((from, Bound::Unbounded)).take(MAX_TOMBSTONES_A_PAGE).copied().collect()
+        let from = after.map_or(0, |after| after.key.owner());
+        let pages = self.by_owner.range(from..).flat_map(|(owner, stones)| {
+            let after = after.filter(|after| after.key.owner() == *owner);
+            stones.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+        });
+        pages.take(MAX_TOMBSTONES_A_PAGE).copied().collect()
     }
 
-    /// All of them, in their order.
+    /// All of them, each principal's in their order.
     pub fn iter(&self) -> impl Iterator<Item = Tombstone> {
-        self.by_expiry.iter().copied()
+        self.by_owner.values().flatten().copied()
     }
 
     /// What tells this set from another, as far as both replicas should know the same.
@@ -115,7 +127,7 @@ impl Tombstones {
             return;
         }
         let range = Self::after(self.settled)..Self::after(settled);
-        for tombstone in self.by_expiry.range(range) {
+        for tombstone in self.by_owner.values().flat_map(|stones| stones.range(range.clone())) {
             self.digest.without(&tombstone.key);
         }
         self.settled = settled;
@@ -138,17 +150,26 @@ impl Tombstones {
 
     fn insert(&mut self, tombstone: Tombstone) {
         self.by_key.insert(tombstone.key, tombstone.expires);
-        self.by_expiry.insert(tombstone);
+        self.by_owner.entry(tombstone.key.owner()).or_default().insert(tombstone);
         if tombstone.expires > self.settled {
             self.digest.with(&tombstone.key);
         }
     }
 
     fn remove(&mut self, tombstone: Tombstone) {
-        self.by_expiry.remove(&tombstone);
+        if let Entry::Occupied(mut stones) = self.by_owner.entry(tombstone.key.owner()) {
+            stones.get_mut().remove(&tombstone);
+            if stones.get().is_empty() {
+                stones.remove();
+            }
+        }
         if self.by_key.remove(&tombstone.key).is_some() && tombstone.expires > self.settled {
             self.digest.without(&tombstone.key);
         }
+    }
+
+    fn first_of(&self, owner: u16) -> Option<Tombstone> {
+        self.by_owner.get(&owner)?.first().copied()
     }
 
     /// The first that could expire later than that.
@@ -176,6 +197,8 @@ fn fold(key: &SessionKey) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn stone(key: u8, expires: u64) -> Tombstone {
@@ -192,10 +215,64 @@ mod tests {
             backward.add(stones[stones.len() - 1 - at]);
         }
         let kept: Vec<_> = forward.iter().collect();
-        assert_eq!(kept, [stone(3, 7), stone(1, 12)]);
+        assert_eq!(kept, [stone(1, 12), stone(3, 7)]);
         assert_eq!(backward.iter().collect::<Vec<_>>(), kept);
         assert_eq!(forward.digest(), backward.digest());
         assert!(forward.lost() > 0);
+    }
+
+    /// Of a principal of this number.
+    fn of(owner: u8, number: u8, expires: u64) -> Tombstone {
+        let mut bits = [0; 16];
+        (bits[0], bits[15]) = (owner, number);
+        Tombstone { expires, key: SessionKey::new(bits) }
+    }
+
+    #[test]
+    fn whoever_has_the_most_loses_its_own() {
+        let mut set = Tombstones::new(6);
+        let others = [of(1, 1, 5), of(2, 1, 6), of(2, 2, 7)];
+        assert!(others.iter().all(|stone| set.add(*stone)));
+        assert!((1..=3).all(|number| set.add(of(3, number, 50))));
+        assert!(!set.add(of(3, 4, 40)), "it is the first of them");
+        assert!(set.add(of(3, 5, 60)));
+        assert!(others.iter().all(|stone| set.get(&stone.key).is_some()), "{set:?}");
+        let kept: Vec<_> = set.iter().filter(|stone| stone.expires > 7).collect();
+        assert_eq!((kept, set.lost()), (vec![of(3, 2, 50), of(3, 3, 50), of(3, 5, 60)], 2));
+        assert!(set.add(of(1, 2, 1)), "there is room for others' even so");
+        set.forget(7);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [of(3, 3, 50), of(3, 5, 60)]);
+    }
+
+    proptest! {
+        /// Or replicas would never agree, and tell each other all that they know for ever.
+        #[test]
+        fn replicas_that_heard_of_the_same_ones_keep_the_same_ones(
+            mut numbers in proptest::collection::vec((0..5_u8, 0..=255_u8), 0..80),
+            turn in 0..80_usize,
+        ) {
+            let stone = |(owner, number): &(u8, u8)| of(*owner, *number, u64::from(number.wrapping_mul(77)));
+            let keep = |numbers: &[(u8, u8)]| {
+                let mut set = Tombstones::new(20);
+                numbers.iter().for_each(|number| {
+                    set.add(stone(number));
+                });
+                set
+            };
+            let set = keep(&numbers);
+            let turn = turn.min(numbers.len());
+            numbers.rotate_left(turn);
+            let turned = keep(&numbers);
+            numbers.sort_unstable();
+            let sorted = keep(&numbers);
+            let kept: Vec<_> = set.iter().collect();
+            prop_assert_eq!(&turned.iter().collect::<Vec<_>>(), &kept);
+            prop_assert_eq!(&sorted.iter().collect::<Vec<_>>(), &kept);
+            prop_assert_eq!(set.digest(), sorted.digest());
+            // Who hears what another one keeps learns nothing.
+            let mut told = set.clone();
+            prop_assert!(!set.page(None).into_iter().any(|stone| told.add(stone)));
+        }
     }
 
     #[test]
@@ -249,7 +326,9 @@ mod tests {
     fn pages_lead_through_all_of_them() {
         let mut set = Tombstones::default();
         for number in 0..5_000_u128 {
-            set.add(Tombstone { expires: 1, key: SessionKey::new(number.to_be_bytes()) });
+            // Of twenty principals.
+            let key = SessionKey::new((number | (number % 20) << 120).to_be_bytes());
+            set.add(Tombstone { expires: 1, key });
         }
         let first = set.page(None);
         assert_eq!(first.len(), MAX_TOMBSTONES_A_PAGE);

@@ -37,7 +37,8 @@ impl Sessions {
         snapshot: &Snapshot,
     ) -> Result<(Arc<Session>, HeaderValue), NoId> {
         let Opened { upstream, kept_here, revision, server_revision, capabilities } = opened;
-        let (key, nonce) = fresh()?;
+        let principal = PrincipalDigest::of(place.principal());
+        let (key, nonce) = fresh(&principal)?;
         let said =
             capabilities.as_ref().and_then(|it| self.subscriptions.take_said(place.principal(), it.len()));
         // There may be no room for it.
@@ -47,7 +48,7 @@ impl Sessions {
         let capsule = Capsule {
             owner,
             key,
-            principal: PrincipalDigest::of(place.principal()),
+            principal,
             revision,
             server_revision,
             server: match upstream.as_ref().map(HeaderValue::to_str) {
@@ -83,13 +84,14 @@ impl Sessions {
     /// The name of something that lives as long as this process and belongs to one principal: sealed as the ids of
     /// sessions are, so that other replicas know where it is. It is no session's.
     pub(crate) fn name(&self, principal: &str, snapshot: &Snapshot) -> Result<(SessionKey, String), NoId> {
-        let (key, nonce) = fresh()?;
+        let principal = PrincipalDigest::of(principal);
+        let (key, nonce) = fresh(&principal)?;
         let owner = self.me();
         let issued = unix();
         let capsule = Capsule {
             owner,
             key,
-            principal: PrincipalDigest::of(principal),
+            principal,
             revision: Revision::V2024_11_05,
             server_revision: Revision::V2024_11_05,
             // Nobody could go on with it.
@@ -120,8 +122,8 @@ impl Sessions {
 }
 
 /// A key, and what is sealed with only once.
-fn fresh() -> Result<(SessionKey, [u8; 12]), NoId> {
+fn fresh(principal: &PrincipalDigest) -> Result<(SessionKey, [u8; 12]), NoId> {
     let (mut key, mut nonce) = ([0; 16], [0; 12]);
     getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
-    Ok((SessionKey::new(key), nonce))
+    Ok((SessionKey::of(principal, key), nonce))
 }

@@ -6,7 +6,7 @@ use longshore_sidecar_config::{Config, OnOwnerLoss};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::config::keys;
+use crate::harness::config::{hex, keys};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Files, Gate, GoServer, Scripted, Sidecar, config, eventually};
 
@@ -137,6 +137,24 @@ fn a_session_that_was_too_old_stays_so_whatever_is_configured_later() {
     for replica in &replicas {
         assert_eq!(client.through(replica).send("ping", json!({})).status, 404);
     }
+}
+
+/// What another has ended stays so, though it would be forgotten sooner.
+#[test]
+fn who_ends_more_sessions_than_are_remembered_has_its_own_forgotten() {
+    let server = GoServer::start(&["-stateless"]);
+    let files = Files::new();
+    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    // Later than all that begin now.
+    let late = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 400_000;
+    let of_bob = &hex(b"bob")[..4];
+    let ended: String = (0..65_536).map(|number| format!("{late} {of_bob}{number:028x}\n")).collect();
+    std::fs::write(files.path("program").join("ended-sessions"), ended).unwrap();
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let clients = [ALICE, Some("key-b")].map(|key| Client::open(&sidecar, key));
+    clients.iter().for_each(|client| assert_eq!(client.end().status, 204));
+    let status = clients.map(|client| client.send("ping", json!({})).status);
+    assert_eq!(status, [404, 200], "alice's, and bob's");
 }
 
 /// One principal alone can end so many.
