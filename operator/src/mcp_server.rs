@@ -381,8 +381,12 @@ async fn write_status(
     if !pursuit.waits && status::is_in_force(&status) {
         context.upgrades.done(key);
     }
-    let was = std::mem::replace(&mut lock(memory).ready, ready);
-    if was != ready {
+    let pending = pursuit.pending();
+    let were = {
+        let mut memory = lock(memory);
+        (std::mem::replace(&mut memory.ready, ready), std::mem::replace(&mut memory.pending, pending))
+    };
+    if were != (ready, pending) {
         context.count_servers();
     }
     if let Some(wait) = status::wait(memory, previous.as_ref(), &status) {

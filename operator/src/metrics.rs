@@ -19,6 +19,7 @@ pub struct Metrics {
     servers: IntGaugeVec,
     /// Those that `servers` has a figure of.
     standings: Arc<Mutex<BTreeSet<Standing>>>,
+    upgrades: IntGaugeVec,
     leader: IntGauge,
     stale: IntGauge,
 }
@@ -42,6 +43,35 @@ impl Outcome {
             Self::Refused => "refused",
         }
     }
+}
+
+/// Why a server goes on with pods of an earlier release of Longshore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pending {
+    /// It waits for its turn to be upgraded.
+    Waiting,
+    /// The API server refuses it the new ones.
+    Refused,
+}
+
+impl Pending {
+    const ALL: [Self; 2] = [Self::Waiting, Self::Refused];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// How many servers there are.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Of each standing of `Ready`.
+    pub standings: BTreeMap<Standing, usize>,
+    /// That go on with pods of an earlier release.
+    pub upgrades: BTreeMap<Pending, usize>,
 }
 
 /// What was written to the API server.
@@ -102,6 +132,13 @@ impl Metrics {
                 &["ready", "reason"],
             )?,
             standings: Arc::default(),
+            upgrades: IntGaugeVec::new(
+                Opts::new(
+                    "longshore_upgrades",
+                    "McpServers whose pods are of an earlier release of Longshore, by what keeps them so.",
+                ),
+                &["state"],
+            )?,
             leader: IntGauge::new("longshore_leader", "1 while this operator is the one that acts.")?,
             stale: IntGauge::new(
                 "longshore_stale",
@@ -109,16 +146,27 @@ impl Metrics {
             )?,
             registry,
         };
-        let Self { registry, reconciliations, duration, writes, servers, standings: _, leader, stale } =
-            &metrics;
+        let Self {
+            registry,
+            reconciliations,
+            duration,
+            writes,
+            servers,
+            standings: _,
+            upgrades,
+            leader,
+            stale,
+        } = &metrics;
         registry.register(Box::new(reconciliations.clone()))?;
         registry.register(Box::new(duration.clone()))?;
         registry.register(Box::new(writes.clone()))?;
         registry.register(Box::new(servers.clone()))?;
+        registry.register(Box::new(upgrades.clone()))?;
         registry.register(Box::new(leader.clone()))?;
         registry.register(Box::new(stale.clone()))?;
         // What is not there at all looks like a name that nobody knows.
-        metrics.servers(|| BTreeMap::from([(Standing { status: "True", reason: "Ready" }, 0)]));
+        let ready = Standing { status: "True", reason: "Ready" };
+        metrics.servers(|| Counts { standings: BTreeMap::from([(ready, 0)]), ..Counts::default() });
         Ok(metrics)
     }
 
@@ -133,17 +181,21 @@ impl Metrics {
         self.writes.with_label_values(&[write.label()]).inc();
     }
 
-    /// Says how many servers there are of each standing of `Ready`. They are counted in turn, so that nobody's count takes
-    /// the place of a later one.
-    pub fn servers(&self, count: impl FnOnce() -> BTreeMap<Standing, usize>) {
+    /// Says how many servers there are. They are counted in turn, so that nobody's count takes the place of a later one.
+    pub fn servers(&self, count: impl FnOnce() -> Counts) {
         let mut known = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = count();
-        known.extend(counts.keys());
+        let Counts { standings, upgrades } = count();
+        known.extend(standings.keys());
+        let set = |gauge: IntGauge, count: Option<&usize>| {
+            gauge.set(count.map_or(0, |count| i64::try_from(*count).unwrap_or(i64::MAX)));
+        };
         // Those of which there are none any more too: a series that ends would be taken for one that stays as it is.
         for standing in &*known {
-            let count = counts.get(standing).copied().unwrap_or(0);
             let gauge = self.servers.with_label_values(&[standing.status, standing.reason]);
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            set(gauge, standings.get(standing));
+        }
+        for pending in Pending::ALL {
+            set(self.upgrades.with_label_values(&[pending.label()]), upgrades.get(&pending));
         }
     }
 
@@ -174,8 +226,12 @@ mod tests {
         metrics.wrote(Write::Touch);
         let standing = |status, reason| Standing { status, reason };
         let (ready, stopped) = (standing("True", "Ready"), standing("False", "ScaledToZero"));
-        metrics.servers(|| BTreeMap::from([(ready, 1), (stopped, 1)]));
-        metrics.servers(|| BTreeMap::from([(ready, 2)]));
+        let counts = |standings: &[(Standing, usize)], upgrades: &[(Pending, usize)]| Counts {
+            standings: standings.iter().copied().collect(),
+            upgrades: upgrades.iter().copied().collect(),
+        };
+        metrics.servers(|| counts(&[(ready, 1), (stopped, 1)], &[(Pending::Waiting, 1)]));
+        metrics.servers(|| counts(&[(ready, 2)], &[(Pending::Refused, 1)]));
         metrics.leads(true);
         metrics.stale(true);
         let text = metrics.text().unwrap();
@@ -185,6 +241,8 @@ mod tests {
             "longshore_writes_total{write=\"touch\"} 1",
             "longshore_servers{ready=\"True\",reason=\"Ready\"} 2",
             "longshore_servers{ready=\"False\",reason=\"ScaledToZero\"} 0",
+            "longshore_upgrades{state=\"waiting\"} 0",
+            "longshore_upgrades{state=\"refused\"} 1",
             "longshore_leader 1",
             "longshore_stale 1",
         ] {

@@ -101,9 +101,9 @@ impl Context {
         }
     }
 
-    /// Brings the gauge of servers up to date.
+    /// Brings the gauges of servers up to date.
     pub(crate) fn count_servers(&self) {
-        self.metrics.servers(|| self.memory.standings());
+        self.metrics.servers(|| self.memory.counts());
     }
 }
 

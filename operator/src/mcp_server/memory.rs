@@ -11,6 +11,7 @@ use crate::mcp_server::apply::HasLive as _;
 use crate::mcp_server::condition::{Problem, Reason, Standing};
 use crate::mcp_server::failures::Failures;
 use crate::mcp_server::session_keys::SessionKeys;
+use crate::metrics::{Counts, Pending};
 use crate::mirror::ServerKey;
 use crate::scope::{self, Scope};
 use crate::view::{ConfigMapView, DeploymentView, Live};
@@ -70,6 +71,8 @@ pub(crate) struct ServerMemory {
     pub let_go: bool,
     /// That of the condition `Ready`.
     pub ready: Option<Standing>,
+    /// Why it goes on with pods of an earlier release, if it does.
+    pub pending: Option<Pending>,
 }
 
 /// The kind of the object that holds the session keys.
@@ -295,12 +298,17 @@ impl Memory {
         lacking.map(|(server, _)| server).collect()
     }
 
-    /// How many servers there are of each standing.
-    pub(crate) fn standings(&self) -> BTreeMap<Standing, usize> {
+    /// How many servers there are.
+    pub(crate) fn counts(&self) -> Counts {
         let servers: Vec<_> = lock(&self.servers).values().cloned().collect();
-        let mut counts = BTreeMap::new();
-        for standing in servers.iter().filter_map(|server| lock(server).ready) {
-            *counts.entry(standing).or_default() += 1;
+        let mut counts = Counts::default();
+        for server in servers {
+            let (ready, pending) = {
+                let memory = lock(&server);
+                (memory.ready, memory.pending)
+            };
+            ready.into_iter().for_each(|standing| *counts.standings.entry(standing).or_default() += 1);
+            pending.into_iter().for_each(|pending| *counts.upgrades.entry(pending).or_default() += 1);
         }
         counts
     }

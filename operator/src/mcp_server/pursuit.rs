@@ -13,6 +13,7 @@ use crate::mcp_server::memory::{ServerMemory, lock};
 use crate::mcp_server::status::PodFacts;
 use crate::mcp_server::validate::ValidatedServer;
 use crate::mcp_server::{Error, apply};
+use crate::metrics::Pending;
 
 /// What came of the steps before the status.
 #[derive(Default)]
@@ -56,6 +57,15 @@ impl Pursuit {
         self.problems = problems;
         self.held_back = true;
         self.pods = pods;
+    }
+
+    /// Why it goes on with pods of an earlier release, if it does.
+    pub(super) fn pending(&self) -> Option<Pending> {
+        match (self.upgrade_refused, self.waits) {
+            (true, _) => Some(Pending::Refused),
+            (false, true) => Some(Pending::Waiting),
+            (false, false) => None,
+        }
     }
 
     /// Something of what the manifest names, or of what is made of it, failed so.

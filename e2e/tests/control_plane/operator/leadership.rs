@@ -377,6 +377,12 @@ fn a_server_whose_new_pods_are_refused_keeps_no_other_waiting() {
         // A turn ends by itself after two minutes.
         let took = began.elapsed();
         assert!(took < Duration::from_secs(100), "the last one had its turn after {took:?}");
+        let counts = async |count: usize| {
+            let line = format!("longshore_upgrades{{state=\"refused\"}} {count}");
+            let metrics = after.metrics().await;
+            if metrics.lines().any(|it| it == line) { Ok(()) } else { Err(metrics) }
+        };
+        eventually("all are counted", async || counts(3).await).await;
         namespace.kubectl(&["delete", &kinds, &policy]).await.unwrap();
         // Nothing serves here, so nobody else's turn comes while one is there, also of those that had one in vain.
         let upgraded = async || {
@@ -406,5 +412,6 @@ fn a_server_whose_new_pods_are_refused_keeps_no_other_waiting() {
             count => Err(count),
         })
         .await;
+        eventually("and they are counted", async || counts(2).await).await;
     });
 }
