@@ -380,6 +380,13 @@ impl Observation<'_> {
         self.desired.is_none_or(|desired| desired.replicas > 0)
     }
 
+    /// Whether pods are there of another version than is wanted, be it that they do not serve now.
+    fn has_pods_of_before(&self) -> bool {
+        let wanted = self.desired.map(|desired| &desired.template);
+        let mut living = self.pods.iter().filter(|facts| cast::is_living(&facts.pod));
+        living.any(|facts| facts.pod.template.as_ref() != wanted)
+    }
+
     /// Whether it is known that nobody has a key.
     fn has_no_keys(&self) -> bool {
         self.principals.is_some_and(<[_]>::is_empty)
@@ -393,10 +400,18 @@ impl Observation<'_> {
     /// That of before while nothing can be made of the newest, or something of it is refused or not taken yet, also where the
     /// server was away in between.
     fn still_in_force(&self) -> Option<i64> {
-        let is_whole = self.desired.is_some() && !self.unapplied && !self.is_partly_refused();
+        self.was_in_force().filter(|_| !self.is_whole())
+    }
+
+    /// What Ready said last, be it that nobody can use the server.
+    fn was_in_force(&self) -> Option<i64> {
         let ready = self.previous.and_then(|previous| find(&previous.conditions, ConditionType::Ready));
-        let before = ready.and_then(|ready| ready.observed_generation).filter(|_| !is_whole);
-        before.map(|before| before.min(self.generation))
+        ready.and_then(|ready| ready.observed_generation).map(|before| before.min(self.generation))
+    }
+
+    /// Whether all of the manifest can be used, and the API server has taken what is made of it.
+    fn is_whole(&self) -> bool {
+        self.desired.is_some() && !self.unapplied && !self.is_partly_refused()
     }
 
     /// Whether something of the manifest cannot be used, or an object that is made of it cannot be had. What it names and is

@@ -49,7 +49,9 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let (reason, message) = cause.map_or((Reason::Starting, UNSAID.to_owned()), |verdict| {
             (verdict.reason, verdict.message.clone())
         });
-        return (verdict(Truth::False, reason, message), in_force);
+        // When pods of before are back, clients use what they used before.
+        let comes_back = observed.was_in_force().filter(|_| observed.has_pods_of_before());
+        return (verdict(Truth::False, reason, message), comes_back.unwrap_or(in_force));
     }
     let Some(lack) = lack else {
         let but = |but: &str| format!("clients can use the server, but {but}");

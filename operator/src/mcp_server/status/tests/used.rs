@@ -289,15 +289,19 @@ fn a_crash_puts_nothing_in_force_that_is_refused() {
 #[test]
 fn a_crash_takes_nothing_out_of_force() {
     let now = || summary().config;
-    let behind = || ConfigState { generation: 2, callers: Some(true), ..running(None, None).config };
+    let later = || running(None, Some(true)).config;
+    let behind = || ConfigState { generation: 2, ..later() };
     for (reason, desired, before, template, config, generation) in [
         (Reason::Unreadable, None, 4, "new", now(), 4),
         (Reason::Unreadable, None, 4, "new", behind(), 4),
         (Reason::Unreadable, None, 3, "new", behind(), 3),
+        // Pods of before run the configuration of the newest manifest.
+        (Reason::Unreadable, None, 3, "old", now(), 3),
         (Reason::Malformed, None, 4, "new", behind(), 4),
         (Reason::Rejected, Some(desired()), 3, "new", behind(), 3),
         (Reason::Invalid, Some(desired()), 2, "old", now(), 2),
         (Reason::Invalid, Some(desired()), 2, "old", behind(), 2),
+        (Reason::Invalid, Some(desired()), 2, "old", later(), 2),
     ] {
         let scene = |pod, summary| Scene {
             desired: desired.clone(),
@@ -313,5 +317,36 @@ fn a_crash_takes_nothing_out_of_force() {
         let is_lost = format!("False/{} {generation}", reason.name());
         let expected = [&is_before, &is_lost, &is_lost, &is_before, &is_before];
         assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+    }
+}
+
+/// Its pods never came to serve, so it is not the number of the configuration that tells what is in force.
+#[test]
+fn a_crash_puts_no_version_in_force_that_never_ran() {
+    let (whole, unreadable) = (|| Some(desired()), || None);
+    let scene = |desired: Option<Desired>, pod, summary| Scene {
+        problems: if desired.is_some() { vec![] } else { vec![Problem::new(Reason::Unreadable, "x")] },
+        desired,
+        ..Scene::of(vec![said(pod, summary)])
+    };
+    let works = |desired| scene(desired, ready(pod("old")), summary());
+    let lost = |desired| scene(desired, pod("old"), failed(ConnectionReason::ConnectionLost, "gone"));
+    for before in [3, 2] {
+        let mut status = was_ready();
+        status.conditions.iter_mut().for_each(|it| it.observed_generation = Some(before));
+        for crash in [
+            vec![works(unreadable()), lost(unreadable()), lost(unreadable()), works(unreadable())],
+            vec![lost(whole()), lost(whole()), works(unreadable())],
+            vec![lost(whole()), lost(unreadable()), lost(whole()), works(whole())],
+            vec![lost(whole()), lost(whole()), works(whole())],
+        ] {
+            let mut scenes = vec![works(whole())];
+            scenes.extend(crash);
+            scenes.push(works(whole()));
+            let found = one_by_one(status.clone(), scenes);
+            let number = format!(" {before}");
+            assert!(found.iter().all(|words| words.ends_with(&number)), "{found:?}");
+            assert_eq!(found.last().unwrap(), &format!("True/ServingPrevious {before}"));
+        }
     }
 }
