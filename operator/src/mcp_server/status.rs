@@ -342,13 +342,17 @@ fn condition(
 /// Whether clients use what the manifest says now, and no pod of the version before is left to be replaced. Of pods that
 /// serve and say nothing *Ready* alone would not tell: it is as it was.
 pub(crate) fn is_in_force(status: &McpServerStatus) -> bool {
-    let reason_of = |type_| find(&status.conditions, type_).map(|condition| condition.reason.as_str());
-    let is_replacing = [Reason::RollingOut, Reason::RolloutFailing]
-        .iter()
-        .any(|it| reason_of(ConditionType::Available) == Some(it.name()));
     let is_ready = find(&status.conditions, ConditionType::Ready)
         .is_some_and(|ready| ready.status == Truth::True.name() && ready.reason == Reason::Ready.name());
-    is_ready && !is_replacing
+    is_ready && !is_replacing(status)
+}
+
+/// Whether pods of the version before serve, and others are to take their place.
+fn is_replacing(status: &McpServerStatus) -> bool {
+    let available = find(&status.conditions, ConditionType::Available);
+    available.is_some_and(|available| {
+        [Reason::RollingOut, Reason::RolloutFailing].iter().any(|it| it.name() == available.reason)
+    })
 }
 
 /// The condition of this type, if it is there.

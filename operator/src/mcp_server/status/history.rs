@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::cast::{Cast, Version};
-use super::{Observation, PodFacts, UNSAID, Verdict, before, unheard, verdict};
+use super::{Observation, PodFacts, UNSAID, Verdict, before, is_replacing, unheard, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// What is known of before.
@@ -46,53 +46,93 @@ impl<'a> Before<'a> {
         silent: &PodFacts,
         accepted: &Verdict,
     ) -> Option<(Verdict, i64)> {
-        let unheard = unheard(&silent.report);
-        let (generation, in_force) = (observed.generation, observed.in_force());
-        let but = |unheard: &str| format!("clients can use the server, but {unheard}");
-        let before = match self {
-            Self::Could(before) => before,
-            Self::CouldNot(before) => {
-                if self.was_refused() || !has_gone(observed, silent) {
-                    return Some((kept_out(before, accepted), in_force));
-                }
-                // Nobody will hear when the sidecar knows it.
-                let Some(unheard) = unheard else {
-                    return Some((verdict(Truth::False, Reason::ConfigurationPending, UNSAID), in_force));
-                };
-                let is_current = cast.serving == Some(Version::Current);
-                let served = if is_current { in_force } else { in_force.min(generation - 1).max(1) };
-                let is_now = is_current && served == generation;
-                let reason = if is_now { Reason::Ready } else { Reason::ServingPrevious };
-                return Some((verdict(Truth::True, reason, but(&unheard)), served));
+        match self {
+            Self::Could(before) => Some(goes_on(before, observed, cast, silent)),
+            Self::CouldNot(before) if self.was_refused() || !has_gone(observed, silent) => {
+                Some((kept_out(before, accepted), observed.in_force()))
             }
-            Self::Nothing => return None,
-        };
-        let was = |reason: &Reason| reason.name() == before.reason;
-        let reason = [Reason::Ready, Reason::ConfigurationRefused].into_iter().find(was);
-        let reason = reason.unwrap_or(Reason::ServingPrevious);
-        let served = before.observed_generation.unwrap_or(generation);
-        let (reason, message) = match unheard {
-            Some(_) if reason == Reason::ConfigurationRefused => (reason, before.message.clone()),
-            Some(unheard) if served == generation => (reason, but(&unheard)),
-            Some(unheard) => (
-                Reason::ServingPrevious,
-                format!(
-                    "clients use the server as it was before the last change, or as it is now: {unheard}"
-                ),
-            ),
-            None => (reason, before.message.clone()),
-        };
-        Some((verdict(Truth::True, reason, message), served))
+            Self::CouldNot(_) => Some(comes_back(observed, cast, silent)),
+            Self::Nothing => None,
+        }
     }
+}
+
+/// What is said of a server that clients could use: the same, or more where other pods tell it.
+fn goes_on(
+    before: &Condition,
+    observed: &Observation<'_>,
+    cast: &Cast<'_>,
+    silent: &PodFacts,
+) -> (Verdict, i64) {
+    let unheard = unheard(&silent.report);
+    let generation = observed.generation;
+    let was = |reason: &Reason| reason.name() == before.reason;
+    let reason = [Reason::Ready, Reason::ConfigurationRefused].into_iter().find(was);
+    let reason = reason.unwrap_or(Reason::ServingPrevious);
+    let served = before.observed_generation.unwrap_or(generation);
+    let is_of_now = reason == Reason::Ready && served == generation;
+    if !is_of_now && reason != Reason::ConfigurationRefused && are_followed(before, observed, cast) {
+        let has_all = observed.is_whole() && can_have_configuration(observed, silent);
+        let (reason, served) = if has_all && unheard.is_some() {
+            (Reason::Ready, generation)
+        } else {
+            // A word of its own, by which the next look knows that they are.
+            (Reason::ConfigurationPending, served)
+        };
+        return (can_but(reason, unheard.as_deref().unwrap_or(UNSAID)), served);
+    }
+    let verdict = match unheard {
+        Some(_) if reason == Reason::ConfigurationRefused => {
+            verdict(Truth::True, reason, before.message.clone())
+        }
+        Some(unheard) if served == generation => can_but(reason, &unheard),
+        Some(unheard) => verdict(
+            Truth::True,
+            Reason::ServingPrevious,
+            format!("clients use the server as it was before the last change, or as it is now: {unheard}"),
+        ),
+        None => verdict(Truth::True, reason, before.message.clone()),
+    };
+    (verdict, served)
+}
+
+/// What is said where nothing keeps clients out any more.
+fn comes_back(observed: &Observation<'_>, cast: &Cast<'_>, silent: &PodFacts) -> (Verdict, i64) {
+    let (generation, in_force) = (observed.generation, observed.in_force());
+    // Nobody will hear when the sidecar knows it.
+    let Some(unheard) = unheard(&silent.report) else {
+        return (verdict(Truth::False, Reason::ConfigurationPending, UNSAID), in_force);
+    };
+    let is_current = cast.serving == Some(Version::Current);
+    let served = if is_current { in_force } else { in_force.min(generation - 1).max(1) };
+    let is_now = is_current && served == generation;
+    (can_but(if is_now { Reason::Ready } else { Reason::ServingPrevious }, &unheard), served)
+}
+
+fn can_but(reason: Reason, unheard: &str) -> Verdict {
+    verdict(Truth::True, reason, format!("clients can use the server, but {unheard}"))
 }
 
 /// Whether what kept clients out is known to be gone, whatever of it was said: the sidecar can have the configuration, in which
 /// somebody has a key.
 fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
     observed.principals.is_some_and(|principals| !principals.is_empty())
-        && observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
+        && can_have_configuration(observed, silent)
         // It may be the configuration that the API server does not take.
         && !observed.unapplied
+}
+
+/// Whether the sidecar is of a release that reads the configuration of now.
+fn can_have_configuration(observed: &Observation<'_>, silent: &PodFacts) -> bool {
+    observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
+}
+
+/// Whether pods of before served, and all that serve now are later ones. Those started with the configuration of now, or with
+/// one that is two minutes old at most: nothing more is known of any server that is not heard.
+fn are_followed(before: &Condition, observed: &Observation<'_>, cast: &Cast<'_>) -> bool {
+    let was_replacing = observed.previous.is_some_and(is_replacing);
+    let is_remembered = before.reason == Reason::ConfigurationPending.name();
+    cast.serving == Some(Version::Current) && (was_replacing || is_remembered)
 }
 
 /// Why clients are still kept out: what is wrong now, or what was.

@@ -132,6 +132,7 @@ fn rules(rules: &Value) -> Access {
 
 /// The scene that each case changes: generation 4, nothing wrong, no pod, seen at second 1000.
 struct Scene {
+    generation: i64,
     previous: Option<McpServerStatus>,
     problems: Vec<Problem>,
     /// Whether the problems cost nothing but what they name.
@@ -151,6 +152,7 @@ struct Scene {
 impl Scene {
     fn of(pods: Vec<PodFacts>) -> Self {
         Self {
+            generation: 4,
             previous: None,
             problems: vec![],
             flawed: false,
@@ -172,7 +174,7 @@ impl Scene {
 
     fn status(&self) -> McpServerStatus {
         status(&Observation {
-            generation: 4,
+            generation: self.generation,
             previous: self.previous.as_ref(),
             problems: &self.problems,
             held_back: !self.problems.is_empty() && !self.flawed,

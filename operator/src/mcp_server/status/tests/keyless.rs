@@ -104,6 +104,43 @@ fn what_kept_clients_out_is_gone_only_where_that_is_known() {
     assert_eq!(one_by_one(keyless(), vec![older(), older()]), ["True/ServingPrevious 3"; 2]);
 }
 
+/// Those that follow started with the configuration of now, whether or not anybody hears it from them.
+#[test]
+fn an_unheard_server_is_of_now_when_all_of_its_pods_of_before_are_followed() {
+    let with = |pods: &[PodFacts]| with_keys(pods.to_vec());
+    let (old, new) = (unreachable(ready(pod("old"))), unreachable(ready(pod("new"))));
+    let (older, both, newer) =
+        (|| with(&[old.clone()]), || with(&[old.clone(), new.clone()]), || with(&[new.clone()]));
+    let unsaid = || with(&[silent(ready(pod("new")))]);
+    let yet = || Scene { unapplied: true, ..newer() };
+    let (is_before, is_now, pending) =
+        ("True/ServingPrevious 3", "True/Ready 4", "True/ConfigurationPending 3");
+    for (before, scenes, expected) in [
+        // What changed while the keys were away is applied as they come back.
+        (keyless(), vec![older(), both(), newer(), newer()], [is_before, is_before, is_now, is_now]),
+        (was_ready(), vec![older(), both(), newer(), newer()], [is_before, is_before, is_now, is_now]),
+        // Whoever has just started has yet to find that it cannot be heard.
+        (was_ready(), vec![older(), unsaid(), unsaid(), newer()], [is_before, pending, pending, is_now]),
+        (was_ready(), vec![older(), yet(), yet(), newer()], [is_before, pending, pending, is_now]),
+        // Another change makes pods of before of them once more.
+        (was_ready(), vec![older(), unsaid(), older(), newer()], [is_before, pending, is_before, is_now]),
+        // What changed is the configuration alone.
+        (was_ready(), vec![newer(), newer(), newer(), newer()], [is_before; 4]),
+    ] {
+        assert_eq!(one_by_one(before, scenes), expected);
+    }
+    // That one was refused has to be heard otherwise.
+    let refuses = with_keys(vec![said(ready(pod("old")), running(Some("no such field"), None))]);
+    let found = one_by_one(was_ready(), vec![refuses, older(), newer()]);
+    assert_eq!(found, ["True/ConfigurationRefused 3"; 3]);
+    // With the first manifest there is no earlier number.
+    let mut status = keyless();
+    status.conditions.iter_mut().for_each(|it| it.observed_generation = Some(1));
+    let first = |scene: Scene| Scene { generation: 1, ..scene };
+    let found = one_by_one(status, vec![first(older()), first(newer())]);
+    assert_eq!(found, ["True/ServingPrevious 1", "True/Ready 1"]);
+}
+
 /// What is said is what comes first, and that need not be what kept clients out.
 #[test]
 fn whatever_else_was_wrong_is_gone_too() {
