@@ -40,7 +40,7 @@ impl Lack {
             Some(Self { what, why: verdict(Truth::False, why.reason, why.message.clone()), lasts })
         };
         if observed.desired.is_none() {
-            return lack(Lacking::All, accepted);
+            return lack(Lacking::All, accepted).map(|lack| Self { lasts: true, ..lack });
         }
         match &behind {
             Some(behind) if behind.is_refusal() || lasts && observed.has_no_keys() => {

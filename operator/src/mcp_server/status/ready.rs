@@ -71,11 +71,11 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let message = message.map_or_else(|| "clients can use the server".to_owned(), |it| but(&it));
         return (verdict(Truth::True, Reason::Ready, message), generation);
     };
-    // What the sidecars say that they run comes before what was said of them.
+    // What the sidecars say that they run comes before what was said of them, unless they are about to run something else.
     let lets_in = match (running.callers, before, lack.what) {
-        (Some(false), _, Lacking::All) => false,
+        (Some(false), _, Lacking::All) if lack.lasts => false,
         (_, Before::Could(_), _) | (_, _, Lacking::Pods) | (Some(true), ..) => true,
-        (_, _, Lacking::AllYet) => false,
+        (Some(false), ..) | (_, _, Lacking::AllYet) => false,
         // So it is with the configuration of before, unless that is of keys that were taken back.
         (None, Before::CouldNot(_), Lacking::All) => observed.has_no_keys(),
         (None, Before::Nothing, Lacking::All) => true,

@@ -350,3 +350,17 @@ fn a_crash_puts_no_version_in_force_that_never_ran() {
         }
     }
 }
+
+/// It lets in as many as before: nothing is worse while a change is on its way.
+#[test]
+fn a_change_takes_nothing_from_a_server_of_which_nobody_is_to_have_a_key() {
+    let scene =
+        |pod, summary| Scene { principals: Some(vec![]), ..Scene::of(vec![said(ready(pod), summary)]) };
+    let scenes = vec![
+        scene(pod("old"), running(None, Some(false))),
+        scene(pod("old"), summary()),
+        scene(pod("new"), summary()),
+    ];
+    let is_before = "True/ServingPrevious 3";
+    assert_eq!(one_by_one(was_ready(), scenes), [is_before, is_before, "True/Ready 4"]);
+}
