@@ -49,7 +49,7 @@ use apply::Applier;
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
-use memory::{ServerMemory, lock};
+use memory::{ServerMemory, Whose, lock};
 use pursuit::{Pursuit, Urls};
 use status::{Address, Observation, Publication};
 use upgrades::Turn;
@@ -328,7 +328,7 @@ async fn pursue(
     pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
     pursuit.untouched = touched.failed;
     // A Service of that name may be somebody else's; whatever other object may not be had does not matter.
-    if lock(memory).address_is_ours == Some(true) {
+    if lock(memory).service_is == Some(Whose::Ours) {
         pursuit.urls = Some(Urls::of(&validated, &key.namespace, &context.settings.cluster_domain));
     }
     pursuit.desired = Some(desired);
@@ -366,10 +366,11 @@ async fn write_status(
         desired: pursuit.desired.as_ref(),
         pods: &pursuit.pods,
         deployment: deployment.as_deref(),
-        address: match &pursuit.urls {
-            Some(urls) => Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() },
-            None if lock(memory).address_is_ours == Some(false) => Address::Taken,
-            None => Address::Unknown,
+        address: match (&pursuit.urls, lock(memory).service_is) {
+            (Some(urls), _) => Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() },
+            (None, Some(Whose::Others)) => Address::Taken,
+            (None, Some(Whose::Nobodys)) => Address::Refused,
+            (None, Some(Whose::Ours) | None) => Address::Unknown,
         },
         selector: names::selector_text(&key.name),
         publication: publication(object.0.as_ref().ok(), &context.settings),

@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use futures::join;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
@@ -28,7 +29,7 @@ use crate::digest;
 use crate::mcp_server::build::{Applied, Prepared, Resources};
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{Record, SECRET, ServerMemory, lock};
+use crate::mcp_server::memory::{Record, SECRET, ServerMemory, Whose, lock};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
 use crate::names::{CONFIGURED_ANNOTATION, MANAGER, ObjectNames};
@@ -129,12 +130,15 @@ impl Applier<'_> {
                 }
             },
         );
-        match &service_outcome {
-            Ok(()) => lock(self.memory).address_is_ours = Some(true),
-            Err(Error::Problem(problem)) if problem.reason == Reason::NameTaken => {
-                lock(self.memory).address_is_ours = Some(false);
-            }
-            Err(_) => {}
+        let whose = match &service_outcome {
+            Ok(()) => Some(Whose::Ours),
+            Err(Error::Problem(problem)) if problem.reason == Reason::NameTaken => Some(Whose::Others),
+            // That of the name was looked for, and is not somebody else's.
+            Err(Error::Problem(_)) => Some(if self.has_service() { Whose::Ours } else { Whose::Nobodys }),
+            Err(_) => None,
+        };
+        if let Some(whose) = whose {
+            lock(self.memory).service_is = Some(whose);
         }
         let mut outcome = configuration
             .and(account)
@@ -185,6 +189,14 @@ impl Applier<'_> {
             }
             error => error,
         }
+    }
+
+    /// Whether the server has a Service, be it of before.
+    fn has_service(&self) -> bool {
+        let name = ObjectNames::of(&self.server.name).service();
+        let live = self.context.mirrors.services.get(self.server, &name);
+        live.is_some_and(|service| self.is_ours(&service.live))
+            || lock(self.memory).applied.contains_key(&(Owned::<Service>::KIND, name))
     }
 
     fn is_ours(&self, live: &Live) -> bool {

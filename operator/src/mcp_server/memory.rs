@@ -65,8 +65,8 @@ pub(crate) struct ServerMemory {
     refused_turn: Option<(String, Problem)>,
     /// Whether it was the Deployment that failed last.
     pub deployment_failed: bool,
-    /// Whether the Service of its name is its own, once that is known. Clients would show their keys to somebody else's.
-    pub address_is_ours: Option<bool>,
+    /// Whose the Service of its name is, once that is known.
+    pub service_is: Option<Whose>,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
     pub let_go: bool,
     /// That of the condition `Ready`.
@@ -80,6 +80,17 @@ pub(crate) const SECRET: &str = "Secret";
 
 /// The kind of an object and its name.
 pub(crate) type Object = (&'static str, String);
+
+/// Whose the Service of a server's name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The server's own.
+    Ours,
+    /// Somebody else's, to whom clients would show their keys.
+    Others,
+    /// Nobody's: the API server refuses the server's own.
+    Nobodys,
+}
 
 /// An object as it was applied.
 #[derive(Clone, Debug)]
@@ -138,7 +149,7 @@ impl ServerMemory {
     pub(crate) fn pursues(&mut self, generation: i64) {
         if std::mem::replace(&mut self.generation, generation) != generation {
             // Whose the Service of its name is, no manifest changes.
-            let is_taken = self.address_is_ours == Some(false);
+            let is_taken = self.service_is == Some(Whose::Others);
             self.refused.take_if(|problem| !(is_taken && problem.reason == Reason::NameTaken));
         }
     }
@@ -391,15 +402,16 @@ mod tests {
             assert_eq!(memory.refused("c1", false).is_some(), is_said, "generation {generation}");
         }
         // Whose the Service is, its manifest does not say.
-        for (address_is_ours, reason, is_said) in [
-            (Some(false), Reason::NameTaken, true),
-            (Some(false), Reason::Rejected, false),
-            (Some(true), Reason::NameTaken, false),
+        for (whose, reason, is_said) in [
+            (Whose::Others, Reason::NameTaken, true),
+            (Whose::Others, Reason::Rejected, false),
+            (Whose::Nobodys, Reason::Rejected, false),
+            (Whose::Ours, Reason::NameTaken, false),
         ] {
-            let mut memory = ServerMemory { address_is_ours, ..ServerMemory::default() };
+            let mut memory = ServerMemory { service_is: Some(whose), ..ServerMemory::default() };
             memory.note_refused("c1", Problem::new(reason, "x"));
             memory.pursues(1);
-            assert_eq!(memory.refused("c1", false).is_some(), is_said, "{address_is_ours:?} {reason:?}");
+            assert_eq!(memory.refused("c1", false).is_some(), is_said, "{whose:?} {reason:?}");
         }
     }
 

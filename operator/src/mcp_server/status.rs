@@ -96,6 +96,8 @@ pub(crate) enum Address {
     Unknown,
     /// Nowhere: the Service of its name is somebody else's.
     Taken,
+    /// Nowhere: there is none, and the API server refuses it.
+    Refused,
 }
 
 /// Whether a catalog lists a server. It says nothing about who may call it.
@@ -175,7 +177,7 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let (url, public_url) = match &observed.address {
         Address::Known { url, public_url } => (Some(url.clone()), public_url.clone()),
         Address::Unknown => (previous.url, previous.public_url),
-        Address::Taken => (None, None),
+        Address::Taken | Address::Refused => (None, None),
     };
     let mut status = McpServerStatus {
         observed_generation: Some(generation),

@@ -1,7 +1,7 @@
 //! Objects that have the names of Longshore's and belong to others, which are left alone.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ResourceQuota, Service};
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
 use longshore::ObjectNames;
@@ -104,6 +104,35 @@ fn an_address_is_not_named_any_more_when_its_service_is_somebody_elses() {
                 namespace.kubectl(&["delete", "service", "demo"]).await.unwrap();
             }
         }
+    });
+}
+
+/// Theirs has gone, as they were told to see to.
+#[test]
+fn a_service_that_is_refused_is_not_said_to_be_somebody_elses() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        namespace
+            .apply("{apiVersion: v1, kind: Service, metadata: {name: demo}, spec: {ports: [{port: 1}]}}")
+            .await;
+        namespace.apply(&LEAST).await;
+        wait_for(namespace, "Ready", "False", "NameTaken").await;
+        namespace
+            .apply(
+                "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {services: 0}}}",
+            )
+            .await;
+        let quotas: Api<ResourceQuota> = namespace.api();
+        let counts = |it: &ResourceQuota| it.status.as_ref().is_some_and(|status| status.used.is_some());
+        namespace.wait(&quotas, "none", "to count", counts).await;
+        namespace.kubectl(&["delete", "service", "demo"]).await.unwrap();
+        wait_for(namespace, "Accepted", "False", "Rejected").await;
+        let message = wait_for(namespace, "Ready", "False", "Rejected").await;
+        assert!(message.contains("exceeded quota"), "{message}");
+        let servers: Api<McpServer> = namespace.api();
+        assert_eq!(servers.get("demo").await.unwrap().status.unwrap().url, None);
+        namespace.kubectl(&["delete", "resourcequota", "none"]).await.unwrap();
+        wait_for(namespace, "Accepted", "True", "Accepted").await;
     });
 }
 

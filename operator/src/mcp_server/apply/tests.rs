@@ -95,6 +95,16 @@ async fn taken_despite(refused: &str) -> (Result<(), Error>, Vec<String>) {
 
 /// The same where these objects are known of, and the API server refuses with this.
 async fn taken_beside(mirrors: Mirrors, refused: &str, with: StatusCode) -> (Result<(), Error>, Vec<String>) {
+    let (outcome, applied, _) = known_beside(mirrors, refused, with).await;
+    (outcome, applied)
+}
+
+/// And whose the Service is known to be then.
+async fn known_beside(
+    mirrors: Mirrors,
+    refused: &str,
+    with: StatusCode,
+) -> (Result<(), Error>, Vec<String>, Option<Whose>) {
     let applied = Arc::new(Mutex::new(Vec::new()));
     let (log, refused) = (applied.clone(), refused.to_owned());
     let answer = move |method: Method, uri: Uri| {
@@ -109,7 +119,8 @@ async fn taken_beside(mirrors: Mirrors, refused: &str, with: StatusCode) -> (Res
     let outcome = applier.apply(prepared(&context.settings), 2).await.map(drop);
     let mut applied = applied.lock().unwrap().clone();
     applied.sort();
-    (outcome, applied)
+    let whose = lock(&memory).service_is;
+    (outcome, applied, whose)
 }
 
 async fn respond(
@@ -220,6 +231,30 @@ async fn what_does_not_answer_keeps_nobody_from_scaling_the_pods_that_are_there(
         outcome.unwrap_err();
         let has_scaled = applied.iter().any(|object| object == "demo of deployments");
         assert_eq!(has_scaled, scaled, "{owner}, {with} of {refused}: {applied:?}");
+    }
+}
+
+/// Whoever is refused has looked for one of the name, and found none.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_refused_is_ours_or_nobodys() {
+    let service = |owner| async move {
+        let owner = json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": owner, "controller": true});
+        let labels = json!({"longshore.dev/server": "demo"});
+        let service = serde_json::from_value(json!({
+            "metadata": {"name": "demo", "namespace": "tools", "labels": labels, "ownerReferences": [owner]},
+        }));
+        let mirrors = Mirrors::default();
+        let events = futures::stream::iter([Event::Apply(service.unwrap())]);
+        mirrors.services.follow(events, &None, &mut |_, _, _, _| {}).await;
+        mirrors
+    };
+    for (mirrors, with, expected) in [
+        (Mirrors::default(), StatusCode::FORBIDDEN, Some(Whose::Nobodys)),
+        (service("other").await, StatusCode::FORBIDDEN, Some(Whose::Nobodys)),
+        (service("7b1c").await, StatusCode::FORBIDDEN, Some(Whose::Ours)),
+        (Mirrors::default(), StatusCode::INTERNAL_SERVER_ERROR, None),
+    ] {
+        assert_eq!(known_beside(mirrors, "/services/demo", with).await.2, expected, "{with}");
     }
 }
 

@@ -18,8 +18,8 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     let [accepted, available, connected] = others;
     let before = Before::of(observed);
     let in_force = observed.in_force();
-    if is_somebody_elses(observed) {
-        return (somebody_elses(accepted), in_force);
+    if let Some(unreached) = unreached(observed, accepted) {
+        return (unreached, in_force);
     }
     let lack = Lack::of(observed, cast, others);
     let running = Running::of(observed, cast);
@@ -99,26 +99,28 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     (verdict(Truth::True, reason, format!("{used}: {}", lack.why.message)), served)
 }
 
-/// Whether whoever has the server's address is somebody else: nothing that clients say there comes to it.
-fn is_somebody_elses(observed: &Observation<'_>) -> bool {
-    match observed.address {
-        Address::Taken => true,
-        // So it was said to be. It also named no address then, unlike where another object is somebody else's.
-        Address::Unknown => {
-            let has_no_url = observed.previous.is_some_and(|status| status.url.is_none());
-            let ready = before(observed, ConditionType::Ready, Truth::False);
-            has_no_url && ready.is_some_and(|ready| ready.reason == Reason::NameTaken.name())
+/// Why nothing that clients say at the server's address comes to it, if so: whatever else is wrong, since the next operator
+/// has to know it.
+fn unreached(observed: &Observation<'_>, accepted: &Verdict) -> Option<Verdict> {
+    let reason = match observed.address {
+        Address::Taken => Reason::NameTaken,
+        Address::Refused => Reason::Rejected,
+        // So it was said to be. It also named no address then, unlike where it was another object.
+        Address::Unknown if observed.previous.is_some_and(|status| status.url.is_none()) => {
+            let ready = before(observed, ConditionType::Ready, Truth::False)?;
+            [Reason::NameTaken, Reason::Rejected].into_iter().find(|it| it.name() == ready.reason)?
         }
-        Address::Known { .. } => false,
-    }
-}
-
-/// What is said of it whatever else is wrong: the next operator has to know it.
-fn somebody_elses(accepted: &Verdict) -> Verdict {
-    let message = if accepted.reason == Reason::NameTaken {
-        &*accepted.message
-    } else {
-        "the Service of the server's name is somebody else's, to whom clients would show their keys"
+        Address::Unknown | Address::Known { .. } => return None,
     };
-    verdict(Truth::False, Reason::NameTaken, message)
+    let words = if reason == Reason::NameTaken {
+        "the Service of the server's name is somebody else's, to whom clients would show their keys"
+    } else {
+        "the API server refuses the Service of the server's name, and there is none"
+    };
+    let message = match accepted.truth {
+        _ if accepted.reason == reason => accepted.message.clone(),
+        Truth::True => words.to_owned(),
+        Truth::False | Truth::Unknown => format!("{words}; {}", accepted.message),
+    };
+    Some(verdict(Truth::False, reason, message))
 }

@@ -226,6 +226,27 @@ fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
         let own = Scene { address: address(None), ..Scene::of(vec![said(ready(pod("new")), summary())]) };
         assert_eq!(one_by_one(before, vec![works(), own]).last().unwrap(), "True/Ready 4");
     }
+    // It has gone, and the server's own is refused.
+    let refused = |reason| Scene { address: Address::Refused, problems: problems(reason), ..taken(reason) };
+    let after = |scene: Scene| Scene {
+        address: Address::Unknown,
+        problems: problems(Reason::Malformed),
+        desired: None,
+        pods: vec![said(ready(pod("new")), heard())],
+        ..scene
+    };
+    for (reason, of_refused) in [
+        (Reason::Rejected, "x"),
+        // Of another object, which is said first.
+        (Reason::NameTaken, "the API server refuses the Service of the server's name, and there is none; x"),
+    ] {
+        let before = taken(Reason::NameTaken).after(&was_ready()).status();
+        let status = refused(reason).after(&before).status();
+        assert_eq!((status.url.as_ref(), &*of(&status, ConditionType::Ready).message), (None, of_refused));
+        let own = Scene::of(vec![said(ready(pod("new")), summary())]);
+        let found = one_by_one(before, vec![refused(reason), after(refused(reason)), own]);
+        assert_eq!(found, ["False/Rejected 3", "False/Rejected 3", "True/Ready 4"]);
+    }
     // That of another object is no word of the Service's.
     let another = |callers| Scene {
         problems: problems(Reason::NameTaken),
