@@ -316,7 +316,7 @@ async fn pursue(
             desired.template = live;
             if lock(memory).deployment_failed {
                 pursuit.upgrade_refused = true;
-                pursuit.unapplied = false;
+                pursuit.unapplied = None;
                 pursuit.held_back = validated.is_held_back();
             }
         }
@@ -362,7 +362,7 @@ async fn write_status(
         previous: previous.as_ref(),
         problems: &pursuit.problems,
         held_back: pursuit.held_back,
-        unapplied: pursuit.unapplied,
+        unapplied: pursuit.unapplied.as_ref(),
         desired: pursuit.desired.as_ref(),
         pods: &pursuit.pods,
         deployment: deployment.as_deref(),

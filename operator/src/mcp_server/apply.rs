@@ -64,6 +64,18 @@ pub(crate) enum Error {
     },
 }
 
+// === impl Error ===
+
+impl Error {
+    /// Kind and name of what was not taken, where its words are no problem's.
+    pub(crate) fn what(&self) -> Option<&str> {
+        match self {
+            Self::Unanswered { what } | Self::Api { what, .. } => Some(what),
+            Self::Problem(_) | Self::NamespaceEnds => None,
+        }
+    }
+}
+
 /// Applies objects for one server.
 pub(crate) struct Applier<'a> {
     /// The client and the mirrors.
@@ -130,6 +142,7 @@ impl Applier<'_> {
                 }
             },
         );
+        lock(self.memory).configuration_failed = configuration.is_err();
         let whose = match &service_outcome {
             Ok(()) => Some(Whose::Ours),
             Err(Error::Problem(problem)) if problem.reason == Reason::NameTaken => Some(Whose::Others),

@@ -65,6 +65,8 @@ pub(crate) struct ServerMemory {
     refused_turn: Option<(String, Problem)>,
     /// Whether it was the Deployment that failed last.
     pub deployment_failed: bool,
+    /// Whether the configuration, or the keys that belong to it, failed when they were last applied.
+    pub configuration_failed: bool,
     /// Whose the Service of its name is, once that is known.
     pub service_is: Option<Whose>,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.

@@ -10,7 +10,7 @@ use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::failures::Passing;
 use crate::mcp_server::memory::{ServerMemory, lock};
-use crate::mcp_server::status::PodFacts;
+use crate::mcp_server::status::{PodFacts, Unapplied};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::mcp_server::{Error, apply};
 use crate::metrics::Pending;
@@ -23,8 +23,8 @@ pub(super) struct Pursuit {
     pub(super) held_back: bool,
     /// Whether one of them is that its upgrade is refused, which keeps nothing of the manifest from being in force.
     pub(super) upgrade_refused: bool,
-    /// Whether something of what the manifest says was not taken, be it for a moment.
-    pub(super) unapplied: bool,
+    /// What of the manifest was not taken, be it for a moment.
+    pub(super) unapplied: Option<Unapplied>,
     pub(super) desired: Option<Desired>,
     pub(super) urls: Option<Urls>,
     /// The principals that callers can be, where they are known.
@@ -82,7 +82,8 @@ impl Pursuit {
         memory: &Mutex<ServerMemory>,
         patient: bool,
     ) {
-        self.unapplied = true;
+        let configuration = lock(memory).configuration_failed;
+        self.unapplied = Some(Unapplied { what: error.what().map(str::to_owned), configuration });
         match error {
             apply::Error::Problem(problem) => {
                 let problem = lock(memory).note_refused(template, problem);

@@ -60,8 +60,8 @@ pub(crate) struct Observation<'a> {
     pub problems: &'a [Problem],
     /// Whether they keep the manifest from being in force. Otherwise they cost nothing but what they name.
     pub held_back: bool,
-    /// Whether the API server did not take something of it just now, also where that may pass and is no problem yet.
-    pub unapplied: bool,
+    /// What of it the API server did not take just now, also where that may pass and is no problem yet.
+    pub unapplied: Option<&'a Unapplied>,
     /// What the pod should be like. `None`: nothing could be built.
     pub desired: Option<&'a Desired>,
     /// The pods of the server's Deployment.
@@ -80,6 +80,15 @@ pub(crate) struct Observation<'a> {
     pub principals: Option<&'a [String]>,
     /// The time.
     pub now: Time,
+}
+
+/// What the API server did not take of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unapplied {
+    /// The first object, as kind and name, unless it is a problem's.
+    pub what: Option<String>,
+    /// Whether it is the configuration, in which the keys are, whatever else.
+    pub configuration: bool,
 }
 
 /// Where clients find a server.
@@ -417,7 +426,7 @@ impl Observation<'_> {
 
     /// Whether all of the manifest can be used, and the API server has taken what is made of it.
     fn is_whole(&self) -> bool {
-        self.desired.is_some() && !self.unapplied && !self.is_partly_refused()
+        self.desired.is_some() && self.unapplied.is_none() && !self.is_partly_refused()
     }
 
     /// Whether something of the manifest cannot be used, or an object that is made of it cannot be had. What it names and is

@@ -118,8 +118,7 @@ fn can_but(reason: Reason, unheard: &str) -> Verdict {
 fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
     observed.principals.is_some_and(|principals| !principals.is_empty())
         && can_have_configuration(observed, silent)
-        // It may be the configuration that the API server does not take.
-        && !observed.unapplied
+        && !observed.unapplied.is_some_and(|unapplied| unapplied.configuration)
 }
 
 /// Whether the sidecar is of a release that reads the configuration of now.

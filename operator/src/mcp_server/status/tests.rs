@@ -137,8 +137,8 @@ struct Scene {
     problems: Vec<Problem>,
     /// Whether the problems cost nothing but what they name.
     flawed: bool,
-    /// Whether the API server did not take something, whether or not that is a problem.
-    unapplied: bool,
+    /// What the API server did not take, whether or not that is a problem.
+    unapplied: Option<Unapplied>,
     address: Address,
     desired: Option<Desired>,
     pods: Vec<PodFacts>,
@@ -156,7 +156,7 @@ impl Scene {
             previous: None,
             problems: vec![],
             flawed: false,
-            unapplied: false,
+            unapplied: None,
             address: address(None),
             desired: Some(desired()),
             pods,
@@ -178,7 +178,7 @@ impl Scene {
             previous: self.previous.as_ref(),
             problems: &self.problems,
             held_back: !self.problems.is_empty() && !self.flawed,
-            unapplied: self.unapplied,
+            unapplied: self.unapplied.as_ref(),
             desired: self.desired.as_ref(),
             pods: &self.pods,
             deployment: self.deployment.as_ref(),
@@ -209,6 +209,11 @@ fn address(public_url: Option<&str>) -> Address {
 
 fn of(status: &McpServerStatus, type_: ConditionType) -> &Condition {
     find(&status.conditions, type_).unwrap()
+}
+
+/// An object that the API server does not take.
+fn unapplied(kind: &str) -> Option<Unapplied> {
+    Some(Unapplied { what: Some(format!("{kind} tools/github")), configuration: kind == "ConfigMap" })
 }
 
 /// A server of generation 3 that has been ready since second 10.

@@ -94,14 +94,25 @@ fn what_kept_clients_out_is_gone_only_where_that_is_known() {
     let found = one_by_one(keyless(), vec![invalid(), invalid(), unheard()]);
     assert_eq!(found, ["False/Invalid 4", "False/Invalid 4", "True/Ready 4"]);
     // The API server does not take the configuration in which they are.
-    let yet = || Scene { unapplied: true, ..unheard() };
-    let rejected = || Scene { problems: problems([Reason::Rejected]), ..yet() };
-    let found = one_by_one(keyless(), vec![yet(), rejected(), rejected(), unheard()]);
+    let yet = |kind, scene| Scene { unapplied: unapplied(kind), ..scene };
+    let rejected = |kind, scene| Scene { problems: problems([Reason::Rejected]), ..yet(kind, scene) };
+    let map = "ConfigMap";
+    let scenes = vec![yet(map, unheard()), rejected(map, unheard()), rejected(map, unheard()), unheard()];
+    let found = one_by_one(keyless(), scenes);
     let (as_before, is_rejected) = ("False/SecretNotFound 4", "False/Rejected 4");
     assert_eq!(found, [as_before, is_rejected, is_rejected, "True/Ready 4"]);
     // They are, and the pods are of before.
     let older = || with_keys(vec![unreachable(ready(pod("old")))]);
-    assert_eq!(one_by_one(keyless(), vec![older(), older()]), ["True/ServingPrevious 3"; 2]);
+    let is_before = "True/ServingPrevious 3";
+    assert_eq!(one_by_one(keyless(), vec![older(), older()]), [is_before; 2]);
+    // It takes that, and something else it does not.
+    for (kind, scene, expected) in
+        [("Service", unheard as fn() -> Scene, "True/Ready 4"), ("Deployment", older, is_before)]
+    {
+        assert_eq!(one_by_one(keyless(), vec![yet(kind, scene())]), [expected], "{kind}");
+        let found = one_by_one(keyless(), vec![rejected(kind, scene()), rejected(kind, scene())]);
+        assert_eq!(found, [expected; 2], "{kind}");
+    }
 }
 
 /// Those that follow started with the configuration of now, whether or not anybody hears it from them.
@@ -112,7 +123,7 @@ fn an_unheard_server_is_of_now_when_all_of_its_pods_of_before_are_followed() {
     let (older, both, newer) =
         (|| with(&[old.clone()]), || with(&[old.clone(), new.clone()]), || with(&[new.clone()]));
     let unsaid = || with(&[silent(ready(pod("new")))]);
-    let yet = || Scene { unapplied: true, ..newer() };
+    let yet = || Scene { unapplied: unapplied("Service"), ..newer() };
     let (is_before, is_now, pending) =
         ("True/ServingPrevious 3", "True/Ready 4", "True/ConfigurationPending 3");
     for (before, scenes, expected) in [

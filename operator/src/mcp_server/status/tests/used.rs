@@ -265,7 +265,7 @@ fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
 #[test]
 fn a_change_that_is_not_taken_yet_is_not_in_force_before_it_is() {
     let works = || Scene::of(vec![said(ready(pod("new")), summary())]);
-    let yet = || Scene { unapplied: true, ..works() };
+    let yet = || Scene { unapplied: unapplied("Service"), ..works() };
     let refused = || Scene { problems: vec![Problem::new(Reason::Rejected, "x")], ..yet() };
     let unheard = || Scene { pods: vec![unreachable(ready(pod("new")))], ..yet() };
     let is_before = "True/ServingPrevious 3";
