@@ -56,12 +56,15 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     let Some(lack) = lack else {
         let but = |but: &str| format!("clients can use the server, but {but}");
         if in_force < generation {
-            let message = if observed.is_partly_refused() {
-                format!("not all of the last change is in force: {}", accepted.message)
-            } else {
-                "not all of the last change is in force yet".to_owned()
+            let unapplied = observed.unapplied.and_then(|unapplied| unapplied.what.as_ref());
+            let why = match unapplied {
+                Some(what) if !observed.is_partly_refused() => {
+                    format!("the API server has not taken {what} yet")
+                }
+                Some(_) | None => accepted.message.clone(),
             };
-            return (verdict(Truth::True, Reason::ServingPrevious, but(&message)), in_force);
+            let message = but(&format!("not all of the last change is in force: {why}"));
+            return (verdict(Truth::True, Reason::ServingPrevious, message), in_force);
         }
         let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
         let flaw = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));

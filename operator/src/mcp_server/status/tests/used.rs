@@ -273,7 +273,9 @@ fn a_change_that_is_not_taken_yet_is_not_in_force_before_it_is() {
     assert_eq!(found, [is_before, is_before, is_before, is_before, is_before, "True/Ready 4"]);
     let status = yet().after(&was_ready()).status();
     let message = &of(&status, ConditionType::Ready).message;
-    assert_eq!(message, "clients can use the server, but not all of the last change is in force yet");
+    let words = "clients can use the server, but not all of the last change is in force: the API server has not taken \
+                 Service tools/github yet";
+    assert_eq!(message, words);
     assert!(find(&status.conditions, ConditionType::Reconciling).is_some());
     // Where nothing was changed, nothing is of before.
     let found = one_by_one(works().status(), vec![yet(), refused(), works()]);
