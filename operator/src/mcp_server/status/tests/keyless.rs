@@ -118,11 +118,10 @@ fn what_kept_clients_out_is_gone_only_where_that_is_known() {
 /// Those that follow started with the configuration of now, whether or not anybody hears it from them.
 #[test]
 fn an_unheard_server_is_of_now_when_all_of_its_pods_of_before_are_followed() {
-    let with = |pods: &[PodFacts]| with_keys(pods.to_vec());
-    let (old, new) = (unreachable(ready(pod("old"))), unreachable(ready(pod("new"))));
-    let (older, both, newer) =
-        (|| with(&[old.clone()]), || with(&[old.clone(), new.clone()]), || with(&[new.clone()]));
-    let unsaid = || with(&[silent(ready(pod("new")))]);
+    let (old, new) = (|| unreachable(ready(pod("old"))), || unreachable(ready(pod("new"))));
+    let (older, newer) = (|| with_keys(vec![old()]), || with_keys(vec![new()]));
+    let both = || with_keys(vec![old(), new()]);
+    let unsaid = || with_keys(vec![silent(ready(pod("new")))]);
     let yet = || Scene { unapplied: unapplied("Service"), ..newer() };
     let (is_before, is_now, pending) =
         ("True/ServingPrevious 3", "True/Ready 4", "True/ConfigurationPending 3");
