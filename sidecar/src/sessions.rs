@@ -12,7 +12,8 @@
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
 //! * [`mod@find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
-//! * [`copies`]: what clients have set, where it outlives this replica; [`setting`]: said again to the server;
+//! * [`copies`]: what clients have set, where it outlives this replica; [`setting`]: said again to the server; [`turns`]:
+//!   of whom, one after the other;
 //! * [`questions`]: what the server has asked in one;
 //! * [`cancelled`]: calls whose clients do not want them any more;
 //! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.
@@ -33,6 +34,7 @@ mod places;
 mod questions;
 mod session;
 mod setting;
+mod turns;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -46,7 +48,7 @@ use longshore_sessions::membership::View;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Capsule, Moment, Peer, Replica, ServerSession, SessionKey};
 use longshore_sidecar_config::OnOwnerLoss;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 
 use crate::configuration::Snapshot;
 use crate::held::Shares;
@@ -67,6 +69,7 @@ pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
 pub(crate) use session::{Change, Session, Use};
 pub(crate) use setting::{set_all_again, set_one_again};
+use turns::Turns;
 
 /// All sessions of the process.
 pub(crate) struct Sessions {
@@ -90,8 +93,8 @@ pub(crate) struct Sessions {
     uncopied: AtomicBool,
     /// Endings were forgotten for others, and it was said.
     forgets: AtomicBool,
-    /// For how many of them what clients have set is said again side by side, whoever says it.
-    setting: Semaphore,
+    /// Whose clients' settings are said again, whoever says them.
+    setting: Turns,
 }
 
 // === impl Sessions ===
@@ -124,7 +127,7 @@ impl Sessions {
             free: Notify::new(),
             uncopied: AtomicBool::new(false),
             forgets: AtomicBool::new(false),
-            setting: Semaphore::new(setting::AT_ONCE),
+            setting: Turns::default(),
         }
     }
 

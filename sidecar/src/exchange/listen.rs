@@ -329,7 +329,7 @@ async fn pass(
                 // What changes before the server knows that, nobody hears of.
                 let another = source.may_be_of_another();
                 if another || session.is_unset() {
-                    setting.spawn_local(sessions::set_one_again(&worker.pool, snapshot, session, another));
+                    setting.spawn_local(sessions::set_one_again(&worker.pool, session, another));
                 } else {
                     tell_missed(worker, session, source, writer, false);
                 }

@@ -91,7 +91,7 @@ pub(super) async fn begin(
         }
         (Take::Up, ServerSession::Unfit | ServerSession::KeptHere) | (Take::Adopt, _) => {}
     }
-    match anew(sessions, pool, snapshot, opener.again(may_go_on), capsule, &copy).await? {
+    match anew(sessions, pool, snapshot, opener.again(may_go_on), (principal, capsule), &copy).await? {
         Some(Anew { upstream, hold, is_set }) => {
             // From here on whoever ends the session tells the server.
             hold.keep();
@@ -177,7 +177,8 @@ async fn begin_whole(
     // It is this replica's, and goes nowhere else.
     let opener = Opener::client(session.place.principal(), &snapshot.config).again(false);
     let (sessions, copy) = (&used.sessions, session.copy());
-    let Some(anew) = anew(sessions, pool, snapshot, opener, &session.capsule, &copy).await? else {
+    let whose = (session.principal(), &session.capsule);
+    let Some(anew) = anew(sessions, pool, snapshot, opener, whose, &copy).await? else {
         return Ok(false);
     };
     let Anew { upstream, hold, is_set } = anew;
@@ -194,9 +195,9 @@ async fn begin_whole(
     }
     hold.keep();
     if is_set {
-        session.note_set();
+        session.note_set(true);
     } else {
-        set_late(sessions, pool, snapshot, session);
+        set_late(sessions, pool, session);
     }
     Ok(true)
 }
@@ -223,7 +224,7 @@ async fn anew(
     pool: &Rc<Pool>,
     snapshot: &Snapshot,
     opener: Opener,
-    capsule: &Capsule,
+    (principal, capsule): (&Arc<str>, &Capsule),
     copy: &Copy,
 ) -> Result<Option<Anew>, Refusal> {
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
@@ -242,7 +243,7 @@ async fn anew(
         let _ = timeout(SETTING, server.end()).await;
         return unfit;
     }
-    let is_set = set_again(sessions, &server, copy).await;
+    let is_set = set_again(sessions, principal, &server, copy).await;
     let (upstream, hold) = server.into_session();
     Ok(Some(Anew { upstream, hold, is_set }))
 }

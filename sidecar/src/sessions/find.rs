@@ -347,7 +347,7 @@ impl Search {
                     Ok(()) => {
                         metrics.session_taken(how);
                         if !is_set {
-                            set_late(&self.sessions, &worker.pool, snapshot, &session);
+                            set_late(&self.sessions, &worker.pool, &session);
                         }
                         self.sessions.compare_keys(&session, snapshot);
                         self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::future::join_all;
 use longshore_mcp::revision::Revision;
@@ -10,6 +10,7 @@ use longshore_sessions::ServerSession;
 use longshore_sessions::message::Copy;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
+use super::turns::Turn;
 use super::{Session, Sessions, Use};
 use crate::configuration::Snapshot;
 use crate::monitor::Server;
@@ -20,35 +21,42 @@ use crate::upstream::{Opener, Pool};
 /// may wait.
 pub(super) const SETTING: Duration = Duration::from_secs(5);
 const ALL: Duration = Duration::from_secs(10);
-/// For how many sessions it is done side by side, whoever finds out that it is to be: a server that has only just started may
-/// have thousands.
-pub(super) const AT_ONCE: usize = 8;
 /// How long a call waits for the turn of its session. If that comes later, nobody waits for it but who listens.
 const TURN: Duration = Duration::from_secs(2);
 
 /// Sets again what a client had set, if its turn comes soon. Says whether it does.
-pub(super) async fn set_again(sessions: &Sessions, server: &Server, copy: &Copy) -> bool {
+pub(super) async fn set_again(
+    sessions: &Sessions,
+    principal: &Arc<str>,
+    server: &Server,
+    copy: &Copy,
+) -> bool {
     if copy.log_level.is_none() && copy.subscriptions.is_empty() {
         return true;
     }
     let until = Instant::now() + ALL;
-    let Ok(_turn) = timeout(TURN, sessions.setting.acquire()).await else { return false };
+    let Ok(_turn) = timeout(TURN, sessions.setting.take(principal)).await else { return false };
     set(server, copy, until).await;
     true
 }
 
-/// The session goes on without, if need be: a server that does not take it is no reason to lose it.
-async fn set(server: &Server, copy: &Copy, until: Instant) {
+/// The session goes on without, if need be: a server that does not take it is no reason to lose it. Says whether it was there
+/// for all of it.
+async fn set(server: &Server, copy: &Copy, until: Instant) -> bool {
     let said = Cell::default();
     match timeout_at(until, server.set_again(copy, SETTING, &said)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "what a client had set could not be set again"),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "what a client had set could not be set again");
+            return false;
+        }
         Err(_) => {
             let all = usize::from(copy.log_level.is_some()) + copy.subscriptions.len();
             let left = all.saturating_sub(said.get());
             tracing::warn!(left, all, "what a client had set could not be set again in time");
         }
     }
+    true
 }
 
 /// The same at a server that does not tell its clients apart, and may remember what they have set all the same.
@@ -61,7 +69,7 @@ pub(super) async fn set_without_session(
     copy: &Copy,
 ) -> bool {
     let server = server(pool, snapshot, principal).in_session(None, revision);
-    set_again(sessions, &server, copy).await
+    set_again(sessions, principal, &server, copy).await
 }
 
 fn server(pool: &Rc<Pool>, snapshot: &Snapshot, principal: &Arc<str>) -> Server {
@@ -71,79 +79,91 @@ fn server(pool: &Rc<Pool>, snapshot: &Snapshot, principal: &Arc<str>) -> Server 
 }
 
 /// The same for a session whose turn did not come soon, when it comes.
-pub(super) fn set_late(
-    sessions: &Arc<Sessions>,
-    pool: &Rc<Pool>,
-    snapshot: &Arc<Snapshot>,
-    session: &Arc<Session>,
-) {
+pub(super) fn set_late(sessions: &Arc<Sessions>, pool: &Rc<Pool>, session: &Arc<Session>) {
     session.note_unset();
-    let (sessions, session) = (sessions.clone(), session.clone());
-    let (pool, snapshot) = (pool.clone(), snapshot.clone());
-    let within = session.upstream();
+    let (sessions, pool, within) = (sessions.clone(), pool.clone(), session.upstream());
+    let waits = Waits::of(session);
     tokio::task::spawn_local(async move {
-        let _turn = sessions.setting.acquire().await;
-        let is_still = || sessions.holds(&session) && session.upstream() == within;
-        if is_still() {
-            set_in_turn(&pool, &snapshot, &session).await;
-        }
+        let Some((_turn, session)) = waits.turn(&sessions).await else { return };
         // Where it was begun again since, that is somebody else's to say.
         if session.upstream() == within {
-            session.note_set();
+            let is_set = set_in_turn(&sessions, &pool, &session).await;
+            if session.upstream() == within {
+                session.note_set(is_set);
+            }
         }
     });
 }
 
 /// Returns when the server knows what the client of a session has set, which it may be told first: by whoever has begun that
-/// again, and if it may be `another` one that gives no session ids, by this. Says whether it may.
+/// again, and if it may be `another` one that gives no session ids, by this. Says whether it may, and was there for it.
 pub(crate) fn set_one_again(
     pool: &Rc<Pool>,
-    snapshot: &Arc<Snapshot>,
     used: &Use,
     another: bool,
 ) -> impl Future<Output = bool> + use<> {
-    let (sessions, session) = (used.sessions.clone(), used.session.clone());
-    let (pool, snapshot) = (pool.clone(), snapshot.clone());
+    let (sessions, session, pool) = (used.sessions.clone(), used.session.clone(), pool.clone());
     async move {
-        session.until_set().await;
-        if another && session.is_to_be_set_again() {
-            let _turn = sessions.setting.acquire().await;
-            if sessions.holds(&session) {
-                set_in_turn(&pool, &snapshot, &session).await;
-            }
+        let set = session.until_set().await;
+        if !another || set.is_some() || !session.is_to_be_set_again() {
+            return another && set.unwrap_or(true);
         }
-        another
+        match Waits::of(&session).turn(&sessions).await {
+            Some(_turn) => set_in_turn(&sessions, &pool, &session).await,
+            None => true,
+        }
     }
 }
 
-async fn set_in_turn(pool: &Rc<Pool>, snapshot: &Snapshot, session: &Session) {
-    let server = server(pool, snapshot, session.place.principal());
+/// The same as `set` for a session whose turn it is.
+async fn set_in_turn(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) -> bool {
+    // As it is by now: the turn may have come late.
+    let Some(snapshot) = sessions.snapshot.load_full() else { return false };
+    let server = server(pool, &snapshot, session.principal());
     let server = server.in_session(session.upstream(), session.server_revision);
-    set(&server, &session.copy(), Instant::now() + ALL).await;
+    set(&server, &session.copy(), Instant::now() + ALL).await
 }
 
 /// The same for all sessions here, since such a server was lost and is there again: it refuses none of them, so nothing
 /// else begins them again.
 pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
-    let sessions = shared.sessions.without_session();
-    for some in sessions.chunks(AT_ONCE) {
-        let Some(snapshot) = shared.snapshot.load_full() else { return };
-        let set = async |session: &Arc<Session>| {
-            let _turn = shared.sessions.setting.acquire().await;
-            if shared.sessions.holds(session) && session.is_to_be_set_again() {
-                set_in_turn(&pool, &snapshot, session).await;
-            }
-        };
-        join_all(some.iter().map(async |session| set(session).await)).await;
+    let sessions = &shared.sessions;
+    let set = async |waits: Waits| {
+        if let Some((_turn, session)) = waits.turn(sessions).await
+            && session.is_to_be_set_again()
+        {
+            // There are many that wait, and few of these.
+            Box::pin(set_in_turn(sessions, &pool, &session)).await;
+        }
+    };
+    join_all(sessions.without_session().into_iter().map(set)).await;
+}
+
+/// A session that waits for its turn. If it ends meanwhile, its place is free at once.
+struct Waits {
+    principal: Arc<str>,
+    session: Weak<Session>,
+}
+
+impl Waits {
+    fn of(session: &Arc<Session>) -> Self {
+        Self { principal: session.principal().clone(), session: Arc::downgrade(session) }
+    }
+
+    /// Waits for the turn. `None`: it is not held here any more.
+    async fn turn(self, sessions: &Sessions) -> Option<(Turn<'_>, Arc<Session>)> {
+        let turn = sessions.setting.take(&self.principal).await?;
+        let session = self.session.upgrade().filter(|session| sessions.holds(session))?;
+        Some((turn, session))
     }
 }
 
 impl Sessions {
     /// Those that the server has no session for, and whose clients have set something.
-    fn without_session(&self) -> Vec<Arc<Session>> {
+    fn without_session(&self) -> Vec<Waits> {
         let replica = self.lock();
         let held = replica.all_held().map(|(_, session)| session);
-        held.filter(|it| it.is_to_be_set_again()).cloned().collect()
+        held.filter(|it| it.is_to_be_set_again()).map(Waits::of).collect()
     }
 }
 

@@ -22,8 +22,8 @@ pub(super) struct Set {
     matters: bool,
     /// Which one keeps it as it is now.
     kept_at: Option<PodId>,
-    /// The server here is yet to be told of it. Who waits for that hears of it when this is dropped.
-    unset: Option<watch::Sender<()>>,
+    /// The server here is yet to be told of it. Who waits for that hears whether it was there.
+    unset: Option<watch::Sender<bool>>,
 }
 
 /// Something that a client sets in its session, and that has to be set again where the session is begun again.
@@ -63,14 +63,15 @@ impl Session {
     /// The server is yet to be told of it.
     pub(in super::super) fn note_unset(&self) {
         if let Some(set) = self.set().as_mut() {
-            set.unset.get_or_insert_with(|| watch::Sender::new(()));
+            set.unset.get_or_insert_with(|| watch::Sender::new(true));
         }
     }
 
-    /// The server has been told.
-    pub(in super::super) fn note_set(&self) {
-        if let Some(set) = self.set().as_mut() {
-            set.unset = None;
+    /// The server has been told, if it was there.
+    pub(in super::super) fn note_set(&self, was_there: bool) {
+        let unset = self.set().as_mut().and_then(|set| set.unset.take());
+        if let Some(unset) = unset {
+            unset.send_replace(was_there);
         }
     }
 
@@ -79,13 +80,13 @@ impl Session {
         self.set().as_ref().is_some_and(|set| set.unset.is_some())
     }
 
-    /// Returns when the server has been told.
-    pub(in super::super) async fn until_set(&self) {
+    /// Where the server is yet to be told: whether it was there, once it has been.
+    pub(in super::super) async fn until_set(&self) -> Option<bool> {
         let unset = self.set().as_ref().and_then(|set| Some(set.unset.as_ref()?.subscribe()));
-        if let Some(mut unset) = unset {
-            // That it is dropped is all there is to hear.
-            let _ = unset.changed().await;
-        }
+        let mut unset = unset?;
+        // It is dropped with the session at the latest.
+        let _ = unset.changed().await;
+        Some(*unset.borrow())
     }
 
     /// What this replica is to keep, if it does not.

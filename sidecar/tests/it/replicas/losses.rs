@@ -12,7 +12,9 @@ use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
-use crate::harness::{Client, Files, Gate, GoServer, Request, Scripted, config, eventually, scripted};
+use crate::harness::{
+    Client, Events, Files, Gate, GoServer, Request, Scripted, config, eventually, scripted,
+};
 
 const ALICE: Option<&str> = Some("key-a");
 
@@ -261,4 +263,46 @@ fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
     let heard: Vec<_> = heard.filter(|method| method != "ping" && method != "initialize").collect();
     let last = &heard[heard.len() - 3..];
     assert_eq!(last, ["logging/setLevel", "resources/subscribe", "tools/call"]);
+}
+
+/// Also those that have to wait for their turns, and whose clients listen meanwhile: it is not done once more for them.
+#[test]
+fn what_was_set_in_a_crowd_is_set_again_once_by_who_takes_its_sessions_over() {
+    // More than are set at once.
+    const CLIENTS: usize = 10;
+    let servers = [0, 3].map(|seconds| {
+        Scripted::nameless_listening(move |request, stream| {
+            if request.method == "GET" {
+                scripted::begin_events(stream);
+                let _ = std::io::Read::read(stream, &mut [0]);
+                return;
+            }
+            if scripted::method_of(request) == "resources/subscribe" {
+                std::thread::sleep(Duration::from_secs(seconds));
+            }
+            scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        })
+    });
+    let network = Network::new();
+    let ports = servers.each_ref().map(|server| server.port);
+    let replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let clients = [(); CLIENTS].map(|()| Client::open(&replicas[0], ALICE));
+    for (number, client) in clients.iter().enumerate() {
+        client.ask("resources/subscribe", json!({"uri": format!("file:///{number}")}));
+    }
+    eventually("the other one keeps it", || (replicas[0].copied(1) >= CLIENTS).then_some(()));
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2]);
+    std::thread::scope(|scope| {
+        for client in &clients {
+            let (get, to) = (client.through(&replicas[1]).get(), replicas[1].mcp);
+            scope.spawn(move || {
+                let mut events = Events::open(&get, to);
+                // Long enough for what would follow.
+                events.patience(Duration::from_secs(5));
+                while events.try_any().is_ok_and(|event| event.is_some()) {}
+            });
+        }
+    });
+    assert_eq!(servers[1].seen("resources/subscribe").len(), CLIENTS);
 }

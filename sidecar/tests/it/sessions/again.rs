@@ -11,10 +11,12 @@ use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
 use super::restarts::{again, forgetful, set};
+use crate::harness::config::keys;
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{
-    Client, Events, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within,
+    Client, Events, Files, Gate, Reply, Request, Scripted, Sidecar, client, config, eventually, scripted,
+    within,
 };
 
 /// Where `transport.protocol` says another revision by then, the server is spoken to in that one, and a client that was
@@ -536,4 +538,66 @@ fn a_client_that_waits_for_what_it_has_set_is_told_once_that_is_set_again() {
             assert!(told(&server)[&uri] > 1, "{is_named}: the server knows it by then");
         }
     }
+}
+
+/// However long those of one principal take: others have their turns beside them, and what ends while it waits is no session
+/// any more.
+#[test]
+fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
+    const OWN: usize = 16;
+    let (cuts, is_new) = ([(); 2].map(|()| Gate::default()), Arc::<AtomicBool>::default());
+    let (gates, asked, holds) = (cuts.clone(), AtomicUsize::new(0), is_new.clone());
+    let server = restarting(true, &is_new, move |request, stream| {
+        if request.method != "GET" {
+            let uri = scripted::message(request)["params"]["uri"].to_string();
+            if uri.contains("mute") && holds.load(Ordering::SeqCst) {
+                // Until the other side closes.
+                let _ = std::io::Read::read(stream, &mut [0]);
+                return;
+            }
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        scripted::begin_events(stream);
+        let number = asked.fetch_add(1, Ordering::SeqCst);
+        if let Some(cut) = gates.get(number / OWN).filter(|_| number <= OWN) {
+            scripted::chunk(stream, "retry: 50\n\n");
+            cut.pass();
+            scripted::write(stream, "0\r\n\r\n");
+        } else {
+            let _ = std::io::Read::read(stream, &mut [0]);
+        }
+    });
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    config.sessions.per_principal = u32::try_from(OWN).unwrap();
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let listens = |key: &str, name: String, resources: usize| {
+        let client = Client::of(&sidecar, Some(key), NAMED);
+        for number in 0..resources {
+            client.ask("resources/subscribe", json!({"uri": format!("memo://{name}/{number}")}));
+        }
+        let events = Events::open(&client.get(), sidecar.mcp);
+        (client, events)
+    };
+    let own: Vec<_> = (0..OWN).map(|number| listens("key-a", format!("mute/{number}"), 8)).collect();
+    let (_other, mut events) = listens("key-b", "other".to_owned(), 1);
+    is_new.store(true, Ordering::SeqCst);
+    cuts[0].open();
+    eventually("they have their turns", || {
+        (told(&server).values().filter(|times| **times > 1).count() >= 16).then_some(())
+    });
+    // Those that have none wait for it by then.
+    std::thread::sleep(Duration::from_secs(3));
+    cuts[1].open();
+    events.patience(Duration::from_secs(6));
+    let changed = events.next().unwrap().message();
+    assert_eq!(changed["params"]["uri"], "memo://other/0", "{changed}");
+    assert!(told(&server)["memo://other/0"] > 1, "the server knows it by then");
+    for (client, _) in &own {
+        client.end();
+    }
+    let another = Request::post(client::initialize(NAMED)).key("key-a").send(sidecar.mcp);
+    assert_eq!(another.status, 200, "{}", another.text());
 }
