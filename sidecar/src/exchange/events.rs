@@ -38,6 +38,8 @@ pub(super) enum Given {
     Stream,
     /// It has one, and does not give it now.
     NotNow,
+    /// It has said nothing.
+    NotInTime,
     /// It was not there.
     NotThere,
 }
@@ -62,8 +64,12 @@ pub(super) struct Source {
     another: Another,
     /// Its server gives it.
     is_given: bool,
+    /// How often in a row it has said nothing instead.
+    mute: u32,
     /// Its client is to be told of what it has missed, once it is.
     is_due: bool,
+    /// The server may have become another one while it was told what its client has set.
+    is_in_doubt: bool,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -202,7 +208,9 @@ impl Source {
             gap: Gap::default(),
             another: Another::default(),
             is_given: true,
+            mute: 0,
             is_due: false,
+            is_in_doubt: false,
         }
     }
 
@@ -285,19 +293,34 @@ impl Source {
     /// It has broken off, or ended.
     pub(super) fn broke_off(&mut self) {
         self.gap.broke_off();
+        self.is_in_doubt |= self.last.is_none();
     }
 
-    /// Whether its server gave it when it was asked.
-    pub(super) fn note_given(&mut self, given: Given) {
+    /// Whether its server gave it when it was asked. Says whether that may be another one than before.
+    pub(super) fn note_given(&mut self, given: Given) -> bool {
         self.is_given = given == Given::Stream;
         if given != Given::Stream {
             self.gap.was_absent();
         }
         // Another one may come, to which the last event says nothing: some wait for what follows such an event, for ever.
-        if given == Given::NotThere && self.within.is_none() {
+        let is_another = given == Given::NotThere || given == Given::Stream && self.begins_anew();
+        if is_another && self.within.is_none() {
             self.last = None;
             self.another.note_gone();
         }
+        self.mute = if given == Given::NotInTime { self.mute + 1 } else { 0 };
+        is_another
+    }
+
+    /// Whether it is asked for as if nothing were known of it. One that says nothing may only have nothing to say, and go on
+    /// after its last event; or it is another one, which waits for what follows that. It is asked in both ways in turn.
+    fn begins_anew(&self) -> bool {
+        self.within.is_none() && self.last.is_some() && self.mute > 0 && self.mute.is_multiple_of(2)
+    }
+
+    /// After which event it is asked for.
+    fn last(&self) -> Option<&str> {
+        self.last.as_deref().filter(|_| !self.begins_anew())
     }
 
     /// Its client is to be told as soon as the server knows what it has set.
@@ -314,7 +337,7 @@ impl Source {
     /// so, and its client is to be told now.
     pub(super) fn has_missed(&mut self, within: Option<&HeaderValue>) -> bool {
         // It goes on after the last event.
-        if self.last.is_some() {
+        if self.last().is_some() {
             self.gap.note_whole(within.is_some());
         }
         self.gap.ends() || self.within.as_ref() != within
@@ -335,13 +358,20 @@ impl Source {
         self.within.is_none() && self.another.may_be_there()
     }
 
-    /// It is told, and before that its server, if that `is_set`. If not, both are due later.
+    /// Its server is being told what its client has set.
+    pub(super) fn note_setting(&mut self) {
+        self.is_in_doubt = false;
+    }
+
+    /// It is told, and before that its server, if that `is_set`. If not, or if that may be another one since, both are due
+    /// later.
     pub(super) fn note_told(&mut self, is_set: bool) {
         self.gap.note_told();
         self.is_due = false;
         if is_set {
             self.another.note_told();
-        } else if self.within.is_none() {
+        }
+        if (!is_set || self.is_in_doubt) && self.within.is_none() {
             self.gap.broke_off();
         }
     }
@@ -358,7 +388,7 @@ impl Source {
         self.decoder = Decoder::new(EDITABLE);
         self.coming.finish();
         sleep(self.retry.max(RETRY_MINIMUM).max(self.pace.ended())).await;
-        ask(self.last.as_deref()).await
+        ask(self.last()).await
     }
 
     /// Goes on with another answer.
@@ -389,7 +419,31 @@ pub(super) fn is_aside(data: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
+    use crate::held::{Bounds, Shares};
+    use crate::upstream::gap::SELDOM;
+
+    /// The one that was told may not be the one that is there now.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_stream_ends_while_it_is_told_what_its_client_has_set_is_told_once_more() {
+        let Answer { response, lease } = Answer::nothing();
+        let share = Shares::new(Bounds { total: 1, per_principal: 1 }).nothing(&"a".into());
+        let mut source = Source::new(response.into_body(), lease, share).of_no_call(RETRY, None);
+        for ends in [true, false] {
+            source.broke_off();
+            assert!(source.has_missed(None) && source.may_be_of_another(), "{ends}");
+            source.note_setting();
+            if ends {
+                source.broke_off();
+                let _ = source.has_missed(None);
+            }
+            source.note_told(true);
+            let due = timeout(SELDOM * 2, source.due()).await;
+            assert_eq!(due.is_ok(), ends);
+        }
+    }
 
     #[test]
     fn only_what_is_no_answer_passes_beside_one() {

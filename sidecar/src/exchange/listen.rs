@@ -167,9 +167,8 @@ async fn ask(
     match ask_or_begin_again(worker, snapshot, session, last).await {
         Err(refusal) if is_absence(&refusal) => {
             tracing::debug!(reason = refusal.reason(), "the server is not there to give its stream");
-            // One that only says nothing is no other one, and goes on after its last event.
             let is_mute = matches!(refusal, Refusal::ServerTimedOut { .. });
-            Ok(Opened::nothing(within, if is_mute { Given::NotNow } else { Given::NotThere }))
+            Ok(Opened::nothing(within, if is_mute { Given::NotInTime } else { Given::NotThere }))
         }
         opened => opened,
     }
@@ -329,6 +328,7 @@ async fn pass(
                 // What changes before the server knows that, nobody hears of.
                 let another = source.may_be_of_another();
                 if another || session.is_unset() {
+                    source.note_setting();
                     setting.spawn_local(sessions::set_one_again(&worker.pool, session, another));
                 } else {
                     tell_missed(worker, session, source, writer, false);
@@ -382,11 +382,10 @@ async fn pass(
             if given == Given::Stream && source.has_missed(within.as_ref()) {
                 source.note_missed();
             }
-            // Another one may come, which knows nothing of it.
-            if given == Given::NotThere {
+            // Another one knows nothing of it.
+            if source.note_given(given) {
                 *setting = JoinSet::new();
             }
-            source.note_given(given);
             source.go_on_within(within, answer);
             true
         }

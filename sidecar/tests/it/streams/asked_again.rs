@@ -302,6 +302,38 @@ fn a_server_without_session_ids_that_takes_its_time_to_begin_is_asked_for_what_f
     assert_eq!(last, [None, Some("17"), Some("17")]);
 }
 
+/// Or another one that waits for what follows an event which it does not know, and says nothing for ever.
+#[test]
+fn a_server_without_session_ids_that_waits_for_what_follows_an_event_it_does_not_know_is_heard_all_the_same()
+{
+    let asked = AtomicUsize::new(0);
+    let server =
+        Scripted::nameless_offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
+            if request.method == "POST" {
+                return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            }
+            if request.value("last-event-id") != Some("17") {
+                let number = asked.fetch_add(1, Ordering::SeqCst);
+                scripted::begin_events(stream);
+                let id = if number == 0 { "retry: 50\nid: 17\n" } else { "" };
+                scripted::chunk(stream, &(id.to_owned() + &event(&note(number))));
+                if number == 0 {
+                    return scripted::write(stream, "0\r\n\r\n");
+                }
+            }
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+        });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    stream.patience(Duration::from_secs(60));
+    assert_eq!(said(&stream.next().unwrap()), "0");
+    let mut heard = [(); 2].map(|()| stream.next().unwrap().message()["method"].clone());
+    heard.sort_by_key(ToString::to_string);
+    assert_eq!(heard, ["notifications/message", CHANGED]);
+}
+
 /// One that does not give its stream for now was there, and knows still what its client has set: it may refuse just because it
 /// is asked for too much.
 #[test]
