@@ -9,6 +9,8 @@ use super::gap::SELDOM;
 #[derive(Default)]
 pub(crate) struct Another {
     was_gone: bool,
+    /// It did not take all that it was told last.
+    took_not_all: bool,
     told: Option<Instant>,
 }
 
@@ -18,9 +20,14 @@ impl Another {
         self.was_gone = true;
     }
 
-    /// Whether it was not there.
-    pub(crate) fn was_gone(&self) -> bool {
-        self.was_gone
+    /// It was told, and does not say that it has taken all of it.
+    pub(crate) fn note_doubtful(&mut self) {
+        *self = Self { was_gone: false, took_not_all: true, told: Some(Instant::now()) };
+    }
+
+    /// Whether it was not there, or has not taken all of it.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.was_gone || self.took_not_all
     }
 
     /// Whether it may be another one. One that only does not give its stream now was there, and is told seldom: it may refuse
@@ -31,7 +38,7 @@ impl Another {
 
     /// It is told.
     pub(crate) fn note_told(&mut self) {
-        *self = Self { was_gone: false, told: Some(Instant::now()) };
+        *self = Self { told: Some(Instant::now()), ..Self::default() };
     }
 }
 
@@ -44,14 +51,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_was_there_is_told_seldom() {
         let mut another = Another::default();
-        assert!(another.may_be_there() && !another.was_gone(), "nobody knows");
+        assert!(another.may_be_there() && !another.is_doubtful(), "nobody knows");
         another.note_told();
         assert!(!another.may_be_there());
         another.note_gone();
-        assert!(another.may_be_there() && another.was_gone());
+        assert!(another.may_be_there() && another.is_doubtful());
         another.note_told();
-        assert!(!another.may_be_there() && !another.was_gone());
+        assert!(!another.may_be_there() && !another.is_doubtful());
+        another.note_doubtful();
+        assert!(!another.may_be_there() && another.is_doubtful());
         advance(SELDOM).await;
-        assert!(another.may_be_there() && !another.was_gone());
+        assert!(another.may_be_there() && another.is_doubtful());
+        another.note_told();
+        advance(SELDOM).await;
+        assert!(another.may_be_there() && !another.is_doubtful());
     }
 }

@@ -36,6 +36,14 @@ pub(super) struct Subscribing {
     late: Mutex<Vec<String>>,
 }
 
+/// What a server does not tell of.
+#[derive(Default)]
+pub(super) struct Untaken {
+    uris: Vec<String>,
+    /// It has said so of one of them. The others it may not have had time for.
+    pub(super) is_refused: bool,
+}
+
 /// A stream of a session. It is closed when this is dropped; what the server is subscribed to for it alone is left to
 /// [`unsubscribe`].
 struct Stream<'a> {
@@ -136,11 +144,11 @@ async fn open<'a>(
     let mut stream = Stream { lease, number: stream, closed: false };
     // Now that it is open: one of the server's that cannot be had is given up when nobody listens.
     hearing::begin(&lease.session, &way.transport).await;
-    let refused = subscribe_to(&lease.session, &way.transport, subscribe).await;
-    if refused.is_empty() {
+    let untaken = subscribe_to(&lease.session, &way.transport, subscribe).await;
+    if untaken.uris.is_empty() {
         return Ok((stream, acknowledgement));
     }
-    for uri in &refused {
+    for uri in &untaken.uris {
         filter.uris.remove(uri);
     }
     // All that is left the server tells of already.
@@ -170,17 +178,22 @@ fn enter(
     })
 }
 
-/// Has a server told once more of all that those who listen have asked for. Says whether it takes all of it.
-pub(super) async fn subscribe_again(session: &Arc<Session>, transport: &Rc<Transport>) -> bool {
+/// Has a server told once more of all that those who listen have asked for. What it does not take is
+/// the error.
+pub(super) async fn subscribe_again(
+    session: &Arc<Session>,
+    transport: &Rc<Transport>,
+) -> Result<(), Untaken> {
     let _turn = session.subscribing.turn.lock().await;
     let uris = session.with_streams(|streams, _| streams.subscribed().map(str::to_owned).collect());
-    subscribe_to(session, transport, uris).await.is_empty()
+    let untaken = subscribe_to(session, transport, uris).await;
+    if untaken.uris.is_empty() { Ok(()) } else { Err(untaken) }
 }
 
 /// Has the server told of these resources. Says of which it does not tell, or has not said so in time.
-async fn subscribe_to(session: &Arc<Session>, transport: &Rc<Transport>, uris: Vec<String>) -> Vec<String> {
+async fn subscribe_to(session: &Arc<Session>, transport: &Rc<Transport>, uris: Vec<String>) -> Untaken {
     let until = Instant::now() + TOLD;
-    let mut refused = Vec::new();
+    let mut untaken = Untaken::default();
     for uri in uris {
         // What is asked for goes on for a while: it is not begun for nobody.
         let patience = until.min(Instant::now() + ERRAND);
@@ -189,26 +202,26 @@ async fn subscribe_to(session: &Arc<Session>, transport: &Rc<Transport>, uris: V
             let mut told =
                 Box::pin(async move { asking.ask_patiently(&by, |id| listen::subscribe(id, &wanted)).await });
             match timeout_at(patience, &mut told).await {
-                Ok(true) => continue,
-                Ok(false) => {}
+                Ok(Some(true)) => continue,
+                Ok(said) => untaken.is_refused |= said.is_some(),
                 Err(_) => take_back(session, transport, told, &uri),
             }
         }
-        refused.push(uri);
+        untaken.uris.push(uri);
     }
-    refused
+    untaken
 }
 
 /// Takes a subscription back which the server takes late, unless somebody wants it by then.
 fn take_back(
     session: &Arc<Session>,
     transport: &Rc<Transport>,
-    told: impl Future<Output = bool> + 'static,
+    told: impl Future<Output = Option<bool>> + 'static,
     uri: &str,
 ) {
     let (session, transport, uri) = (session.clone(), transport.clone(), uri.to_owned());
     tokio::task::spawn_local(async move {
-        if timeout(LATE, told).await != Ok(true) {
+        if timeout(LATE, told).await != Ok(Some(true)) {
             return;
         }
         session.subscribing.late().push(uri);

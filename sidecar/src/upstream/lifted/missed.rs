@@ -15,9 +15,9 @@ use crate::upstream::gap::Gap;
 /// changed. Says whether the session goes on.
 ///
 /// A server that gives no session ids may be another one by now, and is told first what the one before was: what changes
-/// before it knows that, nobody hears of. Where one that was not there does not take all of it the session is left: those who
-/// listen are told by the end of their streams, and hear what is promised when they ask again. One that was there knows it
-/// still, and may refuse just because it is asked for so much.
+/// before it knows that, nobody hears of. Where it refuses any of it the session is left: those who listen are told by the end
+/// of their streams, and hear what is promised when they ask again. One that has only no time for all of it may be asked for
+/// too much, if it was there all the time: it is asked once more.
 pub(super) async fn make_up(
     session: &Weak<Session>,
     transport: &Rc<Transport>,
@@ -25,14 +25,20 @@ pub(super) async fn make_up(
     another: &mut Another,
 ) -> bool {
     let Some(session) = session.upgrade() else { return false };
-    let is_told = !session.is_named() && another.may_be_there();
+    let mut is_told = !session.is_named() && another.may_be_there();
     if is_told {
         session.forget_levels();
-        if !subscribe_again(&session, transport).await && another.was_gone() {
-            session.leave();
-            return false;
+        match subscribe_again(&session, transport).await {
+            Ok(()) => another.note_told(),
+            Err(untaken) if untaken.is_refused || another.is_doubtful() => {
+                session.leave();
+                return false;
+            }
+            Err(_) => {
+                another.note_doubtful();
+                is_told = false;
+            }
         }
-        another.note_told();
     }
     tell_all(&session).await;
     gap.note_told();

@@ -224,15 +224,15 @@ impl Session {
         transport: &Transport,
         text: impl FnOnce(&str) -> String,
     ) -> Result<bool, Elapsed> {
-        timeout(ERRAND, self.ask_patiently(transport, text)).await
+        timeout(ERRAND, self.ask_patiently(transport, text)).await.map(|takes| takes == Some(true))
     }
 
-    /// The same, however long it takes.
+    /// The same, however long it takes. `None`: it does not say.
     pub(super) async fn ask_patiently(
         &self,
         transport: &Transport,
         text: impl FnOnce(&str) -> String,
-    ) -> bool {
+    ) -> Option<bool> {
         let (to, mut heard) = channel(WAITING);
         let id = Self::errand();
         let request = self.request(Method::POST, text(&id).into());
@@ -240,7 +240,9 @@ impl Session {
         let answer = async {
             while let Some(Heard::Answer(message) | Heard::Own(message)) = heard.recv().await {
                 match envelope::read(&message) {
-                    Ok(Message::Response(response)) => return matches!(response.outcome, Outcome::Result(_)),
+                    Ok(Message::Response(response)) => {
+                        return Some(matches!(response.outcome, Outcome::Result(_)));
+                    }
                     Ok(Message::Request(question)) => {
                         if self.may_be_of_a_call() {
                             self.asked(transport, message.clone(), &question, &mut deaf).await;
@@ -254,7 +256,7 @@ impl Session {
                     _ => {}
                 }
             }
-            false
+            None
         };
         tokio::join!(read(self, transport, request, &id, to), answer).1
     }

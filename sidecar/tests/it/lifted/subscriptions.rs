@@ -349,6 +349,41 @@ fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
     }
 }
 
+/// Where it was restarted between two streams nothing says that it was away. What it says that it does not take is not
+/// promised any more.
+#[test]
+fn what_a_server_without_session_ids_refuses_once_its_stream_has_ended_is_promised_no_more() {
+    let (end, asked, told) = (Gate::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+    let ends = end.clone();
+    let offers = json!({"resources": {"subscribe": true}});
+    let server = Scripted::nameless_offering(offers, move |request, stream| {
+        if request.method != "GET" {
+            let sets = scripted::method_of(request) == "resources/subscribe";
+            if sets && told.fetch_add(1, Ordering::SeqCst) == 1 {
+                let (id, error) =
+                    (&scripted::message(request)["id"], json!({"code": -32602, "message": "no"}));
+                let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
+                return scripted::json(stream, &refusal.to_string());
+            }
+            let result = json!({"resources": [], "resourceTemplates": []});
+            return scripted::json(stream, &scripted::reply_to(request, &result));
+        }
+        if asked.fetch_add(1, Ordering::SeqCst) > 0 {
+            return stays_open(stream);
+        }
+        scripted::begin_events(stream);
+        ends.pass();
+        scripted::write(stream, "0\r\n\r\n");
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let wanted = listen("l", json!({"resourceSubscriptions": ["a:b"]}));
+    let mut events = Events::open(&wanted, sidecar.mcp);
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+    end.open();
+    let heard = events.next().unwrap().message();
+    assert_eq!((&heard["id"], &heard["result"]["resultType"]), (&json!("l"), &json!("complete")), "{heard}");
+}
+
 /// One that does not give its stream for now was there, and knows still what it was told: it may refuse just because it is
 /// asked for too much. Whether it takes all of it once more is no reason to end anybody's stream then.
 #[test]
