@@ -1,6 +1,7 @@
 //! One legacy client that wants to hear, and a modern server to listen to.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use super::{Filter, Full, MAX_URIS, Offers, topic};
 use crate::object::Object;
@@ -45,9 +46,9 @@ impl Wishes {
         self.wanted.uris.contains(uri)
     }
 
-    /// To how many it has.
-    pub fn uris(&self) -> usize {
-        self.wanted.uris.len()
+    /// To which it has.
+    pub fn uris(&self) -> &BTreeSet<String> {
+        &self.wanted.uris
     }
 
     /// What the client is told when nobody has listened for a while: that everything may have changed.
@@ -113,7 +114,7 @@ mod tests {
                 r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a"}}"#,
             ]
         );
-        assert_eq!((wishes.has("a"), wishes.has("b"), wishes.uris()), (true, false, 1));
+        assert_eq!((wishes.has("a"), wishes.has("b"), wishes.uris().len()), (true, false, 1));
         assert!(wishes.unsubscribe("a"));
         assert!(!wishes.unsubscribe("a"));
         assert_eq!(wishes.deliver(&updated("a")), None);

@@ -1,6 +1,8 @@
 //! What belongs to no call: a GET of the client's becomes one `subscriptions/listen` for all that the session wants to
 //! hear. When that changes the server is asked anew, and the old stream goes when the new one is there.
 
+mod part;
+
 use std::collections::BTreeSet;
 
 use futures::TryFutureExt;
@@ -12,6 +14,8 @@ use longshore_mcp::meta::Outline;
 use longshore_mcp::method::{Method, ServerNotification};
 use longshore_mcp::object;
 use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
+
+use part::Part;
 
 use super::session::{Heard, Listening};
 use super::source::{Source, is_answer};
@@ -40,10 +44,17 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
         return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
     }
     let mut listening = Some(way.session.begin_listening());
-    let mut hearing =
-        Hearing { current: None, part: None, lost: false, due: None, pause: AGAIN, since: Instant::now() };
+    let mut hearing = Hearing {
+        current: None,
+        asked: BTreeSet::new(),
+        is_part: false,
+        lost: false,
+        stream: Again::default(),
+        whole: Again::default(),
+        since: Instant::now(),
+    };
     match hearing.open(&way, false).await {
-        Ok(()) => {}
+        Ok(_) => {}
         Err(Any::Lowered(Failure::Status(status))) => {
             tracing::debug!(status, "the server gives no stream");
             let status = StatusCode::from_u16(status).unwrap_or_default();
@@ -68,20 +79,43 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
 
 /// A stream, and the resources that it tells of, if it says.
 type Told = (Source, Option<BTreeSet<String>>);
+/// The same, if there is anything to ask for, and the resources that it was asked for.
+type Asked = (Option<Told>, BTreeSet<String>);
 
 /// What a session hears.
 struct Hearing {
     current: Option<Source>,
-    /// The last stream that the server has given tells of its lists, and of the resources alone that it was asked for here.
-    part: Option<BTreeSet<String>>,
+    /// The resources that the server was asked for with the last stream that it has given.
+    asked: BTreeSet<String>,
+    /// They are not all.
+    is_part: bool,
     /// The last stream has broken, or none was to be had yet, and something may have been missed since.
     lost: bool,
-    /// When to ask the server.
-    due: Option<Instant>,
-    /// How long to wait if that fails, or the stream ends.
-    pause: Duration,
+    /// When to ask the server for a stream.
+    stream: Again,
+    /// When to ask it for what is in no stream that it gives.
+    whole: Again,
     /// Since when there is the current one.
     since: Instant,
+}
+
+/// When something is asked for again, and how long after that if it is in vain.
+struct Again {
+    due: Option<Instant>,
+    pause: Duration,
+}
+
+impl Default for Again {
+    fn default() -> Self {
+        Self { due: None, pause: AGAIN }
+    }
+}
+
+impl Again {
+    fn later(&mut self) {
+        self.due = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(AGAIN_AT_MOST);
+    }
 }
 
 impl Hearing {
@@ -95,23 +129,23 @@ impl Hearing {
         let mut over = way.session.over.subscribe();
         let mut wishes = way.session.wishes.subscribe();
         if way.session.heard.borrow().wishes < *wishes.borrow_and_update() {
-            self.due.get_or_insert_with(Instant::now);
+            self.stream.due.get_or_insert_with(Instant::now);
         }
         loop {
             tokio::select! {
                 _ = over.wait_for(|over| *over) => return Ok(()),
                 changed = wishes.changed() => match changed {
-                    Ok(()) if listening.is_some() => self.due = Some(Instant::now()),
+                    Ok(()) if listening.is_some() => self.stream.due = Some(Instant::now()),
                     // It is asked again in any case, and not sooner than it may be.
                     Ok(()) => {}
                     Err(_) => return Ok(()),
                 },
-                () = at(self.due) => {
+                () = at(self.due()) => {
                     let old = self.current.take();
-                    let was_in_part = self.part.is_some();
+                    let was_part = self.is_part;
                     match self.open(&way, old.is_some()).await {
-                        Ok(()) => {
-                            if was_in_part && self.part.is_none() {
+                        Ok(true) => {
+                            if was_part && !self.is_part {
                                 self.lost = true;
                                 gap.broke_off();
                             }
@@ -123,6 +157,7 @@ impl Hearing {
                                 tell_missed(&way, &out).await?;
                             }
                         }
+                        Ok(false) => self.current = old,
                         Err(failure) => {
                             tracing::debug!(%failure, "the server's notifications cannot be heard");
                             if way.is_of_another() {
@@ -145,9 +180,9 @@ impl Hearing {
                 }
                 message = next(&mut self.current) => match message {
                     Ok(Some(message)) => {
-                        // The end that a server puts to its stream is none. One that tells of a part says nothing of the rest.
-                        if deliver(&way, &message, &out).await? && self.part.is_none() {
-                            self.pause = AGAIN;
+                        // The end that a server puts to its stream is none.
+                        if deliver(&way, &message, &out).await? {
+                            self.stream.pause = AGAIN;
                         }
                     }
                     ended @ (Ok(None) | Err(_)) => {
@@ -160,107 +195,113 @@ impl Hearing {
                             gap.broke_off();
                         }
                         if self.since.elapsed() >= LASTS {
-                            self.pause = AGAIN;
+                            self.stream.pause = AGAIN;
                         }
-                        self.ask_later();
+                        self.stream.later();
                     }
                 },
             }
         }
     }
 
-    /// Asks the server to tell what the session wants to hear. One that refuses that may do so for one of the resources: it is
-    /// asked for a part of it, and later for all of it again.
-    async fn open(&mut self, way: &Way, tells: bool) -> Result<(), Any> {
+    /// When the server is asked next.
+    fn due(&self) -> Option<Instant> {
+        let whole = self.whole.due.filter(|_| self.current.is_some());
+        self.stream.due.into_iter().chain(whole).min()
+    }
+
+    /// Asks the server to tell what the session wants to hear. Says whether there is another stream than the one that `tells`
+    /// already.
+    async fn open(&mut self, way: &Way, tells: bool) -> Result<bool, Any> {
         let session = &way.session;
         let wanted = *session.wishes.borrow();
-        let id = way.lowered.question();
-        let mut opened = open(way, &id, session.listen(&id)).await;
-        let resources = session.subscriptions();
-        let is_refused = resources > 0 && opened.as_ref().err().is_some_and(is_refused);
-        let mut part = None;
-        if is_refused {
-            for uris in self.parts(way, tells) {
-                let id = way.lowered.question();
-                let some = open(way, &id, session.listen_to(&id, &uris)).await;
-                if let Ok(Some(_)) = some {
-                    (opened, part) = (some, Some(uris));
-                    break;
+        self.stream.due = None;
+        let (opened, is_refused) = self.ask(way, tells).await;
+        let refused = if is_refused { wanted } else { 0 };
+        let Some((told, uris)) = opened.inspect_err(|_| self.fails(tells))? else {
+            // Who listens still need not wait to hear so.
+            session.heard.send_modify(|heard| heard.refused = refused);
+            return Ok(false);
+        };
+        let (source, granted) = told.unzip();
+        // Whatever it says, it was asked for no others.
+        let granted = match granted.flatten() {
+            Some(granted) if is_refused => Some(&granted & &uris),
+            None if is_refused => Some(uris.clone()),
+            granted => granted,
+        };
+        (self.current, self.asked, self.is_part) = (source, uris, is_refused);
+        self.since = Instant::now();
+        session.heard.send_if_modified(|heard| {
+            let news = wanted >= heard.wishes;
+            if news {
+                *heard = Heard { wishes: wanted, granted, refused };
+            }
+            news
+        });
+        Ok(true)
+    }
+
+    /// The server's stream, with the resources that it was asked for; none where there is nothing else to ask for than what
+    /// it tells of. And whether it refuses the rest: it may do so for one of them, and is asked for the others, and for all
+    /// of them again later.
+    async fn ask(&mut self, way: &Way, tells: bool) -> (Result<Option<Asked>, Any>, bool) {
+        let session = &way.session;
+        let (all, known) = session.subscribed();
+        if known.len() == all.len() || self.whole.due.is_none_or(|due| due <= Instant::now()) {
+            match open(way, &all).await {
+                Ok(told) => {
+                    session.note_refused(BTreeSet::new());
+                    self.whole = Again::default();
+                    return (Ok(Some((told, all))), false);
                 }
+                Err(failure) if !is_refused(&failure) || all.is_empty() => return (Err(failure), false),
+                Err(_) => self.whole.later(),
             }
         }
-        let refused = if is_refused { wanted } else { 0 };
-        match opened {
-            Ok(opened) => {
-                let (source, granted) = opened.unzip();
-                if part.is_some() && self.part.is_none() {
+        let told_of = if tells { &self.asked & &all } else { BTreeSet::new() };
+        if tells && known == self.asked {
+            return (Ok(None), true);
+        }
+        let new = &known - &told_of;
+        match part::find(way, tells, (told_of, new), &all).await {
+            Ok(Part { told, uris, refused }) => {
+                // Who is refused what it has just asked for hears so.
+                if !tells && !refused.is_empty() {
+                    let resources = all.len();
                     tracing::warn!(
                         resources,
                         "the server refuses to tell of what a client has subscribed to"
                     );
                 }
-                let of_those = match &part {
-                    None => granted.flatten(),
-                    // Whatever it says, it was asked for no others.
-                    Some(part) => Some(match granted.flatten() {
-                        Some(granted) => &granted & part,
-                        None => part.clone(),
-                    }),
-                };
-                (self.current, self.part) = (source, part);
-                self.due = None;
-                if self.part.is_some() {
-                    self.ask_later();
+                session.note_refused(&(&all - &known) | &refused);
+                match told {
+                    Some(told) => (Ok(Some((Some(told), uris))), true),
+                    None if tells => (Ok(None), true),
+                    // It has no lists.
+                    None => (Err(Failure::Status(StatusCode::BAD_REQUEST.as_u16()).into()), true),
                 }
-                self.since = Instant::now();
-                session.heard.send_if_modified(|heard| {
-                    let news = wanted >= heard.wishes;
-                    if news {
-                        *heard = Heard { wishes: wanted, granted: of_those, refused };
-                    }
-                    news
-                });
-                Ok(())
             }
-            Err(failure) => {
-                self.ask_later();
-                // Who listens still need not wait to hear so.
-                if tells && is_refused {
-                    session.heard.send_modify(|heard| heard.refused = refused);
-                }
-                Err(failure)
-            }
+            Err(failure) => (Err(failure), true),
         }
     }
 
-    /// What a server is asked for that refuses to tell of all, one after the other, unless it `tells` as much already: of its
-    /// lists, with the resources of the part before and those that are new, and of its lists alone.
-    fn parts(&self, way: &Way, tells: bool) -> Vec<BTreeSet<String>> {
-        if tells && self.part.is_none() {
-            return Vec::new();
+    /// What was asked for is not to be had now.
+    fn fails(&mut self, tells: bool) {
+        if !tells {
+            self.stream.later();
+        } else if self.whole.due.is_none_or(|due| due <= Instant::now()) {
+            self.whole.later();
         }
-        let mut parts = vec![way.session.new_and_of(self.part.as_ref())];
-        if tells {
-            parts.retain(|part| self.part.as_ref() != Some(part));
-        } else {
-            parts.push(BTreeSet::new());
-            parts.dedup();
-        }
-        // It has just refused all of them.
-        parts.retain(|part| part.len() < way.session.subscriptions());
-        parts
-    }
-
-    fn ask_later(&mut self) {
-        self.due = Some(Instant::now() + self.pause);
-        self.pause = (self.pause * 2).min(AGAIN_AT_MOST);
     }
 }
 
-/// The server's stream, understood in time, and the resources that it will tell of; none if there is nothing to ask for.
-async fn open(way: &Way, id: &str, request: Option<String>) -> Result<Option<Told>, Any> {
-    let Some(request) = request else { return Ok(None) };
-    let opened = timeout(UNDERSTOOD, ask(way, id, request)).await;
+/// The server's stream of its lists and these resources, understood in time, and those of them that it will tell of; none if
+/// there is nothing to ask for.
+async fn open(way: &Way, uris: &BTreeSet<String>) -> Result<Option<Told>, Any> {
+    let id = way.lowered.question();
+    let Some(request) = way.session.listen_to(&id, uris) else { return Ok(None) };
+    let opened = timeout(UNDERSTOOD, ask(way, &id, request)).await;
     opened.unwrap_or(Err(Failure::BrokenOff.into())).map(Some)
 }
 

@@ -44,6 +44,8 @@ struct State {
     /// How often a resource was subscribed to, and which times those are of each that the server has not taken yet.
     turn: u64,
     turns: HashMap<String, Vec<u64>>,
+    /// Those of the resources that the server refuses to tell of.
+    refused: BTreeSet<String>,
     /// Who listens to what belongs to no call.
     listeners: usize,
     /// The calls under way, by the client's id.
@@ -146,6 +148,7 @@ impl Session {
             share,
             turn: 0,
             turns: HashMap::new(),
+            refused: BTreeSet::new(),
             listeners: 0,
             calls: HashMap::new(),
             questions: HashMap::new(),
@@ -176,31 +179,31 @@ impl Session {
         self.lock().level = Some(level);
     }
 
-    /// What the server is asked to tell: the whole request under this id, unless it would be for nothing.
-    pub(super) fn listen(&self, id: &str) -> Option<String> {
-        self.lock().wishes.request(id, self.pair.server, &self.client_without_level())
-    }
-
-    /// The same for its lists, and these resources alone.
+    /// What the server is asked to tell of its lists, and these resources: the whole request under this id, unless it would
+    /// be for nothing.
     pub(super) fn listen_to(&self, id: &str, uris: &BTreeSet<String>) -> Option<String> {
         let mut wishes = Wishes::new(self.offers);
         for uri in uris {
-            // There are fewer than may be.
+            // There are no more than may be.
             let _ = wishes.subscribe(uri);
         }
-        wishes.request(id, self.pair.server, &self.client_without_level())
+        let client = Client { capabilities: &self.capabilities, info: self.info.as_deref(), level: None };
+        wishes.request(id, self.pair.server, &client)
     }
 
-    /// The resources that the server is to take and has not yet, and those of these that the client wants still.
-    pub(super) fn new_and_of(&self, before: Option<&BTreeSet<String>>) -> BTreeSet<String> {
+    /// The resources that its client has subscribed to, and those of them that the server is not known to refuse.
+    pub(super) fn subscribed(&self) -> (BTreeSet<String>, BTreeSet<String>) {
         let state = self.lock();
-        let before = before.into_iter().flatten().filter(|uri| state.wishes.has(uri));
-        before.chain(state.turns.keys()).cloned().collect()
+        let all = state.wishes.uris();
+        (all.clone(), all - &state.refused)
     }
 
-    /// To how many resources its client has subscribed.
-    pub(super) fn subscriptions(&self) -> usize {
-        self.lock().wishes.uris()
+    /// The server refuses to tell of these, and no others.
+    pub(super) fn note_refused(&self, mut uris: BTreeSet<String>) {
+        let mut state = self.lock();
+        // Its client may have unsubscribed from some meanwhile.
+        uris.retain(|uri| state.wishes.has(uri));
+        state.refused = uris;
     }
 
     /// A notification of the server's, if the client wants it, for the client.
@@ -220,7 +223,7 @@ impl Session {
         }
         let mut state = self.lock();
         let had = state.wishes.has(uri);
-        if !had && (state.wishes.uris() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri))) {
+        if !had && (state.wishes.uris().len() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri))) {
             return Err(Failure::TooManySubscriptions);
         }
         if state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)? {
@@ -264,6 +267,7 @@ impl Session {
     pub(super) fn unsubscribe(&self, uri: &str) {
         let mut state = self.lock();
         state.turns.remove(uri);
+        state.refused.remove(uri);
         if state.wishes.has(uri) {
             drop(state.share.split(subscription(uri)));
         }
@@ -327,10 +331,6 @@ impl Session {
             let _ = call.say.send(Word::Ended);
         }
         state.questions.clear();
-    }
-
-    fn client_without_level(&self) -> Client<'_> {
-        Client { capabilities: &self.capabilities, info: self.info.as_deref(), level: None }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -91,6 +91,18 @@ fn breaks_off(streams: &Streams) {
     stream.shutdown(std::net::Shutdown::Both).unwrap();
 }
 
+/// All that it has break off.
+fn break_off(streams: &Streams) {
+    while let Some((_, _, stream)) = streams.lock().unwrap().pop() {
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// The resources that it is asked for with the newest stream.
+fn last_wanted(streams: &Streams) -> Option<Value> {
+    Some(wanted(streams).pop()?["resourceSubscriptions"].clone())
+}
+
 fn wanted(streams: &Streams) -> Vec<Value> {
     streams.lock().unwrap().iter().map(|(_, wanted, _)| wanted.clone()).collect()
 }
@@ -274,8 +286,8 @@ fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
 /// It may not know it any more, and refuse all that it is asked for with it.
 #[test]
 fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_lists() {
-    let (knows, lists) =
-        (Arc::<AtomicBool>::default(), json!({"toolsListChanged": true, "resourcesListChanged": true}));
+    let rest = json!({"toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["test://a"]});
+    let knows = Arc::<AtomicBool>::default();
     let knows_it = knows.clone();
     let (server, streams) = telling_unless(move |wanted| {
         let uris = wanted["resourceSubscriptions"].as_array();
@@ -287,7 +299,7 @@ fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_list
         client.ask("resources/subscribe", json!({"uri": uri}));
     }
     let mut events = Events::open(&client.get(), sidecar.mcp);
-    assert_eq!((events.status, wanted(&streams)), (200, vec![lists.clone()]));
+    assert_eq!((events.status, wanted(&streams).pop()), (200, Some(rest.clone())));
     tell(&streams, "notifications/tools/list_changed", json!({}));
     assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
     eventually("it is said", || {
@@ -295,8 +307,8 @@ fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_list
         let mut lines = written.lines().filter(|line| line.contains("refuses to tell"));
         lines.next().filter(|line| line.contains("\"resources\":2")).map(drop)
     });
-    breaks_off(&streams);
-    eventually("it is heard again", || (wanted(&streams) == [lists.clone()]).then_some(()));
+    break_off(&streams);
+    eventually("it is heard again", || (wanted(&streams).pop()? == rest).then_some(()));
     let mut heard = || events.next().unwrap().message();
     assert_eq!(heard()["method"], "notifications/tools/list_changed", "as all may have changed");
     knows.store(true, Ordering::SeqCst);
@@ -385,28 +397,82 @@ fn one_resource_that_a_server_refuses_keeps_nobody_from_subscribing_to_others() 
             ("test://gone/2", false),
             ("test://b", true),
             ("test://a", true),
-            // It is heard of when all are.
-            ("test://before", false),
+            ("test://before", true),
+            ("test://gone/1", false),
         ] {
             subscribes_at_once(&client, uri, is_taken);
         }
-        let last = || wanted(&streams).pop().unwrap()["resourceSubscriptions"].clone();
-        assert_eq!(last(), json!(["test://a", "test://b"]), "{says}");
+        let all = || {
+            let is_all = last_wanted(&streams)? == json!(["test://a", "test://b", "test://before"]);
+            is_all.then_some(())
+        };
+        assert_eq!(all(), Some(()), "{says}: {:?}", wanted(&streams));
         let tells = |uri: &str| tell(&streams, "notifications/resources/updated", json!({"uri": uri}));
         tells("test://b");
         assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://b", "{says}");
-        while let Some((_, _, stream)) = streams.lock().unwrap().pop() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
-        eventually("it is asked for as much again", || {
-            (wanted(&streams).pop()?["resourceSubscriptions"] == json!(["test://a", "test://b"]))
-                .then_some(())
-        });
+        break_off(&streams);
+        eventually("it is asked for as much again", all);
+        // Another stream knows that too.
+        drop(events);
+        break_off(&streams);
+        let before = server.seen("subscriptions/listen").len();
+        let _events = Events::open(&client.get(), sidecar.mcp);
+        eventually("it is asked for as much in another one", all);
+        let asked = server.seen("subscriptions/listen").len() - before;
+        assert!(asked <= 4, "{says}: nobody looks for it again: {asked}");
         client.ask("resources/unsubscribe", json!({"uri": "test://gone/1"}));
-        eventually("it is asked for all that is left", || {
-            (last() == json!(["test://a", "test://b", "test://before"])).then_some(())
-        });
         subscribes_at_once(&client, "test://before", true);
+    }
+}
+
+/// Which those are it need not say, and another one may be one of them at any time.
+#[test]
+fn resources_that_a_server_refuses_are_told_from_those_that_it_takes() {
+    let gone = Arc::new(Mutex::new(vec!["test://2", "test://9"]));
+    let unknown = gone.clone();
+    let (server, streams) = telling_so(
+        move |wanted| {
+            let uris = wanted["resourceSubscriptions"].as_array();
+            let unknown = unknown.lock().unwrap();
+            uris.is_some_and(|uris| uris.iter().any(|uri| unknown.contains(&uri.as_str().unwrap())))
+        },
+        false,
+    );
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for number in 0..10 {
+        client.ask("resources/subscribe", json!({"uri": format!("test://{number}")}));
+    }
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    let are_wanted = |numbers: &[u8]| {
+        let uris: Vec<_> = numbers.iter().map(|number| format!("test://{number}")).collect();
+        (last_wanted(&streams)? == json!(uris)).then_some(())
+    };
+    eventually("it is asked for those that it takes", || are_wanted(&[0, 1, 3, 4, 5, 6, 7, 8]));
+    tell(&streams, "notifications/resources/updated", json!({"uri": "test://8"}));
+    assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://8");
+    gone.lock().unwrap().push("test://5");
+    break_off(&streams);
+    eventually("it is asked for the others", || are_wanted(&[0, 1, 3, 4, 6, 7, 8]));
+    let asked = server.seen("subscriptions/listen").len();
+    assert!(asked < 32, "{asked}");
+}
+
+/// That it refuses something is not why they end.
+#[test]
+fn a_server_that_refuses_a_resource_is_heard_again_soon_after_each_end_of_a_stream_that_was_of_use() {
+    let (server, streams) = knowing_no_gone(true);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://gone"}));
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    for round in 0..6 {
+        tell(&streams, "notifications/tools/list_changed", json!({}));
+        while events.next().unwrap().message()["method"] != "notifications/tools/list_changed" {}
+        let ended = Instant::now();
+        breaks_off(&streams);
+        eventually("it is heard again", || (wanted(&streams).len() == 1).then_some(()));
+        assert!(ended.elapsed() < Duration::from_secs(3), "{round}: {:?}", ended.elapsed());
     }
 }
 

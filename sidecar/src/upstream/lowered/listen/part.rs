@@ -1,0 +1,61 @@
+//! What a server tells of that refuses to tell of all: one resource that it does not know any more may be enough for that, and
+//! it need not say which.
+
+use std::collections::BTreeSet;
+
+use super::{Told, is_refused, open};
+use crate::upstream::Failure;
+use crate::upstream::lowered::way::Way;
+
+/// How often a server is asked at most to find that out. What is not known by then is looked for with the next stream.
+const MOST: usize = 32;
+
+/// A part of the resources.
+pub(super) struct Part {
+    /// The stream that tells of them. None: no more is found than is told of.
+    pub(super) told: Option<Told>,
+    pub(super) uris: BTreeSet<String>,
+    /// Those that it refuses, each by itself.
+    pub(super) refused: BTreeSet<String>,
+}
+
+/// Has a server that refuses to tell of `all` tell of those of the `new` ones that it takes beside these: it is asked for
+/// half of what it refuses, and for the other half. Where no stream tells of those yet (`tells`), it is asked for its lists
+/// before that: one that refuses them too takes nothing.
+pub(super) async fn find(
+    way: &Way,
+    tells: bool,
+    (uris, new): (BTreeSet<String>, BTreeSet<String>),
+    all: &BTreeSet<String>,
+) -> Result<Part, Failure> {
+    let mut part = Part { told: None, uris, refused: BTreeSet::new() };
+    let mut groups = vec![new];
+    for _ in 0..MOST {
+        let Some(group) = groups.pop() else { break };
+        let uris = &part.uris | &group;
+        // It has just refused all of them.
+        if uris != *all {
+            match open(way, &uris).await {
+                Ok(told) => {
+                    (part.told, part.uris) = (told, uris);
+                    continue;
+                }
+                Err(failure) if is_refused(&failure) && !group.is_empty() => {}
+                Err(failure) if part.told.is_none() => return Err(failure),
+                Err(_) => break,
+            }
+        }
+        if part.told.is_none() && !tells {
+            part.told = open(way, &BTreeSet::new()).await?;
+        }
+        let half = group.len() / 2;
+        if half == 0 {
+            part.refused.extend(group);
+            continue;
+        }
+        let mut group: Vec<_> = group.into_iter().collect();
+        let other = group.split_off(half);
+        groups.extend([other, group].map(|half| half.into_iter().collect()));
+    }
+    Ok(part)
+}
