@@ -72,7 +72,7 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         let taken = async {
             tokio::select! {
                 told = heard.wait_for(|heard| heard.knows(wanted)) => {
-                    told.is_ok_and(|told| told.takes(&uri, wanted))
+                    told.is_ok_and(|told| told.takes(&uri, wanted, untaken.turn.was_taken))
                 }
                 _ = over.wait_for(|over| *over) => true,
             }

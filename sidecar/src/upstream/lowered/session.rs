@@ -92,7 +92,11 @@ pub(super) struct UnderWay {
 }
 
 /// One of the times that a resource was subscribed to.
-pub(super) struct Turn(u64);
+pub(super) struct Turn {
+    number: u64,
+    /// The server has taken it before.
+    pub(super) was_taken: bool,
+}
 
 /// Listens to what belongs to no call, until it is dropped.
 pub(super) struct Listening(Arc<Session>);
@@ -122,11 +126,11 @@ impl Heard {
         self.wishes.max(self.refused) >= wishes
     }
 
-    /// Whether it tells of a resource that was subscribed to by then, as far as it says.
-    pub(super) fn takes(&self, uri: &str, wishes: u64) -> bool {
+    /// Whether it tells of a resource that was subscribed to by then, or had been taken before, as far as it says.
+    pub(super) fn takes(&self, uri: &str, wishes: u64, was_taken: bool) -> bool {
         match &self.granted {
             Some(uris) => uris.contains(uri),
-            None => self.wishes >= wishes,
+            None => was_taken || self.wishes >= wishes,
         }
     }
 }
@@ -230,18 +234,18 @@ impl Session {
             self.wishes.send_modify(|count| *count += 1);
         }
         state.turn += 1;
-        let turn = state.turn;
+        let turn = Turn { number: state.turn, was_taken: had && !state.turns.contains_key(uri) };
         // One that the server has taken stays, whatever comes of asking for it again.
-        if !had || state.turns.contains_key(uri) {
-            state.turns.entry(uri.to_owned()).or_default().push(turn);
+        if !turn.was_taken {
+            state.turns.entry(uri.to_owned()).or_default().push(turn.number);
         }
-        Ok(Turn(turn))
+        Ok(turn)
     }
 
     /// The server has taken a subscription.
     pub(super) fn taken(&self, uri: &str, turn: &Turn) {
         let mut state = self.lock();
-        if state.turns.get(uri).is_some_and(|turns| turns.contains(&turn.0)) {
+        if state.turns.get(uri).is_some_and(|turns| turns.contains(&turn.number)) {
             state.turns.remove(uri);
         }
     }
@@ -255,7 +259,7 @@ impl Session {
     pub(super) fn take_back(&self, uri: &str, turn: &Turn) {
         let is_last = self.lock().turns.get_mut(uri).is_some_and(|turns| {
             let count = turns.len();
-            turns.retain(|other| *other != turn.0);
+            turns.retain(|other| *other != turn.number);
             turns.is_empty() && count > 0
         });
         if is_last {

@@ -458,6 +458,34 @@ fn resources_that_a_server_refuses_are_told_from_those_that_it_takes() {
     assert!(asked < 32, "{asked}");
 }
 
+/// What its client has subscribed to before is not in doubt for that.
+#[test]
+fn who_subscribes_again_while_another_resource_is_refused_is_not_refused_with_it() {
+    let refuses = |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        let refuses = uris.is_some_and(|uris| uris.contains(&json!("test://gone")));
+        if refuses {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        refuses
+    };
+    let (server, streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    subscribes_at_once(&client, "test://a", true);
+    let asked = server.seen("subscriptions/listen").len();
+    std::thread::scope(|scope| {
+        let other = client.through(&sidecar);
+        scope.spawn(move || subscribes_at_once(&other, "test://gone", false));
+        eventually("it is asked for it", || {
+            (server.seen("subscriptions/listen").len() > asked).then_some(())
+        });
+        subscribes_at_once(&client, "test://a", true);
+    });
+    assert!(last_wanted(&streams).is_some());
+}
+
 /// That it refuses something is not why they end.
 #[test]
 fn a_server_that_refuses_a_resource_is_heard_again_soon_after_each_end_of_a_stream_that_was_of_use() {
