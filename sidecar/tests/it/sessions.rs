@@ -2,6 +2,7 @@
 
 mod again;
 mod restarts;
+mod turns;
 mod unheard;
 
 use std::collections::HashSet;

@@ -1,0 +1,251 @@
+//! Resources that a server refuses to tell of, and with them all else that it is asked for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Streams, break_off, breaks_off, last_wanted, tell, telling_so, telling_unless, wanted};
+use crate::harness::scripted::message;
+use crate::harness::{Client, Events, Sessionless, eventually};
+use crate::lowered::{able, sidecar};
+
+/// It may not know it any more, and refuse all that it is asked for with it.
+#[test]
+fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_lists() {
+    let rest = json!({"toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["test://a"]});
+    let knows = Arc::<AtomicBool>::default();
+    let knows_it = knows.clone();
+    let (server, streams) = telling_unless(move |wanted| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        !knows_it.load(Ordering::SeqCst) && uris.is_some_and(|uris| uris.contains(&json!("test://gone")))
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for uri in ["test://a", "test://gone"] {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!((events.status, wanted(&streams).pop()), (200, Some(rest.clone())));
+    tell(&streams, "notifications/tools/list_changed", json!({}));
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    eventually("it is said", || {
+        let written = sidecar.written();
+        let mut lines = written.lines().filter(|line| line.contains("refuses to tell"));
+        lines.next().filter(|line| line.contains("\"resources\":2")).map(drop)
+    });
+    break_off(&streams);
+    eventually("it is heard again", || (wanted(&streams).pop()? == rest).then_some(()));
+    let mut heard = || events.next().unwrap().message();
+    assert_eq!(heard()["method"], "notifications/tools/list_changed", "as all may have changed");
+    knows.store(true, Ordering::SeqCst);
+    eventually("it is asked for all of it again", || {
+        let wanted = wanted(&streams).pop()?;
+        (wanted["resourceSubscriptions"] == json!(["test://a", "test://gone"])).then_some(())
+    });
+    tell(&streams, "notifications/resources/updated", json!({"uri": "test://a/part"}));
+    while heard()["params"]["uri"] != "test://a/part" {}
+    let said = sidecar.written().matches("refuses to tell").count();
+    assert_eq!(said, 1, "once");
+}
+
+/// However much it says of its lists meanwhile.
+#[test]
+fn a_server_that_refuses_to_tell_of_resources_is_asked_less_and_less_often_for_them() {
+    let refuses = |wanted: &Value| wanted.get("resourceSubscriptions").is_some();
+    let (server, streams) = telling_unless(refuses);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://gone"}));
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(6) {
+        tell(&streams, "notifications/tools/list_changed", json!({}));
+        assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let asked = server.seen("subscriptions/listen");
+    let whole = asked.iter().filter(|it| refuses(&message(it)["params"]["notifications"])).count();
+    // At once, and half a second, one and two later.
+    assert!(whole <= 5, "{whole}");
+}
+
+/// A server that refuses whatever has a resource in it that it does not know, and only `says` so what else it takes.
+fn knowing_no_gone(says: bool) -> (Sessionless, Streams) {
+    let refuses = |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        uris.is_some_and(|uris| uris.iter().any(|uri| uri.as_str().unwrap().contains("gone")))
+    };
+    telling_so(refuses, says)
+}
+
+/// Subscribes, and is taken or refused sooner than a server that says nothing is.
+fn subscribes_at_once(client: &Client<'_>, uri: &str, is_taken: bool) {
+    let began = Instant::now();
+    let answer = client.ask("resources/subscribe", json!({"uri": uri}));
+    assert!(began.elapsed() < Duration::from_secs(4), "{uri}: {:?}", began.elapsed());
+    if is_taken {
+        return assert_eq!(answer["result"], json!({}), "{uri}: {answer}");
+    }
+    assert_eq!(answer["error"]["code"], -32603, "{uri}: {answer}");
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.contains("for this one, or another one"), "{why}");
+}
+
+/// Nobody waits for what the server has refused.
+#[test]
+fn a_subscription_that_a_server_refuses_with_all_others_is_an_error_at_once() {
+    for says in [true, false] {
+        let (server, streams) = knowing_no_gone(says);
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        let _events = Events::open(&client.get(), sidecar.mcp);
+        for (uri, is_taken) in [("test://a", true), ("test://gone", false), ("test://b", true)] {
+            subscribes_at_once(&client, uri, is_taken);
+        }
+        let last = wanted(&streams).pop().unwrap()["resourceSubscriptions"].clone();
+        assert_eq!(last, json!(["test://a", "test://b"]), "{says}");
+    }
+}
+
+/// What it is asked for besides is a resource that it knows.
+#[test]
+fn one_resource_that_a_server_refuses_keeps_nobody_from_subscribing_to_others() {
+    for says in [true, false] {
+        let (server, streams) = knowing_no_gone(says);
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        for uri in ["test://gone/1", "test://before"] {
+            client.ask("resources/subscribe", json!({"uri": uri}));
+        }
+        let mut events = Events::open(&client.get(), sidecar.mcp);
+        for (uri, is_taken) in [
+            ("test://a", true),
+            ("test://gone/2", false),
+            ("test://b", true),
+            ("test://a", true),
+            ("test://before", true),
+            ("test://gone/1", false),
+        ] {
+            subscribes_at_once(&client, uri, is_taken);
+        }
+        let all = || {
+            let is_all = last_wanted(&streams)? == json!(["test://a", "test://b", "test://before"]);
+            is_all.then_some(())
+        };
+        assert_eq!(all(), Some(()), "{says}: {:?}", wanted(&streams));
+        let tells = |uri: &str| tell(&streams, "notifications/resources/updated", json!({"uri": uri}));
+        tells("test://b");
+        assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://b", "{says}");
+        break_off(&streams);
+        eventually("it is asked for as much again", all);
+        // Another stream knows that too.
+        drop(events);
+        break_off(&streams);
+        let before = server.seen("subscriptions/listen").len();
+        let _events = Events::open(&client.get(), sidecar.mcp);
+        eventually("it is asked for as much in another one", all);
+        let asked = server.seen("subscriptions/listen").len() - before;
+        assert!(asked <= 4, "{says}: nobody looks for it again: {asked}");
+        client.ask("resources/unsubscribe", json!({"uri": "test://gone/1"}));
+        subscribes_at_once(&client, "test://before", true);
+    }
+}
+
+/// Which those are it need not say, and another one may be one of them at any time.
+#[test]
+fn resources_that_a_server_refuses_are_told_from_those_that_it_takes() {
+    let gone = Arc::new(Mutex::new(vec!["test://2", "test://9"]));
+    let unknown = gone.clone();
+    let (server, streams) = telling_so(
+        move |wanted| {
+            let uris = wanted["resourceSubscriptions"].as_array();
+            let unknown = unknown.lock().unwrap();
+            uris.is_some_and(|uris| uris.iter().any(|uri| unknown.contains(&uri.as_str().unwrap())))
+        },
+        false,
+    );
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for number in 0..10 {
+        client.ask("resources/subscribe", json!({"uri": format!("test://{number}")}));
+    }
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    let are_wanted = |numbers: &[u8]| {
+        let uris: Vec<_> = numbers.iter().map(|number| format!("test://{number}")).collect();
+        (last_wanted(&streams)? == json!(uris)).then_some(())
+    };
+    eventually("it is asked for those that it takes", || are_wanted(&[0, 1, 3, 4, 5, 6, 7, 8]));
+    tell(&streams, "notifications/resources/updated", json!({"uri": "test://8"}));
+    assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://8");
+    gone.lock().unwrap().push("test://5");
+    break_off(&streams);
+    eventually("it is asked for the others", || are_wanted(&[0, 1, 3, 4, 6, 7, 8]));
+    let asked = server.seen("subscriptions/listen").len();
+    assert!(asked < 32, "{asked}");
+}
+
+/// What its client has subscribed to before is not in doubt for that.
+#[test]
+fn who_subscribes_again_while_another_resource_is_refused_is_not_refused_with_it() {
+    let refuses = |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        let refuses = uris.is_some_and(|uris| uris.contains(&json!("test://gone")));
+        if refuses {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        refuses
+    };
+    let (server, streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    subscribes_at_once(&client, "test://a", true);
+    let asked = server.seen("subscriptions/listen").len();
+    std::thread::scope(|scope| {
+        let other = client.through(&sidecar);
+        scope.spawn(move || subscribes_at_once(&other, "test://gone", false));
+        eventually("it is asked for it", || {
+            (server.seen("subscriptions/listen").len() > asked).then_some(())
+        });
+        subscribes_at_once(&client, "test://a", true);
+    });
+    assert!(last_wanted(&streams).is_some());
+}
+
+/// That it refuses something is not why they end.
+#[test]
+fn a_server_that_refuses_a_resource_is_heard_again_soon_after_each_end_of_a_stream_that_was_of_use() {
+    let (server, streams) = knowing_no_gone(true);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://gone"}));
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    for round in 0..6 {
+        tell(&streams, "notifications/tools/list_changed", json!({}));
+        while events.next().unwrap().message()["method"] != "notifications/tools/list_changed" {}
+        let ended = Instant::now();
+        breaks_off(&streams);
+        eventually("it is heard again", || (wanted(&streams).len() == 1).then_some(()));
+        assert!(ended.elapsed() < Duration::from_secs(3), "{round}: {:?}", ended.elapsed());
+    }
+}
+
+/// It has been asked for its lists alone by then, whatever it says of them.
+#[test]
+fn what_a_server_was_not_asked_for_is_not_taken_for_granted() {
+    let refuses = |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        uris.is_some_and(|uris| uris.contains(&json!("test://gone")))
+    };
+    let (server, streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    client.ask("resources/subscribe", json!({"uri": "test://gone"}));
+    let events = Events::open(&client.get(), sidecar.mcp);
+    assert_eq!(events.status, 200);
+    breaks_off(&streams);
+    let refused = client.ask("resources/subscribe", json!({"uri": "test://gone"}));
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
+}
