@@ -66,6 +66,9 @@ pub(crate) enum Error {
     /// The objects could not be applied.
     #[error(transparent)]
     Apply(#[from] apply::Error),
+    /// What is left over could not be deleted.
+    #[error(transparent)]
+    Prune(#[from] apply::prune::Error),
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] ApiError),
@@ -292,10 +295,11 @@ async fn pursue(
 
     // 4. Apply them, and delete what is left over. Client required.
     let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
-    let applied = async { applier.prune(&applier.apply(prepared, desired.replicas).await?, &desired).await };
-    match applied.await {
-        Ok(()) => {
+    match applier.apply(prepared, desired.replicas).await {
+        Ok(applied) => {
             lock(memory).note_taken(pursuit.waits);
+            // All of the manifest is taken, so what cannot be deleted is tried again and told nobody else.
+            pursuit.error = applier.prune(&applied, &desired).await.err().map(Error::Prune);
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
@@ -306,7 +310,7 @@ async fn pursue(
     // Whose new pods cannot be made has none to wait for: the next one's turn.
     let lives = context.mirrors.deployments.get(key, &key.name);
     let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
-    if pursuit.held_back && pursuit.error.is_some() && !is_new {
+    if pursuit.held_back && pursuit.unapplied.is_some() && !is_new {
         context.upgrades.done(key);
         if lock(memory).is_upgrade(&desired.template)
             && let Some(live) = live

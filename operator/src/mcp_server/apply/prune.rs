@@ -10,12 +10,22 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use thiserror::Error;
 
-use super::{Applier, Error};
-use crate::api;
+use super::Applier;
+use crate::api::{self, ApiError};
 use crate::mcp_server::build::{Applied, Desired, Resources};
 use crate::metrics::Write;
 use crate::view::PodView;
+
+/// What is no longer needed could not be deleted. Nothing of the manifest waits for that.
+#[derive(Debug, Error)]
+#[error("cannot delete {what}, which is no longer needed: {source}")]
+pub(crate) struct Error {
+    /// Kind and name.
+    what: String,
+    source: ApiError,
+}
 
 impl Applier<'_> {
     /// Deletes what this server no longer needs: configurations that no pod mounts, an identity that no pod can need, and
@@ -68,7 +78,7 @@ impl Applier<'_> {
             }
             Err(error) if error.is_not_found() => Ok(()),
             Err(source) => {
-                Err(Error::Api { what: format!("{} {}/{name}", K::kind(&()), self.server.namespace), source })
+                Err(Error { what: format!("{} {}/{name}", K::kind(&()), self.server.namespace), source })
             }
         }
     }
