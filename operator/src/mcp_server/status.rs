@@ -6,9 +6,9 @@
 //!   several do and others fail, a condition is true and its reason is `Degraded`.
 //! * *Published* speaks of the catalog, and nothing else depends on it.
 //! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
-//!   force: while a new version is on its way, or fails, over one that works, Ready stays true for the generation
-//!   before. With several pods it is in force once all that serve are of it and run its configuration, whatever is
-//!   missing that only another pod would need.
+//!   force, or was when they last could: while a new version is on its way, or fails, over one that works, Ready stays
+//!   true for the generation before. With several pods it is in force once all that serve are of it and run its
+//!   configuration, whatever is missing that only another pod would need.
 //! * *Reconciling* and *Stalled* say so to programs that know no McpServers (the conventions of kstatus). They are there
 //!   only while they are true: the first while clients use an earlier manifest, the second while nothing but another
 //!   manifest can help.
@@ -43,7 +43,7 @@ pub(crate) use callable::{Offered, nobody};
 use cast::Cast;
 pub(crate) use cast::trials_end;
 use connected::connected;
-use ready::ready;
+use ready::{in_force, ready};
 pub(crate) use write::{previous, wait, write};
 
 /// A condition's message is cut here.
@@ -160,13 +160,14 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let available = available(observed, &cast);
     let connected = connected(observed, &cast);
     let isolated = isolated(observed, &cast, &connected);
-    let (ready, ready_generation) = ready(observed, &cast, [&accepted, &available, &connected]);
+    let ready = ready(observed, &cast, [&accepted, &available, &connected]);
+    let in_force = in_force(observed, &cast, &ready);
     let generation = observed.generation;
     let is_unusable = |problem: &Problem| matches!(problem.reason, Reason::Invalid | Reason::Malformed);
     let (type_, why) = if observed.held_back && observed.problems.iter().any(is_unusable) {
         (ConditionType::Stalled, Some(&accepted))
     } else {
-        let is_of_before = ready.truth == Truth::True && ready_generation != generation;
+        let is_of_before = ready.truth == Truth::True && in_force != generation;
         (ConditionType::Reconciling, is_of_before.then_some(&ready))
     };
     let of_others = why.map(|why| (type_, verdict(Truth::True, why.reason, why.message.clone()), generation));
@@ -176,7 +177,7 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
         (ConditionType::Connected, connected, generation),
         (ConditionType::Isolated, isolated, generation),
         (ConditionType::Published, published(observed.publication), generation),
-        (ConditionType::Ready, ready, ready_generation),
+        (ConditionType::Ready, ready, in_force),
     ];
     let living = || observed.pods.iter().filter(|facts| cast::is_living(&facts.pod));
     let summary = cast.face.and_then(|facts| facts.report.summary());
@@ -395,30 +396,18 @@ impl Observation<'_> {
         self.desired.is_none_or(|desired| desired.replicas > 0)
     }
 
-    /// Whether pods are there of another version than is wanted, be it that they do not serve now.
-    fn has_pods_of_before(&self) -> bool {
-        let wanted = self.desired.map(|desired| &desired.template);
-        let mut living = self.pods.iter().filter(|facts| cast::is_living(&facts.pod));
-        living.any(|facts| facts.pod.template.as_ref() != wanted)
-    }
-
     /// Whether it is known that nobody has a key.
     fn has_no_keys(&self) -> bool {
         self.principals.is_some_and(<[_]>::is_empty)
     }
 
-    /// The generation of the manifest that is in force as far as clients can use it.
-    fn in_force(&self) -> i64 {
-        self.still_in_force().unwrap_or(self.generation)
+    /// Whether what is wrong with the manifest, if anything, keeps none of it from being in force: it was in force before that
+    /// went wrong, or nobody knows of another that was.
+    fn can_be_in_force(&self) -> bool {
+        self.is_whole() || self.was_in_force().is_none_or(|was| was == self.generation)
     }
 
-    /// That of before while nothing can be made of the newest, or something of it is refused or not taken yet, also where the
-    /// server was away in between.
-    fn still_in_force(&self) -> Option<i64> {
-        self.was_in_force().filter(|_| !self.is_whole())
-    }
-
-    /// What Ready said last, be it that nobody can use the server.
+    /// The generation of the manifest that clients could last use in full, as far as is remembered.
     fn was_in_force(&self) -> Option<i64> {
         let ready = self.previous.and_then(|previous| find(&previous.conditions, ConditionType::Ready));
         ready.and_then(|ready| ready.observed_generation).map(|before| before.min(self.generation))

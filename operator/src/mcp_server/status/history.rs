@@ -45,11 +45,11 @@ impl<'a> Before<'a> {
         cast: &Cast<'_>,
         silent: &PodFacts,
         accepted: &Verdict,
-    ) -> Option<(Verdict, i64)> {
+    ) -> Option<Verdict> {
         match self {
             Self::Could(before) => Some(goes_on(before, observed, cast, silent)),
             Self::CouldNot(before) if self.was_refused() || !has_gone(observed, silent) => {
-                Some((kept_out(before, accepted), observed.in_force()))
+                Some(kept_out(before, accepted))
             }
             Self::CouldNot(_) => Some(comes_back(observed, cast, silent)),
             Self::Nothing => None,
@@ -58,55 +58,39 @@ impl<'a> Before<'a> {
 }
 
 /// What is said of a server that clients could use: the same, or more where other pods tell it.
-fn goes_on(
-    before: &Condition,
-    observed: &Observation<'_>,
-    cast: &Cast<'_>,
-    silent: &PodFacts,
-) -> (Verdict, i64) {
+fn goes_on(before: &Condition, observed: &Observation<'_>, cast: &Cast<'_>, silent: &PodFacts) -> Verdict {
     let unheard = unheard(&silent.report);
-    let generation = observed.generation;
-    let was = |reason: &Reason| reason.name() == before.reason;
-    let reason = [Reason::Ready, Reason::ConfigurationRefused].into_iter().find(was);
-    let reason = reason.unwrap_or(Reason::ServingPrevious);
-    let served = before.observed_generation.unwrap_or(generation);
-    let is_of_now = reason == Reason::Ready && served == generation;
-    if !is_of_now && reason != Reason::ConfigurationRefused && are_followed(before, observed, cast) {
-        let has_all = observed.is_whole() && can_have_configuration(observed, silent);
-        let (reason, served) = if has_all && unheard.is_some() {
-            (Reason::Ready, generation)
-        } else {
-            // A word of its own, by which the next look knows that they are.
-            (Reason::ConfigurationPending, served)
-        };
-        return (can_but(reason, unheard.as_deref().unwrap_or(UNSAID)), served);
+    let was = |reason: Reason| reason.name() == before.reason;
+    if was(Reason::ConfigurationRefused) {
+        return verdict(Truth::True, Reason::ConfigurationRefused, before.message.clone());
     }
-    let verdict = match unheard {
-        Some(_) if reason == Reason::ConfigurationRefused => {
-            verdict(Truth::True, reason, before.message.clone())
-        }
-        Some(unheard) if served == generation => can_but(reason, &unheard),
-        Some(unheard) => verdict(
-            Truth::True,
-            Reason::ServingPrevious,
-            format!("clients use the server as it was before the last change, or as it is now: {unheard}"),
-        ),
-        None => verdict(Truth::True, reason, before.message.clone()),
-    };
-    (verdict, served)
+    let is_unchanged = observed.was_in_force() == Some(observed.generation);
+    let reason = if is_unchanged && was(Reason::Ready) { Reason::Ready } else { Reason::ServingPrevious };
+    let why = unheard.as_deref().unwrap_or(UNSAID);
+    if reason != Reason::Ready && are_followed(before, observed, cast) {
+        let has_all = observed.is_whole() && can_have_configuration(observed, silent);
+        let is_now = has_all && unheard.is_some();
+        // Otherwise a word of its own, by which the next look knows that they are.
+        return can_but(if is_now { Reason::Ready } else { Reason::ConfigurationPending }, why);
+    }
+    if unheard.is_none() && was(reason) {
+        return verdict(Truth::True, reason, before.message.clone());
+    }
+    if is_unchanged {
+        return can_but(reason, why);
+    }
+    let message = format!("clients use the server as it was before the last change, or as it is now: {why}");
+    verdict(Truth::True, reason, message)
 }
 
 /// What is said where nothing keeps clients out any more.
-fn comes_back(observed: &Observation<'_>, cast: &Cast<'_>, silent: &PodFacts) -> (Verdict, i64) {
-    let (generation, in_force) = (observed.generation, observed.in_force());
+fn comes_back(observed: &Observation<'_>, cast: &Cast<'_>, silent: &PodFacts) -> Verdict {
     // Nobody will hear when the sidecar knows it.
     let Some(unheard) = unheard(&silent.report) else {
-        return (verdict(Truth::False, Reason::ConfigurationPending, UNSAID), in_force);
+        return verdict(Truth::False, Reason::ConfigurationPending, UNSAID);
     };
-    let is_current = cast.serving == Some(Version::Current);
-    let served = if is_current { in_force } else { in_force.min(generation - 1).max(1) };
-    let is_now = is_current && served == generation;
-    (can_but(if is_now { Reason::Ready } else { Reason::ServingPrevious }, &unheard), served)
+    let is_now = cast.serving == Some(Version::Current) && observed.can_be_in_force();
+    can_but(if is_now { Reason::Ready } else { Reason::ServingPrevious }, &unheard)
 }
 
 fn can_but(reason: Reason, unheard: &str) -> Verdict {

@@ -8,28 +8,26 @@ use longshore_sidecar_config::inventory::Phase;
 use super::cast::Cast;
 use super::history::Before;
 use super::lack::{Lack, Lacking};
-use super::running::Running;
+use super::running;
 use super::{Address, Observation, Offered, UNSAID, Verdict, before, is_silent, nobody, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
-/// Whether clients can use the server, and the generation of the manifest that they use.
-pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> (Verdict, i64) {
-    let generation = observed.generation;
+/// Whether clients can use the server.
+pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> Verdict {
     let [accepted, available, connected] = others;
     let before = Before::of(observed);
-    let in_force = observed.in_force();
     if let Some(unreached) = unreached(observed, accepted) {
-        return (unreached, in_force);
+        return unreached;
     }
     let lack = Lack::of(observed, cast, others);
-    let running = Running::of(observed, cast);
+    let callers = running::callers(cast);
     // Of a key that was taken back, and a sidecar that goes on with it, the latter has to be known.
-    let goes_on = lack.as_ref().is_some_and(|lack| lack.lasts) && running.callers != Some(false);
+    let goes_on = lack.as_ref().is_some_and(|lack| lack.lasts) && callers != Some(false);
     let silent = cast.face.filter(|face| is_silent(face));
     // What was heard of a refusal has to be remembered until something is heard again.
     let was_refused = silent.is_some() && before.was_refused();
     if observed.has_no_keys() && accepted.truth == Truth::False && !goes_on && !was_refused {
-        return (verdict(Truth::False, accepted.reason, accepted.message.clone()), in_force);
+        return verdict(Truth::False, accepted.reason, accepted.message.clone());
     }
     if let Some(still) = silent.and_then(|silent| before.still(observed, cast, silent, accepted)) {
         return still;
@@ -49,13 +47,11 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let (reason, message) = cause.map_or((Reason::Starting, UNSAID.to_owned()), |verdict| {
             (verdict.reason, verdict.message.clone())
         });
-        // When pods of before are back, clients use what they used before.
-        let comes_back = observed.was_in_force().filter(|_| observed.has_pods_of_before());
-        return (verdict(Truth::False, reason, message), comes_back.unwrap_or(in_force));
+        return verdict(Truth::False, reason, message);
     }
     let Some(lack) = lack else {
         let but = |but: &str| format!("clients can use the server, but {but}");
-        if in_force < generation {
+        if !observed.can_be_in_force() {
             let unapplied = observed.unapplied.and_then(|unapplied| unapplied.what.as_ref());
             let why = match unapplied {
                 Some(what) if !observed.is_partly_refused() => {
@@ -64,7 +60,7 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
                 Some(_) | None => accepted.message.clone(),
             };
             let message = but(&format!("not all of the last change is in force: {why}"));
-            return (verdict(Truth::True, Reason::ServingPrevious, message), in_force);
+            return verdict(Truth::True, Reason::ServingPrevious, message);
         }
         let degraded = [available, connected].into_iter().find(|verdict| verdict.reason == Reason::Degraded);
         let flaw = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));
@@ -72,10 +68,10 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let nobody = || observed.access.and_then(|access| nobody(access, observed.principals, offered));
         let message = flaw.map(|flaw| flaw.message.clone()).or_else(nobody);
         let message = message.map_or_else(|| "clients can use the server".to_owned(), |it| but(&it));
-        return (verdict(Truth::True, Reason::Ready, message), generation);
+        return verdict(Truth::True, Reason::Ready, message);
     };
     // What the sidecars say that they run comes before what was said of them, unless they are about to run something else.
-    let lets_in = match (running.callers, before, lack.what) {
+    let lets_in = match (callers, before, lack.what) {
         (Some(false), _, Lacking::All) if lack.lasts => false,
         (_, Before::Could(_), _) | (_, _, Lacking::Pods) | (Some(true), ..) => true,
         (Some(false), ..) | (_, _, Lacking::AllYet) => false,
@@ -84,14 +80,8 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         (None, Before::Nothing, Lacking::All) => true,
     };
     if !lets_in {
-        return (lack.why, in_force);
+        return lack.why;
     }
-    let served = match before {
-        Before::Could(before) => before.observed_generation,
-        Before::CouldNot(_) | Before::Nothing => running.generation,
-    };
-    // Nobody knows any more which version pods of before are: an earlier one.
-    let served = served.unwrap_or((generation - 1).max(1));
     let used = match lack.what {
         Lacking::All | Lacking::AllYet => "clients use the server as it was before the last change",
         Lacking::Pods => {
@@ -99,7 +89,22 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         }
     };
     let reason = if lack.is_refusal() { lack.why.reason } else { Reason::ServingPrevious };
-    (verdict(Truth::True, reason, format!("{used}: {}", lack.why.message)), served)
+    verdict(Truth::True, reason, format!("{used}: {}", lack.why.message))
+}
+
+/// The generation of the manifest that clients could last use in full. It moves with what is said of that alone: whatever
+/// is wrong in between, the next word remembers it.
+pub(super) fn in_force(observed: &Observation<'_>, cast: &Cast<'_>, ready: &Verdict) -> i64 {
+    let generation = observed.generation;
+    match (ready.truth, observed.was_in_force()) {
+        (Truth::True, _) if ready.reason == Reason::Ready => generation,
+        (_, Some(was)) => was,
+        (Truth::False | Truth::Unknown, None) => generation,
+        // Nobody knows any more which version pods of before are: an earlier one.
+        (Truth::True, None) => {
+            running::earliest(observed, cast).unwrap_or(generation - 1).min(generation).max(1)
+        }
+    }
 }
 
 /// Why nothing that clients say at the server's address comes to it, if so: whatever else is wrong, since the next operator

@@ -76,14 +76,14 @@ fn several_pods_are_said_as_numbers() {
             vec![lost(new(1)), lost(new(2)), lost(new(3))],
             "True/Serving: all 3 pods serve",
             "False/ConnectionLost: gone",
-            "False/ConnectionLost 4: gone",
+            "False/ConnectionLost 3: gone",
         ),
         (
             "all fail",
             vec![crash(new(1)), crash(new(2)), crash(new(3))],
             "False/ServerExited: none of the 3 pods serves: the server exited",
             "False/ServerExited: the server exited",
-            "False/ServerExited 4: none of the 3 pods serves",
+            "False/ServerExited 3: none of the 3 pods serves",
         ),
         (
             "a rollout is half way",

@@ -163,13 +163,13 @@ fn ready_is_the_generation_that_clients_use() {
             "True/ConfigurationRefused 3",
         ),
         ("not accepted", pods(summary()), missing.clone(), "True/Ready 4", "True/Ready 4"),
-        ("not accepted, no pod", vec![], missing, "False/SecretNotFound 4", "False/SecretNotFound 4"),
+        ("not accepted, no pod", vec![], missing, "False/SecretNotFound 4", "False/SecretNotFound 3"),
         (
             "operator has just started",
             vec![silent(ready(pod("new")))],
             vec![],
             "False/Connecting 4",
-            "True/Ready 3",
+            "True/ServingPrevious 3",
         ),
     ] {
         let ready_of = |scene: Scene| {
