@@ -110,12 +110,15 @@ fn can_have_configuration(observed: &Observation<'_>, silent: &PodFacts) -> bool
     observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
 }
 
-/// Whether pods of before served, and all that serve now are later ones. Those started with the configuration of now, or with
-/// one that is two minutes old at most: nothing more is known of any server that is not heard.
+/// Whether pods of before served under this manifest, and all that serve now are later ones. Those started with the
+/// configuration of now, or with one that is two minutes old at most: nothing more is known of any server that is not heard.
+/// Another manifest may have nothing replaced at all: it may be that of the pods that served all the time.
 fn are_followed(before: &Condition, observed: &Observation<'_>, cast: &Cast<'_>) -> bool {
+    let seen = observed.previous.and_then(|previous| previous.observed_generation);
     let was_replacing = observed.previous.is_some_and(is_replacing);
     let is_remembered = before.reason == Reason::ConfigurationPending.name();
-    cast.serving == Some(Version::Current) && (was_replacing || is_remembered)
+    let is_of_this = seen == Some(observed.generation);
+    cast.serving == Some(Version::Current) && is_of_this && (was_replacing || is_remembered)
 }
 
 /// Why clients are still kept out: what is wrong now, or what was.

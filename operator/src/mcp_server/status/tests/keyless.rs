@@ -139,6 +139,14 @@ fn an_unheard_server_is_of_now_when_all_of_its_pods_of_before_are_followed() {
     ] {
         assert_eq!(one_by_one(before, scenes), expected);
     }
+    // Another manifest that changes the configuration alone, of pods that served all the time or have followed those of before.
+    let edited = |scene| Scene { generation: 5, ..scene };
+    let desired = || Some(Desired { template: "old".to_owned(), ..desired() });
+    let taken_back = || edited(Scene { desired: desired(), ..older() });
+    let found = one_by_one(was_ready(), vec![older(), taken_back(), taken_back()]);
+    assert_eq!(found, [is_before; 3]);
+    let found = one_by_one(was_ready(), vec![older(), unsaid(), edited(newer()), edited(newer())]);
+    assert_eq!(found, [is_before, pending, is_before, is_before]);
     // That one was refused has to be heard otherwise.
     let refuses = with_keys(vec![said(ready(pod("old")), running(Some("no such field"), None))]);
     let found = one_by_one(was_ready(), vec![refuses, older(), newer()]);
