@@ -396,6 +396,13 @@ impl Observation<'_> {
         self.desired.is_none_or(|desired| desired.replicas > 0)
     }
 
+    /// Whether pods are there of another version than is wanted, be it that they do not serve now.
+    fn has_pods_of_before(&self) -> bool {
+        let wanted = self.desired.map(|desired| &desired.template);
+        let mut living = self.pods.iter().filter(|facts| cast::is_living(&facts.pod));
+        living.any(|facts| facts.pod.template.as_ref() != wanted)
+    }
+
     /// Whether it is known that nobody has a key.
     fn has_no_keys(&self) -> bool {
         self.principals.is_some_and(<[_]>::is_empty)

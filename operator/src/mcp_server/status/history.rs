@@ -68,7 +68,9 @@ fn goes_on(before: &Condition, observed: &Observation<'_>, cast: &Cast<'_>, sile
     let reason = if is_unchanged && was(Reason::Ready) { Reason::Ready } else { Reason::ServingPrevious };
     let why = unheard.as_deref().unwrap_or(UNSAID);
     if reason != Reason::Ready && are_followed(before, observed, cast) {
-        let has_all = observed.is_whole() && can_have_configuration(observed, silent);
+        // One of before may be away for a moment alone, in which another that fails serves.
+        let has_all =
+            observed.is_whole() && can_have_configuration(observed, silent) && !observed.has_pods_of_before();
         let is_now = has_all && unheard.is_some();
         // Otherwise a word of its own, by which the next look knows that they are.
         return can_but(if is_now { Reason::Ready } else { Reason::ConfigurationPending }, why);

@@ -147,6 +147,10 @@ fn an_unheard_server_is_of_now_when_all_of_its_pods_of_before_are_followed() {
     assert_eq!(found, [is_before; 3]);
     let found = one_by_one(was_ready(), vec![older(), unsaid(), edited(newer()), edited(newer())]);
     assert_eq!(found, [is_before, pending, is_before, is_before]);
+    // One of before is away for a moment in which the new one, that fails, serves.
+    let blip = || with_keys(vec![unreachable(pod("old")), new()]);
+    let found = one_by_one(was_ready(), vec![older(), blip(), blip(), older(), newer()]);
+    assert_eq!(found, [is_before, pending, pending, is_before, is_now]);
     // That one was refused has to be heard otherwise.
     let refuses = with_keys(vec![said(ready(pod("old")), running(Some("no such field"), None))]);
     let found = one_by_one(was_ready(), vec![refuses, older(), newer()]);
