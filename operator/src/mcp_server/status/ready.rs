@@ -110,11 +110,13 @@ pub(super) fn in_force(observed: &Observation<'_>, cast: &Cast<'_>, ready: &Verd
 /// Why nothing that clients say at the server's address comes to it, if so: whatever else is wrong, since the next operator
 /// has to know it.
 fn unreached(observed: &Observation<'_>, accepted: &Verdict) -> Option<Verdict> {
+    let names_nothing = || observed.previous.is_some_and(|status| status.url.is_none());
     let reason = match observed.address {
         Address::Taken => Reason::NameTaken,
         Address::Refused => Reason::Rejected,
-        // So it was said to be. It also named no address then, unlike where it was another object.
-        Address::Unknown if observed.previous.is_some_and(|status| status.url.is_none()) => {
+        // So it was said to be. It also named no address then, unlike where it was another object, and had pods: of a new
+        // server nothing may have been taken, and none are made before its Service is there.
+        Address::Unknown if observed.deployment.is_some() && names_nothing() => {
             let ready = before(observed, ConditionType::Ready, Truth::False)?;
             [Reason::NameTaken, Reason::Rejected].into_iter().find(|it| it.name() == ready.reason)?
         }

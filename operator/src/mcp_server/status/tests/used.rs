@@ -212,13 +212,15 @@ fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
     ] {
         let unknown = |pod, summary| Scene {
             address: Address::Unknown,
+            deployment: Some(deployed()),
             problems: problems(missing),
             desired: desired.clone(),
             ..Scene::of(vec![said(pod, summary)])
         };
         let before = taken(first).after(&was_ready()).status();
         let works = || unknown(ready(pod("new")), heard());
-        for second in [works(), unknown(pod("new"), lost())] {
+        let without_pods = Scene { pods: vec![], ..works() };
+        for second in [works(), unknown(pod("new"), lost()), without_pods] {
             let found = one_by_one(before.clone(), vec![taken(first), second, works(), works()]);
             let is_taken = |words: &String| words.starts_with("False/NameTaken ");
             assert!(found.iter().all(is_taken), "{first:?} {missing:?}: {found:?}");
@@ -230,6 +232,7 @@ fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
     let refused = |reason| Scene { address: Address::Refused, problems: problems(reason), ..taken(reason) };
     let after = |scene: Scene| Scene {
         address: Address::Unknown,
+        deployment: Some(deployed()),
         problems: problems(Reason::Malformed),
         desired: None,
         pods: vec![said(ready(pod("new")), heard())],
@@ -247,6 +250,19 @@ fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
         let found = one_by_one(before, vec![refused(reason), after(refused(reason)), own]);
         assert_eq!(found, ["False/Rejected 3", "False/Rejected 3", "True/Ready 4"]);
     }
+    // Nothing was taken of a new one, perhaps for reasons of its own: the Service was not refused.
+    let nothing_taken = |reason| Scene {
+        address: Address::Unknown,
+        problems: problems(reason),
+        deployment: None,
+        ..Scene::of(vec![])
+    };
+    for reason in [Reason::Rejected, Reason::NameTaken] {
+        let invalid = Scene { desired: None, ..nothing_taken(Reason::Invalid) };
+        let status = nothing_taken(reason).status();
+        assert_eq!(status.url, None);
+        assert_eq!(one_by_one(status, vec![invalid]), ["False/Invalid 4"]);
+    }
     // That of another object is no word of the Service's.
     let another = |callers| Scene {
         problems: problems(Reason::NameTaken),
@@ -254,6 +270,7 @@ fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
     };
     let malformed = || Scene {
         address: Address::Unknown,
+        deployment: Some(deployed()),
         problems: problems(Reason::Malformed),
         desired: None,
         ..another(Some(true))
