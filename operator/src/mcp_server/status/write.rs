@@ -12,6 +12,7 @@ use longshore_crds::{McpServer, McpServerStatus};
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::find;
 use crate::api::{self, ApiError};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 use crate::mcp_server::context::Context;
@@ -82,10 +83,8 @@ fn is_starting(status: &McpServerStatus) -> bool {
     let is_on_its_way =
         |condition: &Condition| condition.status == Truth::True.name() || is_passing(&condition.reason);
     of_the_start.all(is_on_its_way)
-        && status
-            .conditions
-            .iter()
-            .any(|condition| condition.type_ == ConditionType::Ready.name() && is_passing(&condition.reason))
+        && find(&status.conditions, ConditionType::Ready)
+            .is_some_and(|ready| ready.status != Truth::True.name() && is_passing(&ready.reason))
 }
 
 /// Says that no status can be written, once: it is the same with every server.
@@ -314,6 +313,10 @@ mod tests {
             assert_eq!(wait(&memory, Some(&starting), &news), None, "{news:?}");
             assert_eq!(wait(&memory, Some(&news), &connecting), None, "{news:?}");
         }
+        // Clients could use it, whatever was on its way.
+        let pending = status(("True", Reason::ConfigurationPending), "a");
+        let again = status(("False", Reason::Starting), "a");
+        assert_eq!(wait(&memory, Some(&pending), &again), None);
         tokio::time::advance(PASSING - Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, Some(&starting), &connecting), None);
     }
