@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 
 use super::node::Node;
@@ -116,6 +117,34 @@ fn a_server_that_comes_while_a_kind_may_not_be_listed_is_made_once_it_may() {
         let deployments: Api<Deployment> = namespace.api();
         namespace.wait(&deployments, "demo", "to be made", |_| true).await;
         wait_for(namespace, "Accepted", "True", "Accepted").await;
+    });
+}
+
+/// All of the change is taken: what is left over is tried again, and nobody waits for it.
+#[test]
+fn what_may_not_be_deleted_keeps_no_change_from_being_in_force() {
+    STAGE.with_namespace(async |namespace| {
+        let operator = Operator::without(namespace, "delete", "poddisruptionbudgets");
+        let node = Node::start().await;
+        namespace.apply(&server("{replicas: 2}")).await;
+        for pod in node.find_pods(namespace, 2).await {
+            node.run(namespace, &pod).await;
+        }
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+        namespace.apply(&server("{replicas: 1}")).await;
+        until("the deletion is refused", || operator.log().contains("cannot delete PodDisruptionBudget"))
+            .await;
+        node.load_configuration(namespace).await;
+        let servers: Api<McpServer> = namespace.api();
+        let is_in_force = |it: &McpServer| {
+            condition(it, "Ready").is_some_and(|it| it.reason == "Ready" && it.observed_generation == Some(2))
+        };
+        let said = namespace.wait(&servers, "demo", "to be in force", is_in_force).await;
+        assert!(condition(&said, "Reconciling").is_none(), "{said:?}");
+        give_back(namespace);
+        let budgets: Api<PodDisruptionBudget> = namespace.api();
+        namespace.wait_gone(&budgets, "demo-longshore").await;
     });
 }
 
