@@ -1,16 +1,20 @@
 //! What clients have set, said again to a server that was told nothing of it, or has forgotten it.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
+use futures::StreamExt;
 use futures::future::join_all;
+use futures::stream;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::ServerSession;
 use longshore_sessions::message::Copy;
+use longshore_sidecar_config::Auth;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use super::turns::Turn;
+use super::turns::{self, Turn};
 use super::{Session, Sessions, Use};
 use crate::configuration::Snapshot;
 use crate::monitor::Server;
@@ -35,7 +39,7 @@ pub(super) async fn set_again(
         return true;
     }
     let until = Instant::now() + ALL;
-    let Ok(_turn) = timeout(TURN, sessions.setting.take(principal)).await else { return false };
+    let Ok(_turn) = timeout(TURN, sessions.turn(principal)).await else { return false };
     set(server, copy, until).await;
     true
 }
@@ -125,7 +129,8 @@ async fn set_in_turn(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) ->
 }
 
 /// The same for all sessions here, since such a server was lost and is there again: it refuses none of them, so nothing
-/// else begins them again.
+/// else begins them again. No more of one principal wait at a time than may have their turns, since whoever listens waits
+/// behind them, and is told of nothing meanwhile.
 pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
     let sessions = &shared.sessions;
     let set = async |waits: Waits| {
@@ -136,7 +141,9 @@ pub(crate) async fn set_all_again(shared: Arc<Shared>, pool: Rc<Pool>) {
             Box::pin(set_in_turn(sessions, &pool, &session)).await;
         }
     };
-    join_all(sessions.without_session().into_iter().map(set)).await;
+    let at_once = sessions.turns_of_one();
+    let all_of = |own: Vec<Waits>| stream::iter(own).for_each_concurrent(at_once, &set);
+    join_all(sessions.without_session().into_values().map(all_of)).await;
 }
 
 /// A session that waits for its turn. If it ends meanwhile, its place is free at once.
@@ -152,18 +159,33 @@ impl Waits {
 
     /// Waits for the turn. `None`: it is not held here any more.
     async fn turn(self, sessions: &Sessions) -> Option<(Turn<'_>, Arc<Session>)> {
-        let turn = sessions.setting.take(&self.principal).await?;
+        let turn = sessions.turn(&self.principal).await?;
         let session = self.session.upgrade().filter(|session| sessions.holds(session))?;
         Some((turn, session))
     }
 }
 
 impl Sessions {
-    /// Those that the server has no session for, and whose clients have set something.
-    fn without_session(&self) -> Vec<Waits> {
-        let replica = self.lock();
-        let held = replica.all_held().map(|(_, session)| session);
-        held.filter(|it| it.is_to_be_set_again()).map(Waits::of).collect()
+    /// Those of each principal that the server has no session for, and whose clients have set something.
+    fn without_session(&self) -> HashMap<Arc<str>, Vec<Waits>> {
+        let mut all = HashMap::<_, Vec<_>>::new();
+        for (_, session) in self.lock().all_held().filter(|(_, session)| session.is_to_be_set_again()) {
+            let waits = Waits::of(session);
+            all.entry(waits.principal.clone()).or_default().push(waits);
+        }
+        all
+    }
+
+    /// Waits for a turn of this principal.
+    async fn turn(&self, principal: &Arc<str>) -> Option<Turn<'_>> {
+        self.setting.take(principal, self.turns_of_one()).await
+    }
+
+    /// How many turns one principal may have: all of them where that is everybody.
+    fn turns_of_one(&self) -> usize {
+        let snapshot = self.snapshot.load();
+        let is_everybody = snapshot.as_ref().is_some_and(|snapshot| snapshot.config.auth == Auth::None);
+        if is_everybody { turns::ALL } else { turns::OWN }
     }
 }
 

@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 /// How many there are, whoever finds out that one is needed: a server that has only just started may have thousands of
 /// sessions.
 pub(super) const ALL: usize = 8;
-/// How many of them one principal may have.
-const OWN: usize = ALL / 2;
+/// How many of them one principal may have, where there are others.
+pub(super) const OWN: usize = ALL / 2;
 
 /// The turns, and those of each principal who has some, or waits for some.
 pub(super) struct Turns {
@@ -32,13 +32,13 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for one. `None`: there will be none.
-    pub(super) async fn take(&self, principal: &Arc<str>) -> Option<Turn<'_>> {
-        let own = self.of(principal).acquire_owned().await.ok()?;
+    /// Waits for one, of which this principal may have so many. `None`: there will be none.
+    pub(super) async fn take(&self, principal: &Arc<str>, may_have: usize) -> Option<Turn<'_>> {
+        let own = self.of(principal, may_have).acquire_owned().await.ok()?;
         Some(Turn { _all: self.all.acquire().await.ok()?, _own: own })
     }
 
-    fn of(&self, principal: &Arc<str>) -> Arc<Semaphore> {
+    fn of(&self, principal: &Arc<str>, may_have: usize) -> Arc<Semaphore> {
         // Nothing that holds the lock can leave it half changed.
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turns) = own.get(principal).and_then(Weak::upgrade) {
@@ -46,7 +46,7 @@ impl Turns {
         }
         // Nobody is remembered who has none, and waits for none.
         own.retain(|_, turns| turns.strong_count() > 0);
-        let turns = Arc::new(Semaphore::new(OWN));
+        let turns = Arc::new(Semaphore::new(may_have));
         own.insert(principal.clone(), Arc::downgrade(&turns));
         turns
     }
@@ -65,7 +65,7 @@ mod tests {
         let take = |who: &str| {
             let who: Arc<str> = who.into();
             let turns = &turns;
-            Box::pin(async move { turns.take(&who).await.unwrap() })
+            Box::pin(async move { turns.take(&who, OWN).await.unwrap() })
         };
         let mut taken: Vec<_> = ["a", "b"]
             .iter()

@@ -225,3 +225,46 @@ fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
     let another = Request::post(client::initialize(NAMED)).key("key-a").send(sidecar.mcp);
     assert_eq!(another.status, 200, "{}", another.text());
 }
+
+/// However many others there are, where all callers are one principal: they are said again by the way, and nobody waits for
+/// that.
+#[test]
+fn a_client_that_listens_does_not_wait_for_all_those_that_do_not() {
+    const OTHERS: usize = 64;
+    let (cuts, is_new) = ([(); 2].map(|()| Gate::default()), Arc::<AtomicBool>::default());
+    let (gates, asked, holds) = (cuts.clone(), [(); 2].map(|()| AtomicUsize::new(0)), is_new.clone());
+    let server = Scripted::nameless_listening(move |request, stream| {
+        if request.method != "GET" {
+            if holds.load(Ordering::SeqCst) && scripted::method_of(request) == "resources/subscribe" {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        }
+        // The sidecar's own is nobody's.
+        let whose = usize::from(request.value("mcp-protocol-version") == Some(NAMED));
+        scripted::begin_events(stream);
+        if asked[whose].fetch_add(1, Ordering::SeqCst) == 0 {
+            scripted::chunk(stream, "retry: 50\n\n");
+            gates[whose].pass();
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        } else {
+            let _ = std::io::Read::read(stream, &mut [0]);
+        }
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let clients: Vec<_> = (0..=OTHERS).map(|_| Client::of(&sidecar, None, NAMED)).collect();
+    for (number, client) in clients.iter().enumerate() {
+        client.ask("resources/subscribe", json!({"uri": format!("memo://{number}")}));
+    }
+    let mut events = Events::open(&clients[OTHERS].get(), sidecar.mcp);
+    is_new.store(true, Ordering::SeqCst);
+    cuts[0].open();
+    eventually("all turns are taken", || {
+        (told(&server).values().filter(|times| **times > 1).count() >= 8).then_some(())
+    });
+    cuts[1].open();
+    events.patience(Duration::from_secs(5));
+    let (uri, changed) = (format!("memo://{OTHERS}"), events.next().unwrap().message());
+    assert_eq!(changed["params"]["uri"], uri, "{changed}");
+    assert!(told(&server)[&uri] > 1, "the server knows it by then");
+}
