@@ -132,7 +132,9 @@ impl Call {
         let request = traced(request, &asked.trace);
         let (session, transport, to) =
             (self.session.clone(), self.way.transport.clone(), self.inbox.0.clone());
-        self.reading = Some(Box::pin(async move { read(&session, &transport, request, &number, to).await }));
+        self.reading = Some(Box::pin(async move {
+            read(&session, &transport, request, &number, to).await;
+        }));
         Ok(())
     }
 

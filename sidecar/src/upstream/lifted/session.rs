@@ -227,7 +227,7 @@ impl Session {
         timeout(ERRAND, self.ask_patiently(transport, text)).await.map(|takes| takes == Some(true))
     }
 
-    /// The same, however long it takes. `None`: it does not say.
+    /// The same, however long it takes. `None`: it does not say, or does not do it only for now.
     pub(super) async fn ask_patiently(
         &self,
         transport: &Transport,
@@ -258,7 +258,8 @@ impl Session {
             }
             None
         };
-        tokio::join!(read(self, transport, request, &id, to), answer).1
+        let (is_for_now, said) = tokio::join!(read(self, transport, request, &id, to), answer);
+        said.filter(|takes| *takes || !is_for_now)
     }
 
     /// Whether what comes while the sidecar itself asks something may be about a call: where all that the server says has

@@ -1,7 +1,7 @@
 //! What a server answers to one message, as messages.
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
@@ -14,6 +14,7 @@ use super::session::Session;
 use crate::gathered::Gathered;
 use crate::held::Coming;
 use crate::sessions::refuses_unread;
+use crate::upstream::forgotten::is_not_now;
 use crate::upstream::message::{span, with};
 use crate::upstream::waiting::Sender;
 use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Form, Lease, Tail, Transport, request, rest};
@@ -67,7 +68,7 @@ pub(super) enum Ending {
     Ended,
     /// The server does not know the session any more. It has not seen the message.
     Forgotten,
-    /// With this HTTP status, and without an error of JSON-RPC.
+    /// With this HTTP status, and without an error of JSON-RPC that is not given yet.
     Status(u16),
     /// Nothing of it can be used.
     Nonsense,
@@ -94,6 +95,11 @@ impl From<Broken> for Ending {
 }
 
 impl Ending {
+    /// Whether the server may do later what it was asked for.
+    fn is_for_now(&self) -> bool {
+        matches!(self, Self::Status(status) if StatusCode::from_u16(*status).is_ok_and(is_not_now))
+    }
+
     /// Why a call came to nothing, for those who tell clients.
     pub(super) fn into_failure(self) -> Failure {
         match self {
@@ -119,17 +125,20 @@ pub(super) struct Events {
     retry: Duration,
 }
 
-/// Sends a message in a session and gives what comes back to `to`, until the answer to the request of this id.
+/// Sends a message in a session and gives what comes back to `to`, until the answer to the request of this id. Says whether
+/// the server only does not do it now, also where that answer is an error.
 pub(super) async fn read(
     session: &Session,
     transport: &Transport,
     request: Request<Bytes>,
     id: &str,
     to: Sender<Heard>,
-) {
+) -> bool {
     let ending = follow(session, transport, request, id, &to).await.unwrap_or_else(|ending| ending);
+    let is_for_now = ending.is_for_now();
     // Nobody there: it was given up.
     let _ = to.send(Heard::Over(ending)).await;
+    is_for_now
 }
 
 async fn follow(
@@ -151,8 +160,10 @@ async fn follow(
             return Ok(Ending::Status(head.status.as_u16()));
         }
         lease.give_back();
-        let _ = to.send(Heard::of(text, id, true)).await;
-        return Ok(Ending::Ended);
+        let heard = Heard::of(text, id, true);
+        let is_answer = matches!(heard, Heard::Answer(_));
+        let _ = to.send(heard).await;
+        return Ok(if is_answer { Ending::Status(head.status.as_u16()) } else { Ending::Ended });
     }
     match Form::of(&head.headers) {
         Form::Json => {

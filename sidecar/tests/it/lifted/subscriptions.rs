@@ -388,15 +388,16 @@ fn what_a_server_without_session_ids_refuses_once_its_stream_has_ended_is_promis
 /// asked for too much. Whether it takes all of it once more is no reason to end anybody's stream then.
 #[test]
 fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_those_who_listen_want() {
-    for takes in [true, false] {
+    let too_much = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"too many requests"}}"#;
+    for refusal in [None, Some("{}"), Some(too_much)] {
         let (cut, asked, told) = (Gate::default(), AtomicUsize::new(0), AtomicUsize::new(0));
         let cuts = cut.clone();
         let offers = json!({"resources": {"subscribe": true}});
         let server = Scripted::nameless_offering(offers, move |request, stream| {
             if request.method != "GET" {
                 let sets = scripted::method_of(request) == "resources/subscribe";
-                if sets && told.fetch_add(1, Ordering::SeqCst) == 1 && !takes {
-                    return scripted::json_with(stream, 429, "", "{}");
+                if let Some(refusal) = refusal.filter(|_| sets && told.fetch_add(1, Ordering::SeqCst) == 1) {
+                    return scripted::json_with(stream, 429, "", refusal);
                 }
                 let result = json!({"resources": [], "resourceTemplates": []});
                 return scripted::json(stream, &scripted::reply_to(request, &result));
@@ -419,9 +420,13 @@ fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_those_who
         cut.open();
         for round in 0..3 {
             let heard = events.next().unwrap().message();
-            assert_eq!(heard["params"]["uri"], "a:b", "{takes}, {round}: {heard}");
+            assert_eq!(heard["params"]["uri"], "a:b", "{refusal:?}, {round}: {heard}");
         }
-        assert_eq!(server.seen("resources/subscribe").len(), 2, "{takes}: when its first stream had ended");
+        assert_eq!(
+            server.seen("resources/subscribe").len(),
+            2,
+            "{refusal:?}: when its first stream had ended"
+        );
     }
 }
 
