@@ -4,6 +4,7 @@
 mod part;
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 
 use futures::TryFutureExt;
 use http::StatusCode;
@@ -47,7 +48,10 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     let mut hearing = Hearing {
         current: None,
         asked: BTreeSet::new(),
+        refused: BTreeSet::new(),
         is_part: false,
+        is_awaited: true,
+        is_untold: false,
         lost: false,
         stream: Again::default(),
         whole: Again::default(),
@@ -87,8 +91,14 @@ struct Hearing {
     current: Option<Source>,
     /// The resources that the server was asked for with the last stream that it has given.
     asked: BTreeSet<String>,
+    /// All that there were when it last refused to tell of them.
+    refused: BTreeSet<String>,
     /// They are not all.
     is_part: bool,
+    /// The client's GET is not answered yet: whatever may take long comes later.
+    is_awaited: bool,
+    /// Which resources the server takes beside its lists is still to be found out.
+    is_untold: bool,
     /// The last stream has broken, or none was to be had yet, and something may have been missed since.
     lost: bool,
     /// When to ask the server for a stream.
@@ -123,6 +133,7 @@ impl Hearing {
     /// with the next one.
     async fn go_on(mut self, way: Way, mut listening: Option<Listening>, out: Out) -> Result<(), Any> {
         let mut gap = Gap::default();
+        self.is_awaited = false;
         if self.lost {
             gap.was_absent();
         }
@@ -141,23 +152,49 @@ impl Hearing {
                     Err(_) => return Ok(()),
                 },
                 () = at(self.due()) => {
-                    let old = self.current.take();
-                    let was_part = self.is_part;
-                    match self.open(&way, old.is_some()).await {
-                        Ok(true) => {
-                            if was_part && !self.is_part {
-                                self.lost = true;
-                                gap.broke_off();
+                    let mut old = self.current.take();
+                    let (was_part, was_untold) = (self.is_part, self.is_untold);
+                    let opened = {
+                        let tells = old.is_some();
+                        let mut opened = pin!(self.open(&way, tells));
+                        let mut is_whole = false;
+                        loop {
+                            tokio::select! {
+                                opened = &mut opened => break opened,
+                                message = next(&mut old), if !is_whole => match message {
+                                    Ok(Some(message)) => drop(deliver(&way, &message, &out).await?),
+                                    // It says so again to whoever reads on, if not why.
+                                    ended @ (Ok(None) | Err(_)) => {
+                                        is_whole = true;
+                                        if is_of_process(&ended) {
+                                            gap.was_absent();
+                                        }
+                                    }
+                                },
                             }
-                            listening.get_or_insert_with(|| way.session.begin_listening());
-                            if let Some(old) = old {
-                                deliver_last(&way, old, &out).await?;
+                        }
+                    };
+                    match opened {
+                        Ok(is_new) => {
+                            if is_new {
+                                if was_part && !self.is_part {
+                                    self.lost = true;
+                                    gap.broke_off();
+                                }
+                                listening.get_or_insert_with(|| way.session.begin_listening());
+                                if let Some(old) = old {
+                                    deliver_last(&way, old, &out).await?;
+                                }
+                            } else {
+                                self.current = old;
                             }
-                            if std::mem::take(&mut self.lost) && gap.ends_at_once() {
+                            // Nobody has heard of those that are found now since there is the stream.
+                            let is_found = is_new && was_untold;
+                            let is_missed = !self.is_untold && std::mem::take(&mut self.lost) && gap.ends_at_once();
+                            if is_missed || is_found {
                                 tell_missed(&way, &out).await?;
                             }
                         }
-                        Ok(false) => self.current = old,
                         Err(failure) => {
                             tracing::debug!(%failure, "the server's notifications cannot be heard");
                             if way.is_of_another() {
@@ -189,7 +226,7 @@ impl Hearing {
                         self.current = None;
                         self.lost = true;
                         // Nothing cuts off what a process says: another one goes on.
-                        if matches!(ended, Err(Any::Call(call::Failure::Process(_)))) {
+                        if is_of_process(&ended) {
                             gap.was_absent();
                         } else {
                             gap.broke_off();
@@ -220,7 +257,13 @@ impl Hearing {
         let refused = if is_refused { wanted } else { 0 };
         let Some((told, uris)) = opened.inspect_err(|_| self.fails(tells))? else {
             // Who listens still need not wait to hear so.
-            session.heard.send_modify(|heard| heard.refused = refused);
+            let is_untold = std::mem::take(&mut self.is_untold);
+            session.heard.send_modify(|heard| {
+                if is_untold {
+                    *heard = Heard { wishes: wanted, granted: Some(self.asked.clone()), refused };
+                }
+                heard.refused = refused;
+            });
             return Ok(false);
         };
         let (source, granted) = told.unzip();
@@ -232,6 +275,11 @@ impl Hearing {
         };
         (self.current, self.asked, self.is_part) = (source, uris, is_refused);
         self.since = Instant::now();
+        // Nobody is refused what it may well take.
+        if self.is_untold {
+            self.stream.due = Some(self.since);
+            return Ok(true);
+        }
         session.heard.send_if_modified(|heard| {
             let news = wanted >= heard.wishes;
             if news {
@@ -248,15 +296,47 @@ impl Hearing {
     async fn ask(&mut self, way: &Way, tells: bool) -> (Result<Option<Asked>, Any>, bool) {
         let session = &way.session;
         let (all, known) = session.subscribed();
-        if known.len() == all.len() || self.whole.due.is_none_or(|due| due <= Instant::now()) {
+        let is_due = self.whole.due.is_none_or(|due| due <= Instant::now());
+        let is_asked = if known.len() == all.len() {
+            !tells || is_due || all != self.refused
+        } else {
+            is_due && !self.is_awaited
+        };
+        if is_asked {
             match open(way, &all).await {
                 Ok(told) => {
                     session.note_refused(BTreeSet::new());
                     self.whole = Again::default();
+                    self.is_untold = false;
                     return (Ok(Some((told, all))), false);
                 }
                 Err(failure) if !is_refused(&failure) || all.is_empty() => return (Err(failure), false),
-                Err(_) => self.whole.later(),
+                Err(_) => {
+                    self.whole.later();
+                    self.refused.clone_from(&all);
+                }
+            }
+        }
+        if !tells {
+            match part::begin(way, &known, &all).await {
+                Ok((None, _)) if !self.is_awaited => {}
+                // It has no lists.
+                Ok((None, _)) => {
+                    return (Err(Failure::Status(StatusCode::BAD_REQUEST.as_u16()).into()), true);
+                }
+                Ok((told, uris)) => {
+                    self.is_untold = uris != known;
+                    if self.is_untold {
+                        let resources = all.len();
+                        tracing::warn!(
+                            resources,
+                            "the server refuses to tell of what a client has subscribed to"
+                        );
+                    }
+                    self.whole.due.get_or_insert_with(Instant::now);
+                    return (Ok(Some((told, uris))), true);
+                }
+                Err(failure) => return (Err(failure), true),
             }
         }
         let told_of = if tells { &self.asked & &all } else { BTreeSet::new() };
@@ -264,21 +344,15 @@ impl Hearing {
             return (Ok(None), true);
         }
         let new = &known - &told_of;
-        match part::find(way, tells, (told_of, new), &all).await {
+        match part::find(way, (told_of, new), &all).await {
             Ok(Part { told, uris, refused }) => {
-                // Who is refused what it has just asked for hears so.
-                if !tells && !refused.is_empty() {
-                    let resources = all.len();
-                    tracing::warn!(
-                        resources,
-                        "the server refuses to tell of what a client has subscribed to"
-                    );
-                }
                 session.note_refused(&(&all - &known) | &refused);
                 match told {
-                    Some(told) => (Ok(Some((Some(told), uris))), true),
+                    Some(told) => {
+                        self.is_untold = false;
+                        (Ok(Some((Some(told), uris))), true)
+                    }
                     None if tells => (Ok(None), true),
-                    // It has no lists.
                     None => (Err(Failure::Status(StatusCode::BAD_REQUEST.as_u16()).into()), true),
                 }
             }
@@ -357,6 +431,11 @@ async fn next(source: &mut Option<Source>) -> Result<Option<String>, Any> {
         Some(source) => source.next().await,
         None => std::future::pending().await,
     }
+}
+
+/// Whether a stream has ended with the process that gave it.
+fn is_of_process(ended: &Result<Option<String>, Any>) -> bool {
+    matches!(ended, Err(Any::Call(call::Failure::Process(_))))
 }
 
 async fn at(due: Option<Instant>) {

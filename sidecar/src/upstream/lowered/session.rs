@@ -210,6 +210,13 @@ impl Session {
         state.refused = uris;
     }
 
+    /// Nor of these.
+    pub(super) fn note_refused_too(&self, uris: &BTreeSet<String>) {
+        let mut state = self.lock();
+        let had: Vec<_> = uris.iter().filter(|uri| state.wishes.has(uri)).cloned().collect();
+        state.refused.extend(had);
+    }
+
     /// A notification of the server's, if the client wants it, for the client.
     pub(super) fn deliver(&self, message: &str) -> Option<String> {
         self.lock().wishes.deliver(message).map(|message| message.into_owned())

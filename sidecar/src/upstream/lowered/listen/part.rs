@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Told, is_refused, open};
+use super::{Asked, Told, is_refused, open};
 use crate::upstream::Failure;
 use crate::upstream::lowered::way::Way;
 
@@ -19,12 +19,27 @@ pub(super) struct Part {
     pub(super) refused: BTreeSet<String>,
 }
 
+/// What a server that refuses to tell of `all` tells of at once: those that it is not known to refuse, or its lists alone.
+pub(super) async fn begin(
+    way: &Way,
+    known: &BTreeSet<String>,
+    all: &BTreeSet<String>,
+) -> Result<Asked, Failure> {
+    if known != all {
+        match open(way, known).await {
+            Ok(told) => return Ok((told, known.clone())),
+            Err(failure) if !is_refused(&failure) || known.is_empty() => return Err(failure),
+            Err(_) => {}
+        }
+    }
+    Ok((open(way, &BTreeSet::new()).await?, BTreeSet::new()))
+}
+
 /// Has a server that refuses to tell of `all` tell of those of the `new` ones that it takes beside these: it is asked for
-/// half of what it refuses, and for the other half. Where no stream tells of those yet (`tells`), it is asked for its lists
-/// before that: one that refuses them too takes nothing.
+/// half of what it refuses, and for the other half. Each that it refuses by itself is noted at once: whatever ends this, it
+/// need not be found again.
 pub(super) async fn find(
     way: &Way,
-    tells: bool,
     (uris, new): (BTreeSet<String>, BTreeSet<String>),
     all: &BTreeSet<String>,
 ) -> Result<Part, Failure> {
@@ -45,11 +60,9 @@ pub(super) async fn find(
                 Err(_) => break,
             }
         }
-        if part.told.is_none() && !tells {
-            part.told = open(way, &BTreeSet::new()).await?;
-        }
         let half = group.len() / 2;
         if half == 0 {
+            way.session.note_refused_too(&group);
             part.refused.extend(group);
             continue;
         }
