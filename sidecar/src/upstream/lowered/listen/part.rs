@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 
 use super::{Asked, Told, is_refused, open};
 use crate::upstream::Failure;
-use crate::upstream::lowered::way::Way;
+use crate::upstream::lowered::{self, way::Way};
 
 /// How often a server is asked at most to find that out. What is not known by then is looked for with the next stream.
 const MOST: usize = 32;
+/// How many groups are set aside at most for which it has no answer in time: the others are asked for still.
+const MUTE: usize = 2;
 
 /// A part of the resources.
 pub(super) struct Part {
@@ -45,6 +47,7 @@ pub(super) async fn find(
 ) -> Result<Part, Failure> {
     let mut part = Part { told: None, uris, refused: BTreeSet::new() };
     let mut groups = vec![new];
+    let mut mute = 0;
     for _ in 0..MOST {
         let Some(group) = groups.pop() else { break };
         let uris = &part.uris | &group;
@@ -56,6 +59,10 @@ pub(super) async fn find(
                     continue;
                 }
                 Err(failure) if is_refused(&failure) && !group.is_empty() => {}
+                Err(Failure::Lowered(lowered::Failure::BrokenOff)) if mute < MUTE && !groups.is_empty() => {
+                    mute += 1;
+                    continue;
+                }
                 Err(failure) if part.told.is_none() => return Err(failure),
                 Err(_) => break,
             }

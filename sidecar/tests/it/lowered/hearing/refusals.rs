@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Streams, break_off, breaks_off, last_wanted, tell, telling_so, telling_unless, wanted};
 use crate::harness::scripted::message;
-use crate::harness::{Client, Events, Sessionless, eventually};
+use crate::harness::{Client, Events, Sessionless, eventually, within};
 use crate::lowered::{able, sidecar};
 
 /// It may not know it any more, and refuse all that it is asked for with it.
@@ -219,6 +219,25 @@ fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     });
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://z"}));
     while events.next().unwrap().message()["params"]["uri"] != "test://z" {}
+}
+
+/// Those after it are looked at as well.
+#[test]
+fn a_resource_for_which_a_server_has_no_answer_keeps_nobody_from_hearing_of_others_beside_one_refused() {
+    let refuses = |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        uris.is_some_and(|uris| uris.contains(&json!("test://z")))
+    };
+    let (server, streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for uri in ["test://a", "test://mute", "test://y", "test://z"] {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    within(Duration::from_secs(30), "it is asked for what is left", || {
+        wanted(&streams).iter().any(|it| it["resourceSubscriptions"] == json!(["test://y"])).then_some(())
+    });
 }
 
 /// What its client has subscribed to before is not in doubt for that.
