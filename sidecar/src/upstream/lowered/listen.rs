@@ -302,6 +302,8 @@ impl Hearing {
         } else {
             is_due && !self.is_awaited
         };
+        // What it has once refused it may have refused for that moment.
+        let mut looks_again = false;
         if is_asked {
             match open(way, &all).await {
                 Ok(told) => {
@@ -312,6 +314,7 @@ impl Hearing {
                 }
                 Err(failure) if !is_refused(&failure) || all.is_empty() => return (Err(failure), false),
                 Err(_) => {
+                    looks_again = self.whole.pause == AGAIN_AT_MOST;
                     self.whole.later();
                     self.refused.clone_from(&all);
                 }
@@ -339,6 +342,7 @@ impl Hearing {
                 Err(failure) => return (Err(failure), true),
             }
         }
+        let known = if looks_again { all.clone() } else { known };
         let told_of = if tells { &self.asked & &all } else { BTreeSet::new() };
         if tells && known == self.asked {
             return (Ok(None), true);

@@ -240,6 +240,33 @@ fn a_resource_for_which_a_server_has_no_answer_keeps_nobody_from_hearing_of_othe
     });
 }
 
+/// It may have refused them for a moment only.
+#[test]
+fn resources_that_a_server_has_refused_are_looked_at_again_while_it_refuses_another() {
+    let has_none = Arc::new(AtomicBool::new(true));
+    let none = has_none.clone();
+    let refuses = move |wanted: &Value| {
+        let uris = wanted["resourceSubscriptions"].as_array();
+        uris.is_some_and(|uris| none.load(Ordering::SeqCst) || uris.contains(&json!("test://gone")))
+    };
+    let (server, streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for uri in ["test://a", "test://b", "test://gone"] {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    eventually("each is refused", || {
+        let asked = server.seen("subscriptions/listen");
+        let last = message(asked.last()?)["params"]["notifications"]["resourceSubscriptions"].clone();
+        (last.as_array()?.len() == 1 && last[0] == "test://gone").then_some(())
+    });
+    has_none.store(false, Ordering::SeqCst);
+    within(Duration::from_secs(60), "those that it takes by now are heard of", || {
+        (last_wanted(&streams)? == json!(["test://a", "test://b"])).then_some(())
+    });
+}
+
 /// What its client has subscribed to before is not in doubt for that.
 #[test]
 fn who_subscribes_again_while_another_resource_is_refused_is_not_refused_with_it() {
