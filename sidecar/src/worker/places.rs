@@ -234,9 +234,9 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::IntGauge;
     use std::future::pending;
 
+    use prometheus::IntGauge;
     use tokio::io::AsyncWriteExt;
     use tokio::task::{JoinSet, LocalSet};
     use tokio::time::advance;

@@ -11,16 +11,19 @@ use crate::harness::scripted::message;
 use crate::harness::{Client, Events, Sessionless, eventually, within};
 use crate::lowered::{able, sidecar};
 
+/// Whether this is among the resources that a server is asked for.
+fn asks_for(wanted: &Value, uri: &str) -> bool {
+    wanted["resourceSubscriptions"].as_array().is_some_and(|uris| uris.contains(&json!(uri)))
+}
+
 /// It may not know it any more, and refuse all that it is asked for with it.
 #[test]
 fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_lists() {
     let rest = json!({"toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["test://a"]});
     let knows = Arc::<AtomicBool>::default();
     let knows_it = knows.clone();
-    let (server, streams) = telling_unless(move |wanted| {
-        let uris = wanted["resourceSubscriptions"].as_array();
-        !knows_it.load(Ordering::SeqCst) && uris.is_some_and(|uris| uris.contains(&json!("test://gone")))
-    });
+    let (server, streams) =
+        telling_unless(move |wanted| !knows_it.load(Ordering::SeqCst) && asks_for(wanted, "test://gone"));
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
     for uri in ["test://a", "test://gone"] {
@@ -193,8 +196,7 @@ fn resources_that_a_server_refuses_are_told_from_those_that_it_takes() {
 #[test]
 fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     let refuses = |wanted: &Value| {
-        let uris = wanted["resourceSubscriptions"].as_array();
-        let refuses = uris.is_some_and(|uris| uris.contains(&json!("test://gone")));
+        let refuses = asks_for(wanted, "test://gone");
         if refuses {
             std::thread::sleep(Duration::from_secs(3));
         }
@@ -224,10 +226,7 @@ fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
 /// Those after it are looked at as well.
 #[test]
 fn a_resource_for_which_a_server_has_no_answer_keeps_nobody_from_hearing_of_others_beside_one_refused() {
-    let refuses = |wanted: &Value| {
-        let uris = wanted["resourceSubscriptions"].as_array();
-        uris.is_some_and(|uris| uris.contains(&json!("test://z")))
-    };
+    let refuses = |wanted: &Value| asks_for(wanted, "test://z");
     let (server, streams) = telling_so(refuses, false);
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
@@ -271,8 +270,7 @@ fn resources_that_a_server_has_refused_are_looked_at_again_while_it_refuses_anot
 #[test]
 fn who_subscribes_again_while_another_resource_is_refused_is_not_refused_with_it() {
     let refuses = |wanted: &Value| {
-        let uris = wanted["resourceSubscriptions"].as_array();
-        let refuses = uris.is_some_and(|uris| uris.contains(&json!("test://gone")));
+        let refuses = asks_for(wanted, "test://gone");
         if refuses {
             std::thread::sleep(Duration::from_secs(1));
         }
@@ -316,10 +314,7 @@ fn a_server_that_refuses_a_resource_is_heard_again_soon_after_each_end_of_a_stre
 /// It has been asked for its lists alone by then, whatever it says of them.
 #[test]
 fn what_a_server_was_not_asked_for_is_not_taken_for_granted() {
-    let refuses = |wanted: &Value| {
-        let uris = wanted["resourceSubscriptions"].as_array();
-        uris.is_some_and(|uris| uris.contains(&json!("test://gone")))
-    };
+    let refuses = |wanted: &Value| asks_for(wanted, "test://gone");
     let (server, streams) = telling_so(refuses, false);
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
