@@ -1,6 +1,6 @@
 //! Connections: bounded in number, in how long they may do without asking anything, and in how long they outlive the end.
 //! Nobody keeps others out: where all [places](super::places) are taken, somebody makes room; and where all of those ask
-//! one thing after the other, each that is answered does.
+//! one thing after the other, the next that is answered does.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     let mut places = Places::default();
     // Who has come, and waits where nobody can make room yet.
     let mut waits = None;
-    // Whether there is somebody who waits.
+    // Whether there is somebody who waits, for whom nobody was told to go yet. Who was told, and has not gone, is no
+    // reason to wait for longer than a pause.
     let crowded = Arc::new(AtomicBool::new(false));
     loop {
         let is_full = places.len() >= CONNECTIONS;
@@ -88,7 +89,7 @@ async fn connection(
         let crowded = crowded.clone();
         async move {
             let mut answer = answer.await?;
-            if crowded.load(Ordering::Relaxed) {
+            if crowded.swap(false, Ordering::Relaxed) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(busy.until_sent(answer))

@@ -93,7 +93,8 @@ async fn connections_that_are_never_quiet_make_room() {
     // Those that were told to go have found out by then.
     sleep(Duration::from_millis(500)).await;
     while busy.try_join_next().is_some() {}
-    assert!(busy.len() > PLACES / 2, "more went than had to");
+    let gone = PLACES - busy.len();
+    assert!(gone < PLACES / 20, "{gone} went, where one had to");
 }
 
 /// A slow reader gets all of its answer, also where others want its place. First to go is who never was given anything,
