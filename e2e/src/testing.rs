@@ -31,7 +31,9 @@ mod wait;
 
 pub use eventually::eventually;
 pub use form::{SOAK, form};
-pub use kill::{Partition, container_memory, container_processes, end_container, kill_container, kill_pod};
+pub use kill::{
+    Partition, container_memory, container_processes, end_container, exhaust_memory, kill_container, kill_pod,
+};
 pub use namespace::Namespace;
 pub use room::{Kind, Room};
 pub use stage::Stage;

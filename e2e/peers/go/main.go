@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -26,6 +27,7 @@ func main() {
 	exit := flag.Int("exit", 0, "write two lines to standard error and exit with this status, at once")
 	exitAfter := flag.Duration("exit-after", 0, "exit with status 1 after so long")
 	mute := flag.Bool("mute", false, "accept requests and never answer them")
+	hold := flag.Int("hold", 0, "hold so many MiB of memory from the start on")
 	flag.Parse()
 
 	log.SetFlags(0)
@@ -34,6 +36,11 @@ func main() {
 		log.Println("fatal: no such database")
 		os.Exit(*exit)
 	}
+	held := make([]byte, *hold<<20)
+	for page := 0; page < len(held); page += os.Getpagesize() {
+		held[page] = 1
+	}
+	defer runtime.KeepAlive(held)
 	if *exitAfter > 0 {
 		time.AfterFunc(*exitAfter, func() { log.Fatal("fatal: the database hung up") })
 	}

@@ -2,6 +2,7 @@
 //! runs out, and packets that get lost. It works on nodes of our own, whose processes this machine shows.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -32,6 +33,27 @@ pub fn end_container(pod: &Pod, container: &str) -> usize {
 #[must_use]
 pub fn kill_pod(pod: &Pod) -> usize {
     kill_all(&processes(&container_ids(pod, |_| true)))
+}
+
+/// Has the memory run out in a pod's container, until the kernel kills what runs in it. What fills it are the pages of a
+/// file that belong to nobody, so that its largest process is the container's own.
+///
+/// # Panics
+/// If the container is not there any more, or has room for all of it.
+pub fn exhaust_memory(pod: &Pod, container: &str) {
+    let processes = container_processes(pod, container);
+    let Some(group) = processes.first().and_then(|pid| memory_group(*pid)) else {
+        panic!("the container {container} of the pod {:?} is in no memory cgroup", pod.metadata.name)
+    };
+    let file = format!("/dev/shm/longshore-e2e-{}", pod.metadata.uid.as_deref().unwrap_or_default());
+    let fill = "echo $$ >\"$1\" && exec dd if=/dev/zero of=\"$2\" bs=64K count=16K status=none";
+    let status = Command::new("sh").args(["-c", fill, "sh", &group, &file]).status();
+    let _ = fs::remove_file(file);
+    // Whoever fills it is the last to be killed.
+    assert!(
+        status.is_ok_and(|status| status.signal() == Some(Signal::SIGKILL as i32)),
+        "1 GiB has room in {group}"
+    );
 }
 
 /// The processes of a pod's container, as this machine numbers them.
@@ -128,6 +150,15 @@ fn processes(containers: &[&str]) -> Vec<i32> {
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let is_theirs = |text: String| containers.iter().any(|id| text.contains(id));
     pids.filter(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(is_theirs)).collect()
+}
+
+/// The file that takes a process into the memory cgroup of this one, of either version of cgroups.
+fn memory_group(pid: i32) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let of = |mark: &str| groups.lines().find_map(|line| Some(line.split_once(mark)?.1));
+    let folder = of(":memory:").map(|path| format!("/sys/fs/cgroup/memory{path}"));
+    let folder = folder.or_else(|| Some(format!("/sys/fs/cgroup{}", of("0::")?)))?;
+    Some(format!("{folder}/cgroup.procs"))
 }
 
 fn kill_all(pids: &[i32]) -> usize {

@@ -40,6 +40,13 @@ fn a_server_that_does_not_come_up_says_why() {
             words: &["0"],
         },
         Row {
+            name: "hungry",
+            manifest: go_server("hungry", &["-hold=256"])
+                .replace("  auth:", "  pod: {resources: {limits: {memory: 64Mi}}}\n  auth:"),
+            reason: "OutOfMemory",
+            words: &["spec.pod.resources.limits.memory"],
+        },
+        Row {
             name: "mute",
             manifest: go_server("mute", &["-mute"]),
             reason: "InitializeTimeout",

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use http::{Method, StatusCode};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use longshore_crds::McpServer;
 use longshore_e2e::mcp_client::{Endpoint, McpClient, McpError};
-use longshore_e2e::testing::{Namespace, eventually, form, kill_container};
+use longshore_e2e::testing::{Namespace, eventually, exhaust_memory, form, kill_container};
 use serde_json::json;
 
 use crate::server::{becomes, go_server, keyed, url};
@@ -133,27 +133,37 @@ fn a_pod_that_is_deleted_comes_back_and_nothing_else_changes() {
     });
 }
 
-/// The sidecar alone: its server does not notice, and it finds its configuration and its server again.
+/// The sidecar alone: its server does not notice, and it finds its configuration, its server and its sessions again.
 #[test]
 fn a_sidecar_that_dies_alone_comes_back_to_the_same_server() {
+    a_sidecar_comes_back("Error", |pod| assert_eq!(kill_container(pod, SIDECAR), 1));
+}
+
+/// The same of one that needs more memory than it may have.
+#[test]
+fn a_sidecar_that_is_killed_for_its_memory_comes_back_to_the_same_server() {
+    a_sidecar_comes_back("OOMKilled", |pod| exhaust_memory(pod, SIDECAR));
+}
+
+/// Ends it in this way, which the kubelet calls so.
+fn a_sidecar_comes_back(reason: &str, end: impl Fn(&Pod) + Send + Sync) {
     if !may_kill() {
         return;
     }
     STAGE.with_namespace(async |namespace| {
         namespace.apply(&go_server("go", &[])).await;
         let server = becomes(namespace, "go", ("Ready", "True", "Ready")).await;
+        let client = connect(namespace, &server, None).await;
         let pod = the_pod(namespace, "go").await;
-        assert_eq!(kill_container(&pod, SIDECAR), 1);
-        eventually("the sidecar serves again", async || {
-            let client = open(namespace, &server, None).await?;
-            client.call("echo", json!({"text": "back"})).await
-        })
-        .await;
+        end(&pod);
+        eventually("the session goes on", async || client.call("echo", json!({"text": "back"})).await).await;
         is_restarted(namespace, &pod.name_any(), SIDECAR).await;
         becomes(namespace, "go", ("Ready", "True", "Ready")).await;
         let now = the_pod(namespace, "go").await;
         assert_eq!(now.uid(), pod.uid());
         assert_eq!((restarts(&now, SIDECAR), restarts(&now, SERVER)), (1, 0));
+        let before = status(&now, SIDECAR).last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        assert_eq!(before.and_then(|ended| ended.reason.as_deref()), Some(reason));
     });
 }
 
@@ -187,9 +197,12 @@ pub(crate) async fn the_pod(namespace: &Namespace<'_>, server: &str) -> Pod {
 
 /// How often a container of a pod was restarted.
 pub(crate) fn restarts(pod: &Pod, container: &str) -> i32 {
-    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut statuses = statuses.filter(|status| status.name == container);
-    statuses.next().map(|status| status.restart_count).expect("the container has a status")
+    status(pod, container).restart_count
+}
+
+fn status<'a>(pod: &'a Pod, container: &str) -> &'a ContainerStatus {
+    let mut statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.find(|status| status.name == container).expect("the container has a status")
 }
 
 /// Waits until the kubelet says that it has restarted a container: a moment after that serves again.
