@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
@@ -37,6 +38,7 @@ pub struct Indexer {
 
 #[derive(Debug)]
 struct Shared {
+    /// Every change of it is whole when its guard goes, but for one that panics, and that ends the process.
     view: RwLock<View>,
     /// Servers whose words are to be read, and not before when.
     behind: Mutex<BTreeMap<ServerKey, Instant>>,
@@ -80,10 +82,10 @@ impl Catalog {
     pub fn upsert(&self, record: ServerRecord) {
         let key = record.key.clone();
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let behind = self.shared.write().enter(record, id, &now());
+        let behind = self.shared.view.write().enter(record, id, &now());
         if behind {
-            let mut servers = lock(&self.shared.behind);
-            let due = lock(&self.shared.paid).get(&key).copied().unwrap_or_else(Instant::now);
+            let mut servers = self.shared.behind.lock();
+            let due = self.shared.paid.lock().get(&key).copied().unwrap_or_else(Instant::now);
             servers.insert(key, due);
             self.shared.caught_up.send_replace(false);
             drop(servers);
@@ -93,25 +95,25 @@ impl Catalog {
 
     /// Lists a server no longer.
     pub fn remove(&self, key: &ServerKey) {
-        self.shared.write().remove(key);
-        let mut servers = lock(&self.shared.behind);
+        self.shared.view.write().remove(key);
+        let mut servers = self.shared.behind.lock();
         servers.remove(key);
-        lock(&self.shared.paid).remove(key);
+        self.shared.paid.lock().remove(key);
     }
 
     /// The servers that are listed.
     pub fn servers(&self) -> Vec<ServerKey> {
-        self.shared.read().servers.keys().cloned().collect()
+        self.shared.view.read().servers.keys().cloned().collect()
     }
 
     /// Whether any server of a namespace is listed.
     pub fn lists(&self, namespace: &str) -> bool {
-        self.shared.read().servers.keys().any(|server| server.namespace == namespace)
+        self.shared.view.read().servers.keys().any(|server| server.namespace == namespace)
     }
 
     /// From now on nothing is heard of what changes, or it is again. Answers say so.
     pub fn set_stale(&self, stale: bool) {
-        let mut view = self.shared.write();
+        let mut view = self.shared.view.write();
         if stale != view.stale.is_some() {
             view.stale = stale.then(now);
         }
@@ -138,28 +140,28 @@ impl Catalog {
 
     /// A page of servers.
     pub fn list_servers(&self, page: &Page) -> Found<Server> {
-        self.shared.read().servers_page(page)
+        self.shared.view.read().servers_page(page)
     }
 
     /// A page of tools.
     pub fn list_tools(&self, page: &Page) -> Found<ToolSummary> {
-        self.shared.read().tools_page(page)
+        self.shared.view.read().tools_page(page)
     }
 
     /// One server.
     pub fn server(&self, key: &ServerKey) -> Option<ServerDetails> {
-        let view = self.shared.read();
+        let view = self.shared.view.read();
         Some(ServerDetails { server: view.server(key)?, freshness: view.freshness() })
     }
 
     /// One tool.
     pub fn tool(&self, key: &ServerKey, name: &str) -> Option<Tool> {
-        self.shared.read().tool(key, name)
+        self.shared.view.read().tool(key, name)
     }
 
     /// The catalog's metrics in Prometheus' text format, as they are now.
     pub fn export(&self) -> prometheus::Result<String> {
-        let view = self.shared.read();
+        let view = self.shared.view.read();
         let entries = view.servers.values();
         self.shared.metrics.listed(entries.map(|entry| (entry.record.health.state, entry.tool_count())));
         drop(view);
@@ -189,27 +191,27 @@ impl Indexer {
                 }
                 continue;
             }
-            lock(&self.shared.behind).remove(&key);
+            self.shared.behind.lock().remove(&key);
             self.read(&key).await?;
         }
     }
 
     fn earliest(&self) -> Option<(ServerKey, Instant)> {
-        let behind = lock(&self.shared.behind);
+        let behind = self.shared.behind.lock();
         self.shared.caught_up.send_replace(behind.is_empty());
         behind.iter().min_by_key(|(_, due)| **due).map(|(key, due)| (key.clone(), *due))
     }
 
     async fn read(&self, key: &ServerKey) -> Result<(), IndexError> {
         let source = {
-            let view = self.shared.read();
+            let view = self.shared.view.read();
             view.servers.get(key).map(|entry| (entry.id, entry.source()))
         };
         let Some((id, source)) = source else { return Ok(()) };
         let (of, began) = ((key.clone(), source.clone()), Instant::now());
         let segment = tokio::task::spawn_blocking(move || view::segment(&of.0, &of.1.0, of.1.1.as_deref()));
         let segment = segment.await.map_err(IndexError::Broken)?;
-        let mut view = self.shared.write();
+        let mut view = self.shared.view.write();
         let behind = view.publish(key, id, source, segment);
         let listed = view.servers.contains_key(key);
         drop(view);
@@ -217,8 +219,8 @@ impl Indexer {
         if listed {
             let now = Instant::now();
             let due = now + PACE.max((now - began) * 9);
-            let mut servers = lock(&self.shared.behind);
-            lock(&self.shared.paid).insert(key.clone(), due);
+            let mut servers = self.shared.behind.lock();
+            self.shared.paid.lock().insert(key.clone(), due);
             // What came meanwhile knows only of the reading before. Or it went back to what it was before this, and
             // nobody noticed that it had ever changed.
             if behind || servers.contains_key(key) {
@@ -227,23 +229,6 @@ impl Indexer {
         }
         Ok(())
     }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    // Every change of the view is whole when its guard goes, but for one that panics, and that ends the process.
-    fn read(&self) -> RwLockReadGuard<'_, View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, View> {
-        self.view.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The time in whole seconds, RFC 3339.

@@ -4,12 +4,13 @@
 //! the tool waits. In 2026-07-28 the call ends with a result that says what is asked; the client calls again, and the
 //! tool runs from its beginning, with the answers at hand.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::level::Level;
 use longshore_mcp::revision::Revision;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -126,7 +127,7 @@ impl Call {
 
     /// The answers that the client brought along, or the result that asks for those that are missing.
     fn look_up(&self, round: &Round, questions: &[Question], carry: Carry) -> Result<Vec<Value>, Failure> {
-        let mut answers = round.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = round.answers.lock();
         if carry == Carry::IfNeeded || round.has_state {
             for question in questions {
                 let Some(response) = round.responses.get(question.key) else { continue };

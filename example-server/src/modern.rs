@@ -1,6 +1,6 @@
 //! Requests of 2026-07-28, each of which stands alone.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longshore_mcp::Raw;
 use longshore_mcp::capabilities::ClientCapabilities;
@@ -10,6 +10,7 @@ use longshore_mcp::listen::{Filter, Offers, Streams};
 use longshore_mcp::meta::{Envelope, Outline, SERVER_INFO};
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::Revision;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 

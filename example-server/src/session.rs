@@ -4,7 +4,7 @@ mod asked;
 mod notified;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longshore_mcp::Raw;
 use longshore_mcp::capabilities::ClientCapabilities;
@@ -13,6 +13,7 @@ use longshore_mcp::level::Level;
 use longshore_mcp::matrix::Problem;
 use longshore_mcp::method::Method;
 use longshore_mcp::params::Params;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -117,23 +118,23 @@ impl Session {
         let session =
             Arc::new(Self { server, unrelated, state: Mutex::new(state), tasks: Mutex::new(JoinSet::new()) });
         let changes = session.server.changes();
-        session.lock_tasks().spawn(session.clone().tell(changes));
+        session.tasks.lock().spawn(session.clone().tell(changes));
         session
     }
 
     /// Ends it, with all that it is doing.
     pub(crate) fn end(&self) {
-        self.lock_tasks().abort_all();
+        self.tasks.lock().abort_all();
         self.unrelated.close();
     }
 
     /// Whether the handshake has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        self.lock().phase != Phase::Fresh
+        self.state.lock().phase != Phase::Fresh
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.lock().running.is_empty() && !self.unrelated.is_read()
+        self.state.lock().running.is_empty() && !self.unrelated.is_read()
     }
 
     pub(crate) fn unrelated(&self) -> &Arc<Stream> {
@@ -142,7 +143,7 @@ impl Session {
 
     /// It has begun this task.
     pub(crate) fn add_task(&self, name: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.begun.len() >= crate::tasks::MAX_TASKS {
             // The server has forgotten it long since.
             state.begun.remove(0);
@@ -152,11 +153,11 @@ impl Session {
 
     /// The tasks that it has begun, the first one first.
     pub(crate) fn tasks(&self) -> Vec<String> {
-        self.lock().begun.clone()
+        self.state.lock().begun.clone()
     }
 
     pub(crate) fn level(&self) -> Level {
-        self.lock().level
+        self.state.lock().level
     }
 
     /// Takes a message. The answer to a request comes in `stream`.
@@ -206,7 +207,7 @@ impl Session {
 
     /// Whether a request may come now, by what has come before.
     fn admit(&self, id: &str, method: Option<Method>) -> Result<(), Refusal> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match (method, state.phase) {
             (Some(Method::Initialize), Phase::Fresh) | (Some(Method::Ping), _) => {}
             (Some(Method::Initialize), _) => {
@@ -238,7 +239,7 @@ impl Session {
         if asked.protocol_version.is_empty() {
             return Err(wrong("\"protocolVersion\" is empty".to_owned()));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.client = client;
         state.phase = Phase::Initialized;
         drop(state);
@@ -253,7 +254,7 @@ impl Session {
     }
 
     fn set_level(&self, params: Value) -> Result<Value, Failure> {
-        self.lock().level = answer::read::<SetLevel>(params)?.level;
+        self.state.lock().level = answer::read::<SetLevel>(params)?.level;
         Ok(json!({}))
     }
 
@@ -262,7 +263,7 @@ impl Session {
         if !crate::resources::exists(&self.server, &uri) {
             return Err(Failure::resource(&uri));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.subscriptions.len() >= MAX_SUBSCRIPTIONS {
             return Err(Failure::params(format!(
                 "a session may have {MAX_SUBSCRIPTIONS} subscriptions at most"
@@ -274,7 +275,7 @@ impl Session {
 
     fn unsubscribe(&self, params: Value) -> Result<Value, Failure> {
         let At { uri } = answer::read(params)?;
-        self.lock().subscriptions.remove(&uri);
+        self.state.lock().subscriptions.remove(&uri);
         Ok(json!({}))
     }
 
@@ -299,7 +300,7 @@ impl Session {
                 return Ok(());
             }
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.running.len() >= MAX_RUNNING {
             return Err(Refusal {
                 problem: Problem::TooMany,
@@ -314,7 +315,7 @@ impl Session {
             side: Side::Session(self.clone()),
         };
         let running = Running { session: self.clone(), id: id.to_owned(), stream: Some(stream.clone()) };
-        let mut tasks = self.lock_tasks();
+        let mut tasks = self.tasks.lock();
         // What has ended is not kept until the session ends.
         while tasks.try_join_next().is_some() {}
         let handle = tasks.spawn(async move {
@@ -342,7 +343,7 @@ impl Session {
                 Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => continue,
                 Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
             };
-            let state = self.lock();
+            let state = self.state.lock();
             if state.phase != Phase::Ready {
                 continue;
             }
@@ -363,16 +364,8 @@ impl Session {
 
     /// Waits until nothing is being done any more. Nothing may be begun then.
     pub(crate) async fn settle(&self) {
-        let mut tasks = std::mem::take(&mut *self.lock_tasks());
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
         while tasks.join_next().await.is_some() {}
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -393,7 +386,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.session.lock().running.remove(&canonical(&self.id));
+        self.session.state.lock().running.remove(&canonical(&self.id));
         if let Some(stream) = self.stream.take() {
             stream.finish_one();
         }

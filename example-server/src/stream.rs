@@ -4,8 +4,8 @@
 //! Whoever sends never waits. What has been read stays for a client that broke off and asks for the rest.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The most messages that are held. A client that does not read loses the oldest: nobody else waits for it.
@@ -113,7 +113,7 @@ impl Stream {
 
     /// One of the answers will not come: its request was cancelled.
     pub(crate) fn finish_one(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(expected) = &mut state.expected {
             *expected = expected.saturating_sub(1);
         }
@@ -123,13 +123,13 @@ impl Stream {
 
     /// Has a stream begin now, even if there is nothing to say yet.
     pub(crate) fn open(&self) {
-        self.lock().open = true;
+        self.state.lock().open = true;
         self.changed.send_replace(());
     }
 
     /// Hangs up on the reader after what has been sent so far.
     pub(crate) fn hang_up(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.open = true;
         state.break_after = Some(state.last);
         drop(state);
@@ -138,12 +138,12 @@ impl Stream {
 
     /// Ends the stream.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.changed.send_replace(());
     }
 
     fn push(&self, message: String, answer: Option<Answer>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.last += 1;
         let number = state.last;
         state.entries.push_back(Entry { number, message, answer });
@@ -156,7 +156,7 @@ impl Stream {
 
     /// Begins to read after a message, or with what nobody has read yet. `None` if it is not known any more.
     pub(crate) fn read(&self, after: Option<u64>) -> Option<Reader> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let after = after.unwrap_or(state.read);
         let oldest = state.entries.front().map_or(state.last + 1, |entry| entry.number);
         if after > state.last || after + 1 < oldest {
@@ -180,7 +180,7 @@ impl Stream {
         let mut changed = self.changed.subscribe();
         loop {
             {
-                let state = self.lock();
+                let state = self.state.lock();
                 if state.open || state.entries.iter().any(|entry| entry.answer.is_none()) {
                     return None;
                 }
@@ -208,7 +208,7 @@ impl Stream {
     }
 
     fn now(&self, reader: &mut Reader) -> Option<Next> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.reader != reader.number {
             return Some(Next::End);
         }
@@ -226,13 +226,9 @@ impl Stream {
 
     /// Drops what has been read: for readers that never come back.
     pub(crate) fn forget_read(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let read = state.read;
         state.entries.retain(|entry| entry.number > read);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,9 +11,10 @@ pub(crate) use self::core::{Wanted, begin as begin_in_session};
 pub(crate) use extension::begin;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -84,7 +85,7 @@ struct Named {
 
 impl Tasks {
     fn keep(&self, task: &Arc<Task>) {
-        let mut held = lock(&self.0);
+        let mut held = self.0.lock();
         if held.all.len() >= MAX_TASKS {
             let oldest = held.all.iter().min_by_key(|(_, (begun, _))| *begun).map(|(name, _)| name.clone());
             if let Some((_, task)) = oldest.and_then(|name| held.all.remove(&name)) {
@@ -97,7 +98,7 @@ impl Tasks {
     }
 
     fn find(&self, name: &str) -> Option<Arc<Task>> {
-        lock(&self.0).all.get(name).map(|(_, task)| task.clone())
+        self.0.lock().all.get(name).map(|(_, task)| task.clone())
     }
 
     fn named(&self, name: &str) -> Result<Arc<Task>, Failure> {
@@ -107,7 +108,7 @@ impl Tasks {
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        for (_, task) in lock(&self.0).all.values() {
+        for (_, task) in self.0.lock().all.values() {
             task.abort();
         }
     }
@@ -146,7 +147,7 @@ impl Task {
                 task.end(result.map_or_else(Status::Failed, Status::Completed));
             }
         };
-        *lock(&task.running) = Some(tokio::spawn(run));
+        *task.running.lock() = Some(tokio::spawn(run));
         call.server.tasks.keep(&task);
         task
     }
@@ -158,7 +159,7 @@ impl Task {
         loop {
             changed.mark_unchanged();
             {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 if state.asked.iter().all(|(_, answer)| answer.is_some()) {
                     let asked = std::mem::take(&mut state.asked);
                     return asked.into_iter().filter_map(|(_, answer)| answer).collect();
@@ -186,12 +187,12 @@ impl Task {
     }
 
     fn has_ended(&self) -> bool {
-        !matches!(lock(&self.state).status, Status::Working)
+        !matches!(self.state.lock().status, Status::Working)
     }
 
     /// Changes it, and tells whoever waits for that.
     fn change(&self, how: impl FnOnce(&mut State)) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         how(&mut state);
         state.updated = Timestamp::now();
         drop(state);
@@ -200,7 +201,7 @@ impl Task {
     }
 
     fn abort(&self) {
-        if let Some(running) = lock(&self.running).take() {
+        if let Some(running) = self.running.lock().take() {
             running.abort();
         }
     }
@@ -210,8 +211,4 @@ impl State {
     fn waits(&self) -> bool {
         self.asked.iter().any(|(_, answer)| answer.is_none())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

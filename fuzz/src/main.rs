@@ -8,10 +8,11 @@
 #![expect(unsafe_code, reason = "the fuzzer calls this program, by the names that it knows")]
 
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use longshore_fuzz::{Target, corpus, explain, target};
+use parking_lot::Mutex;
 
 static TARGET: OnceLock<Target> = OnceLock::new();
 static INPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -22,7 +23,7 @@ fn begin() {
     // The fuzzer ends the process at a panic, so whatever is to be said is said first.
     let next = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        explain(target, &INPUT.lock().unwrap_or_else(PoisonError::into_inner));
+        explain(target, &INPUT.lock());
         next(panic);
     }));
     if let Some(directory) = std::env::var_os("LONGSHORE_FUZZ_CORPUS") {
@@ -35,6 +36,6 @@ fn begin() {
 
 fuzz_target!(init: begin(), |input: &[u8]| {
     let Some(target) = TARGET.get() else { return };
-    input.clone_into(&mut INPUT.lock().unwrap_or_else(PoisonError::into_inner));
+    input.clone_into(&mut INPUT.lock());
     target.run(input);
 });

@@ -1,8 +1,9 @@
 //! The operator's metrics. Every label is one of a closed set: no names, no error texts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::{
     Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
@@ -183,7 +184,7 @@ impl Metrics {
 
     /// Says how many servers there are. They are counted in turn, so that nobody's count takes the place of a later one.
     pub fn servers(&self, count: impl FnOnce() -> Counts) {
-        let mut known = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.standings.lock();
         let Counts { standings, upgrades } = count();
         known.extend(standings.keys());
         let set = |gauge: IntGauge, count: Option<&usize>| {

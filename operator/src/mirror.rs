@@ -3,12 +3,13 @@
 //! Unlike a reflector's store, a mirror never holds a whole object.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::names::SERVER_LABEL;
@@ -65,19 +66,19 @@ impl<V> Default for Mirror<V> {
 impl<V: View> Mirror<V> {
     /// The objects of a server, by name.
     pub(crate) fn of_server(&self, server: &ServerKey) -> BTreeMap<String, Arc<V>> {
-        self.read().by_server.get(server).cloned().unwrap_or_default()
+        self.objects.read().by_server.get(server).cloned().unwrap_or_default()
     }
 
     /// The servers of a scope that have any.
     pub(crate) fn servers(&self, scope: &Scope) -> Vec<ServerKey> {
-        let objects = self.read();
+        let objects = self.objects.read();
         let in_scope = |server: &&ServerKey| scope::covers(scope, &server.namespace);
         objects.by_server.keys().filter(in_scope).cloned().collect()
     }
 
     /// One object of a server.
     pub(crate) fn get(&self, server: &ServerKey, name: &str) -> Option<Arc<V>> {
-        self.read().by_server.get(server)?.get(name).cloned()
+        self.objects.read().by_server.get(server)?.get(name).cloned()
     }
 
     /// Waits until the watch of this scope has had its first complete list.
@@ -107,7 +108,7 @@ impl<V: View> Mirror<V> {
                 }
                 Event::InitDone => {
                     let gone: Vec<_> = {
-                        let objects = self.read();
+                        let objects = self.objects.read();
                         let known =
                             objects.server_of.keys().filter(|(namespace, _)| scope::covers(scope, namespace));
                         known.filter(|address| !listed.contains(*address)).cloned().collect()
@@ -131,7 +132,7 @@ impl<V: View> Mirror<V> {
         let Some(server) = server_of(object.meta()) else { return self.remove(&address, changed) };
         let view = V::of(object);
         let (view, moved, unchanged) = {
-            let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+            let mut objects = self.objects.write();
             let before = objects.server_of.insert(address.clone(), server.clone());
             let before = before.filter(|before| *before != server);
             let moved = before.and_then(|before| Some((objects.forget(&before, &address.1)?, before)));
@@ -156,18 +157,13 @@ impl<V: View> Mirror<V> {
 
     fn remove(&self, address: &(String, String), changed: &mut impl FnMut(&ServerKey, Change, &str, &V)) {
         let removed = {
-            let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+            let mut objects = self.objects.write();
             let server = objects.server_of.remove(address);
             server.and_then(|server| Some((objects.forget(&server, &address.1)?, server)))
         };
         if let Some((view, server)) = removed {
             changed(&server, Change::Deleted, &address.1, &view);
         }
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Objects<V>> {
-        // No code of others runs under the lock, so a panic elsewhere leaves it whole.
-        self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

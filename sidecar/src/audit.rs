@@ -19,8 +19,8 @@
 mod line;
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -28,6 +28,7 @@ use crate::metrics::{Metrics, Verdict};
 use crate::options::AuditLog;
 pub(crate) use line::{Again, bounded};
 use line::{Line, Text};
+use parking_lot::{Condvar, Mutex};
 
 /// How many lines wait at most. A thousand requests a second for eight seconds.
 const QUEUE: usize = 8192;
@@ -118,7 +119,7 @@ impl Audit {
 
     fn push(&self, line: Line) {
         let most = if line.principal.is_some() { QUEUE } else { STRANGERS };
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if state.lines.len() >= most {
             state.lost += 1;
             self.0.metrics.audit_lost();
@@ -140,14 +141,14 @@ impl Queue {
         let mut lines = Vec::new();
         let mut closed = false;
         while !closed {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             while state.lines.is_empty() && !state.closed {
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.wake.wait(&mut state);
             }
             if !state.closed {
                 drop(state);
                 std::thread::sleep(BATCH);
-                state = self.lock();
+                state = self.state.lock();
             }
             closed = state.closed;
             std::mem::swap(&mut state.lines, &mut lines);
@@ -167,10 +168,6 @@ impl Queue {
             }
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Writer {
@@ -182,7 +179,7 @@ impl Writer {
     /// Writes what is left and ends the writer. One that hangs, since nobody reads what it writes, is left to the end of the
     /// process.
     pub(crate) fn close(self) {
-        self.audit.0.lock().closed = true;
+        self.audit.0.state.lock().closed = true;
         self.audit.0.wake.notify_one();
         // Nothing is said of it: where it hangs, that could hang too, since both may be written to one pipe.
         let hangs = self.written.recv_timeout(LAST_LINES) == Err(RecvTimeoutError::Timeout);

@@ -1,9 +1,10 @@
 //! The calls under way, of which a drain waits for some.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The calls under way, in generations: a drain waits for the calls that began before it while new ones begin. There
@@ -52,8 +53,7 @@ impl Calls {
 
     /// Begins a generation. Gives those before it.
     fn turn(&self) -> Vec<Weak<Generation>> {
-        // Nothing that holds the lock can leave the list half changed.
-        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut former = self.former.lock();
         let last = self.newest.swap(Arc::new(Generation(self.ended.clone())));
         former.push(Arc::downgrade(&last));
         drop(last);

@@ -8,12 +8,13 @@ mod handover;
 mod hook;
 
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -171,10 +172,10 @@ pub(crate) struct Arrivals(Mutex<Option<Instant>>);
 impl Arrivals {
     /// One has.
     pub(crate) fn note(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.0.lock() = Some(Instant::now());
     }
 
     fn last(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }

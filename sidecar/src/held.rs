@@ -6,10 +6,11 @@
 mod coming;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub(crate) use coming::{Came, Coming, MOST, Turn};
@@ -148,11 +149,6 @@ impl Shares {
     fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        // Nothing that holds the lock can leave the numbers half changed.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Share {
@@ -171,7 +167,7 @@ impl Share {
     /// that there is as much as `most`: one thing has to be possible.
     pub(crate) fn add_alone(&mut self, bytes: usize, most: usize) -> bool {
         let Bounds { mut total, mut per_principal } = self.shares.bounds;
-        let mut held = self.shares.lock();
+        let mut held = self.shares.held.lock();
         if held.total == self.bytes {
             total = total.max(most);
         }
@@ -189,14 +185,14 @@ impl Share {
     }
 
     fn add_within(&mut self, bounds: Bounds, bytes: usize) -> bool {
-        let fits = self.shares.lock().take(bounds, &self.principal, bytes);
+        let fits = self.shares.held.lock().take(bounds, &self.principal, bytes);
         self.bytes += if fits { bytes } else { 0 };
         fits
     }
 
     /// Whether there is room for more.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.shares.lock().fits(self.shares.bounds, &self.principal, bytes)
+        self.shares.held.lock().fits(self.shares.bounds, &self.principal, bytes)
     }
 
     /// Holds so many in all, if there is room for them. Few are not counted.
@@ -220,7 +216,7 @@ impl Share {
     pub(crate) fn merge(&mut self, mut other: Self) {
         let bytes = std::mem::take(&mut other.bytes);
         if bytes > 0 && other.principal != self.principal {
-            let mut held = self.shares.lock();
+            let mut held = self.shares.held.lock();
             held.let_go(&other.principal, bytes);
             *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
         }
@@ -267,7 +263,7 @@ impl Drop for Share {
         if self.bytes == 0 {
             return;
         }
-        let mut held = self.shares.lock();
+        let mut held = self.shares.held.lock();
         held.total -= self.bytes;
         held.let_go(&self.principal, self.bytes);
     }
@@ -324,7 +320,7 @@ mod tests {
         let large = shares.take_first(&"a".into(), 1000).unwrap();
         assert!(take("b", 1).is_none() && shares.take_first(&"b".into(), 1).is_none());
         drop(large);
-        let held = shares.lock();
+        let held = shares.held.lock();
         assert_eq!((held.total, held.by_principal.len()), (0, 0));
     }
 }

@@ -4,11 +4,11 @@ mod family;
 mod labels;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_sessions::Peer;
 use longshore_sessions::membership::State;
+use parking_lot::Mutex;
 use prometheus::{Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
 use family::{Counters, Registering};
@@ -229,8 +229,7 @@ impl Metrics {
 
     /// How many kilobytes a process has in memory now; none, once it is gone.
     pub(crate) fn resident(&self, number: u32, kilobytes: Option<u64>) {
-        // Nothing that holds the lock can leave the table half changed.
-        let mut residents = self.residents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut residents = self.residents.lock();
         match kilobytes {
             Some(kilobytes) => residents.insert(number, kilobytes),
             None => residents.remove(&number),

@@ -39,7 +39,7 @@ mod turns;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
@@ -48,6 +48,7 @@ use longshore_sessions::membership::View;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
 use longshore_sessions::{Capsule, Moment, Peer, Replica, ServerSession, SessionKey};
 use longshore_sidecar_config::OnOwnerLoss;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 
 use crate::configuration::Snapshot;
@@ -277,8 +278,7 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Replica<Arc<Session>>> {
-        // Nothing that holds the lock can leave the replica half changed.
-        self.replica.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replica.lock()
     }
 }
 

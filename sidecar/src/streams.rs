@@ -15,8 +15,9 @@ mod stream;
 mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use crate::sessions::Use;
@@ -122,37 +123,37 @@ impl Streams {
 
     /// From now on they are read into one, which is the client's.
     pub(crate) fn put_in_one(&self) {
-        self.lock().in_one = true;
+        self.list.lock().in_one = true;
     }
 
     /// Its session was another replica's before, or another sidecar's.
     pub(crate) fn were_elsewhere(&self) {
-        self.lock().was_elsewhere = true;
+        self.list.lock().was_elsewhere = true;
     }
 
     /// Whether they are read into one.
     pub(crate) fn are_in_one(&self) -> bool {
-        self.lock().in_one
+        self.list.lock().in_one
     }
 
     /// Whether the client reads as many streams as it may.
     pub(crate) fn is_full(&self, limit: u32) -> bool {
-        self.lock().is_full(limit)
+        self.list.lock().is_full(limit)
     }
 
     /// Whether the client has been sent away and comes back for an answer.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.lock().streams.iter().any(|stream| stream.is_awaited())
+        self.list.lock().streams.iter().any(|stream| stream.is_awaited())
     }
 
     /// Whether there was one that belongs to no call.
     pub(crate) fn were_listened_to(&self) -> bool {
-        self.lock().listened
+        self.list.lock().listened
     }
 
     /// For how long they are kept still for a client that has left all of them. None: one is open.
     pub(crate) fn kept_for(&self) -> Option<Duration> {
-        let list = self.lock();
+        let list = self.list.lock();
         if list.opening || list.in_one {
             return None;
         }
@@ -169,7 +170,7 @@ impl Streams {
 
     /// The same for one that may have `missed` something of it, and takes the place of whoever reads.
     fn listen_anew(session: &Use, limit: u32, missed: bool) -> Result<Turn, Refused> {
-        let mut list = session.streams.lock();
+        let mut list = session.streams.list.lock();
         let stream = list.streams.iter().find(|stream| stream.kind == Kind::Own).cloned();
         let is_read = stream.as_ref().is_some_and(|stream| stream.is_read());
         // Nobody can tell whether somebody reads still whose connection was lost unheard.
@@ -214,7 +215,7 @@ impl Streams {
         if streams.epoch.get() != Some(&id.epoch) {
             return Ok(Rest::Gone);
         }
-        let mut list = streams.lock();
+        let mut list = streams.list.lock();
         let Some(stream) = list.streams.iter().find(|stream| stream.number == id.stream).cloned() else {
             return Ok(Rest::Gone);
         };
@@ -252,7 +253,7 @@ impl Streams {
 
     fn forget_all(&self, goes_on: bool) {
         let streams = {
-            let mut list = self.lock();
+            let mut list = self.list.lock();
             list.closed = true;
             std::mem::take(&mut list.streams)
         };
@@ -266,7 +267,7 @@ impl Streams {
 
     /// Whether the session has ended, or gone elsewhere.
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.list.lock().closed
     }
 
     fn add(
@@ -277,7 +278,7 @@ impl Streams {
         request: Option<&str>,
     ) -> Result<(Writer, Reader), Refused> {
         let epoch = self.epoch()?;
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         if list.closed {
             return Err(Refused::Closed);
         }
@@ -298,7 +299,7 @@ impl Streams {
 
     /// Forgets one stream.
     fn remove(&self, number: u64) {
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         list.streams.retain(|stream| stream.number != number);
         if list.streams.is_empty() {
             // Idle sessions are many.
@@ -317,11 +318,6 @@ impl Streams {
 
     fn next(&self) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    fn lock(&self) -> MutexGuard<'_, List> {
-        // Nothing that holds the lock can leave the list half changed.
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -401,7 +397,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.session.streams.lock().opening = false;
+        self.session.streams.list.lock().opening = false;
     }
 }
 

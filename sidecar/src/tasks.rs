@@ -11,7 +11,7 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderValue;
 use longshore_mcp::method::ServerNotification;
@@ -20,6 +20,7 @@ use longshore_mcp::tasks::{self, Place, Unnameable};
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{Peer, TaskId};
 use longshore_sidecar_config::Isolation;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::configuration::Snapshot;
@@ -100,7 +101,7 @@ impl Tasks {
         at: &At,
     ) -> Option<TaskId> {
         let task = Self::open(snapshot, principal, name)?;
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if known.tasks.is_another(task.principal, &task.tool, &task.id, at) {
             return None;
         }
@@ -114,7 +115,7 @@ impl Tasks {
 
     /// Whether the server has no other task of this id there than this one of a principal's.
     pub(crate) fn is_still(&self, principal: &str, task: &Named, at: &At) -> bool {
-        !self.lock().tasks.is_another(PrincipalDigest::of(principal), &task.tool, &task.id, at)
+        !self.known.lock().tasks.is_another(PrincipalDigest::of(principal), &task.tool, &task.id, at)
     }
 
     /// Whether the server that began a task is the one here.
@@ -127,16 +128,16 @@ impl Tasks {
         let principal = PrincipalDigest::of(principal);
         let task = TaskId { owner: self.me.clone(), principal, tool: tool.to_owned(), id: id.to_owned() };
         // What is asked for elsewhere first may have been named already.
-        let again = self.lock().tasks.again(principal, tool, id, at).map(|task| task.name.clone());
+        let again = self.known.lock().tasks.again(principal, tool, id, at).map(|task| task.name.clone());
         let name = again.or_else(|| seal(snapshot, &task))?;
-        self.lock().tasks.begin(principal, Named::of(&task, name.clone()), at.clone());
+        self.known.lock().tasks.begin(principal, Named::of(&task, name.clone()), at.clone());
         self.changed.notify_waiters();
         Some(name)
     }
 
     /// What a principal knows a task by that the server keeps there.
     pub(crate) fn named(&self, principal: PrincipalDigest, id: &str, at: &At) -> Option<Named> {
-        self.lock().tasks.named(principal, id, at).cloned()
+        self.known.lock().tasks.named(principal, id, at).cloned()
     }
 
     /// The same where it is shown unasked, to somebody who may do this now: whoever may not call its tool any more does
@@ -154,7 +155,7 @@ impl Tasks {
 
     /// Whether a call of this principal is under way that may begin a task.
     pub(crate) fn is_beginning(&self, principal: PrincipalDigest) -> bool {
-        self.lock().beginning.contains_key(&principal)
+        self.known.lock().beginning.contains_key(&principal)
     }
 
     /// Waits until it is known how a task is called, or no call is under way that may have begun it: servers may speak of
@@ -168,11 +169,6 @@ impl Tasks {
             }
             changed.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing that holds the lock can leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -204,7 +200,7 @@ impl Beginning {
     /// From now on.
     pub(crate) fn of(shared: &Arc<Shared>, principal: &str) -> Self {
         let principal = PrincipalDigest::of(principal);
-        *shared.tasks.lock().beginning.entry(principal).or_default() += 1;
+        *shared.tasks.known.lock().beginning.entry(principal).or_default() += 1;
         Self { shared: shared.clone(), principal }
     }
 }
@@ -212,7 +208,7 @@ impl Beginning {
 impl Drop for Beginning {
     fn drop(&mut self) {
         let tasks = &self.shared.tasks;
-        if let Entry::Occupied(mut calls) = tasks.lock().beginning.entry(self.principal) {
+        if let Entry::Occupied(mut calls) = tasks.known.lock().beginning.entry(self.principal) {
             *calls.get_mut() -= 1;
             if *calls.get() == 0 {
                 calls.remove();

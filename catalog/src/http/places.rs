@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use axum::Extension;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{AbortHandle, Id};
 use tokio::time::{Instant, sleep_until};
@@ -78,24 +79,20 @@ impl Place {
 
     /// A request has come.
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         (state.idle, state.busy) = (None, true);
         Busy(self.clone())
     }
 
     pub(super) async fn until_idle_too_long(&self) {
         loop {
-            let idle = self.state().idle;
+            let idle = self.0.lock().idle;
             let end = idle.unwrap_or_else(Instant::now) + REST;
             if end <= Instant::now() {
                 return;
             }
             sleep_until(end).await;
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,7 +128,7 @@ impl State {
 impl Busy {
     /// The answer is made, and is to be handed on.
     pub(super) fn until_sent(self, response: Response) -> Response<Sent<axum::body::Body>> {
-        let mut state = self.0.state();
+        let mut state = self.0.0.lock();
         state.idle = Some(Instant::now());
         let status = response.status();
         let is_something = status.is_success() || status == StatusCode::NOT_MODIFIED;
@@ -145,7 +142,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.state().busy = false;
+        self.0.0.lock().busy = false;
     }
 }
 
@@ -187,7 +184,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
-            self.place.state().moves();
+            self.place.0.lock().moves();
         }
         read
     }
@@ -196,7 +193,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
 impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.place.state().writes(written.is_ready());
+        self.place.0.lock().writes(written.is_ready());
         written
     }
 
@@ -204,7 +201,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
-            let mut state = self.place.state();
+            let mut state = self.place.0.lock();
             if std::mem::take(&mut state.unsent) {
                 state.moves();
             }
@@ -222,7 +219,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.place.state().writes(written.is_ready());
+        self.place.0.lock().writes(written.is_ready());
         written
     }
 
@@ -256,7 +253,7 @@ impl Places {
 
     /// Whose turn it is, if it has come. That those whose turn is first are too new is no reason to end another.
     fn next(&self) -> Option<Id> {
-        let rests = self.0.iter().filter_map(|(id, (_, place))| Some((place.state().rests()?, *id)));
+        let rests = self.0.iter().filter_map(|(id, (_, place))| Some((place.0.lock().rests()?, *id)));
         let ((_, since), id) = rests.min_by_key(|(rests, _)| *rests)?;
         (since.elapsed() >= GRACE).then_some(id)
     }
@@ -290,16 +287,16 @@ mod tests {
         let place = Place::new();
         let making = place.begin();
         advance(REST).await;
-        assert!(place.state().rests().is_none(), "it is being made");
+        assert!(place.0.lock().rests().is_none(), "it is being made");
         let _sending = making.until_sent(Response::default());
         for _ in 0..3 {
-            place.state().writes(true);
+            place.0.lock().writes(true);
             advance(STALLED / 2).await;
-            place.state().writes(false);
-            assert!(place.state().rests().is_none(), "some of it was taken");
+            place.0.lock().writes(false);
+            assert!(place.0.lock().rests().is_none(), "some of it was taken");
         }
         advance(STALLED).await;
-        assert!(place.state().rests().is_some());
+        assert!(place.0.lock().rests().is_some());
     }
 
     #[test]
@@ -313,7 +310,7 @@ mod tests {
         ] {
             let (place, status) = (Place::new(), response.status());
             drop(place.begin().until_sent(response));
-            assert_eq!(place.state().served, is_served, "{status}");
+            assert_eq!(place.0.lock().served, is_served, "{status}");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The room for what all servers say, and who has how much of it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::limits;
 use crate::record::ServerKey;
@@ -69,11 +71,6 @@ impl Room {
         let all = self.all.and(self.all.part(SPARE));
         taken.all.and(more).fits(all) && taken.of(namespace).and(more).fits(all.part(NAMESPACES))
     }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Nothing in a critical section can panic.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 // === impl Share ===
@@ -82,7 +79,7 @@ impl Share {
     /// The share of a server's next offer.
     pub(super) fn of(room: &Arc<Room>, server: &ServerKey) -> Self {
         let before = {
-            let mut taken = room.lock();
+            let mut taken = room.taken.lock();
             let server = taken.servers.entry(server.clone()).or_default();
             server.offers += 1;
             server.last.at_most(server.has)
@@ -103,7 +100,7 @@ impl Share {
             return false;
         }
         if let Some((room, server)) = &self.of {
-            let mut taken = room.lock();
+            let mut taken = room.taken.lock();
             let replaces = has.fits(self.before);
             let is_room = room.has_spare(&taken, &server.namespace, more)
                 && (replaces || room.has(&taken, &server.namespace, more, self.before));
@@ -120,7 +117,7 @@ impl Share {
     /// The offer is read to its end: the next one takes its place.
     pub(super) fn whole(self) -> Self {
         if let Some((room, server)) = &self.of
-            && let Some(server) = room.lock().servers.get_mut(server)
+            && let Some(server) = room.taken.lock().servers.get_mut(server)
         {
             server.last = self.has;
         }
@@ -130,14 +127,14 @@ impl Share {
     /// Whether there is room by now for a tool that found none.
     pub(super) fn may_grow(&self) -> bool {
         let (Some((room, server)), Some(bytes)) = (&self.of, self.missing) else { return false };
-        room.has(&room.lock(), &server.namespace, Amount { bytes, tools: 1 }, Amount::default())
+        room.has(&room.taken.lock(), &server.namespace, Amount { bytes, tools: 1 }, Amount::default())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         let Some((room, key)) = &self.of else { return };
-        room.lock().give_back(key, self.has);
+        room.taken.lock().give_back(key, self.has);
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -161,7 +162,7 @@ impl Server {
             return Ok((Session::new(&self.instance, 0).answer(message), None));
         };
         if let Some(id) = id {
-            let mut sessions = lock(sessions);
+            let mut sessions = sessions.lock();
             let session = sessions.get_mut(&id).ok_or(StatusCode::NOT_FOUND)?;
             return Ok((session.answer(message), None));
         }
@@ -172,7 +173,7 @@ impl Server {
             return Err(StatusCode::BAD_REQUEST);
         }
         let id = random().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-        let mut sessions = lock(sessions);
+        let mut sessions = sessions.lock();
         if sessions.len() >= MAX_SESSIONS {
             return Err(StatusCode::TOO_MANY_REQUESTS);
         }
@@ -184,30 +185,26 @@ impl Server {
     fn listen(&self, id: Option<String>) -> Response<Body> {
         let Some(listeners) = &self.listeners else { return status(StatusCode::METHOD_NOT_ALLOWED) };
         let known =
-            |id: &String| self.sessions.as_ref().is_some_and(|sessions| lock(sessions).contains_key(id));
+            |id: &String| self.sessions.as_ref().is_some_and(|sessions| sessions.lock().contains_key(id));
         let Some(id) = id.filter(known) else { return status(StatusCode::NOT_FOUND) };
         let (sender, announced) = unbounded_channel();
-        lock(listeners).insert(id, sender);
+        listeners.lock().insert(id, sender);
         announcements(announced)
     }
 
     /// Says something in the session's own stream, if it has one.
     fn announce(&self, id: Option<String>, notifications: Notifications) -> bool {
-        let listener = |id: String| lock(self.listeners.as_ref()?).get(&id).cloned();
+        let listener = |id: String| self.listeners.as_ref()?.lock().get(&id).cloned();
         id.and_then(listener).is_some_and(|listener| listener.send(notifications).is_ok())
     }
 
     fn end(&self, id: Option<&str>) -> Response<Body> {
         if let Some((listeners, id)) = self.listeners.as_ref().zip(id) {
-            lock(listeners).remove(id);
+            listeners.lock().remove(id);
         }
-        let ended = self.sessions.as_ref().zip(id).and_then(|(sessions, id)| lock(sessions).remove(id));
+        let ended = self.sessions.as_ref().zip(id).and_then(|(sessions, id)| sessions.lock().remove(id));
         status(if ended.is_some() { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND })
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn status(status: StatusCode) -> Response<Body> {

@@ -4,7 +4,9 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use super::messages::{Failure, Order, Report};
 use super::spec::{Plan, Spec};
@@ -58,7 +60,7 @@ impl Keeper {
                 }
                 (Some(Report::Failed(failure)), _) => {
                     // It ends by itself, once it has kept the logs.
-                    let _ = lock(&self.process).wait();
+                    let _ = self.process.lock().wait();
                     return Err(StartError::Failed(failure));
                 }
                 (Some(_), _) | (None, _) => {
@@ -71,7 +73,7 @@ impl Keeper {
     /// Gives an order, and returns when it has been carried out.
     pub(crate) fn order(&self, order: Order) -> Result<(), ClusterError> {
         let line = serde_json::to_string(&order).map_err(io::Error::other)?;
-        let mut conversation = lock(&self.conversation);
+        let mut conversation = self.conversation.lock();
         let Some(Conversation { orders: Some(orders), answers }) = conversation.as_mut() else {
             return Err(ClusterError::NotOurs);
         };
@@ -88,7 +90,7 @@ impl Keeper {
     }
 
     fn answer(&self) -> Option<Report> {
-        lock(&self.conversation).as_ref().and_then(|conversation| conversation.answers.recv().ok())
+        self.conversation.lock().as_ref().and_then(|conversation| conversation.answers.recv().ok())
     }
 }
 
@@ -98,8 +100,8 @@ impl Drop for Keeper {
             return;
         }
         // The lifeline is cut; the keeper clears away and ends.
-        drop(lock(&self.conversation).take());
-        let _ = lock(&self.process).wait();
+        drop(self.conversation.lock().take());
+        let _ = self.process.lock().wait();
     }
 }
 
@@ -138,8 +140,4 @@ fn read(output: ChildStdout, failure: &OnceLock<Failure>, pass_on: impl Fn(Repor
         // Nobody may wait for it.
         let _ = pass_on(report);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

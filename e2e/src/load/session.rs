@@ -1,7 +1,9 @@
 //! One session, as all lanes see it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// How many processes are remembered that served a session; the rest is only more of the same trouble.
 const MAX_INSTANCES: usize = 64;
@@ -67,16 +69,16 @@ impl Session {
     }
 
     pub(super) fn id(&self) -> Option<Id> {
-        self.state().id.clone()
+        self.state.lock().id.clone()
     }
 
     pub(super) fn opened(&self, id: Id) {
-        self.state().id = Some(id);
+        self.state.lock().id = Some(id);
     }
 
     /// It is gone, as the request with this id was told. Several may be told of the same end.
     pub(super) fn gone(&self, id: &Id) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let first = state.id.as_ref() == Some(id);
         if first {
             state.id = None;
@@ -86,7 +88,7 @@ impl Session {
     }
 
     pub(super) fn answered_by(&self, instance: &str) {
-        let seen = &mut self.state().seen;
+        let seen = &mut self.state.lock().seen;
         if seen.last.as_deref() == Some(instance) {
             return;
         }
@@ -102,15 +104,11 @@ impl Session {
     }
 
     pub(super) fn forget_instances(&self) {
-        let seen = &mut self.state().seen;
+        let seen = &mut self.state.lock().seen;
         (seen.instances, seen.last) = (Vec::new(), None);
     }
 
     pub(super) fn seen(&self) -> Seen {
-        self.state().seen.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().seen.clone()
     }
 }

@@ -6,7 +6,7 @@
 //! tests of each kind, and kinds do not wait for each other. Those that are left when all others are over share the
 //! machine.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 /// What a test does to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +59,14 @@ impl Room {
 
     fn wait(kind: Kind, is_first: bool) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut rooms = lock();
+        let mut rooms = ROOMS.lock();
         rooms.of(kind).here += 1;
         rooms.of(kind).first += usize::from(is_first);
         let must_wait = |rooms: &mut Rooms| {
             let tests = *rooms.of(kind);
             tests.at_work >= rooms.most(kind, processors) || tests.first > 0 && !is_first
         };
-        rooms = LEFT.wait_while(rooms, must_wait).unwrap_or_else(PoisonError::into_inner);
+        LEFT.wait_while(&mut rooms, must_wait);
         rooms.of(kind).first -= usize::from(is_first);
         rooms.of(kind).at_work += 1;
         if is_first {
@@ -79,7 +79,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut rooms = lock();
+        let mut rooms = ROOMS.lock();
         let tests = rooms.of(self.0);
         tests.here -= 1;
         tests.at_work -= 1;
@@ -110,11 +110,6 @@ impl Rooms {
             Kind::Cluster | Kind::Load => processors.div_ceil(2),
         }
     }
-}
-
-fn lock() -> MutexGuard<'static, Rooms> {
-    // Nothing that holds the lock can leave the numbers half changed.
-    ROOMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! What goes wrong around the servers, while they serve on: operators that are killed, an upgrade that cannot be
 //! finished. On a cluster of their own, one after the other.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -13,6 +12,7 @@ use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Shape, run};
 use longshore_e2e::longshore;
 use longshore_e2e::testing::{Namespace, Stage, eventually, kill_container};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 use crate::faults::{SERVER, SIDECAR, is_restarted, open, restarts, the_pod};
@@ -31,7 +31,7 @@ fn in_turn(test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
 pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed has left the cluster as it was: the next will say what it thinks of that.
-    may_start_a_node().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    may_start_a_node().then(|| TURN.lock())
 }
 
 /// Operators are killed at moments that nobody chose, while servers come and go: what is wanted comes true in the end,

@@ -1,8 +1,8 @@
 //! 2025-03-26 to 2025-11-25: sessions, streams, and coming back to a stream that broke off.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use longshore_mcp::batch::{self, BadBatch, Body};
@@ -11,6 +11,7 @@ use longshore_mcp::headers::{self, Field, Fields, SESSION_ID};
 use longshore_mcp::matrix::Problem;
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::{Revision, VersionHeader};
+use parking_lot::Mutex;
 
 use super::events::{self, Events};
 use super::{Reply, accepted, fields, joined, json, refuse};
@@ -150,7 +151,7 @@ impl Sessions {
     fn keep(&self, id: String, session: Arc<Session>) {
         let streams = Streams { last: 0, recent: VecDeque::new() };
         let held = Held { session, streams: Mutex::new(streams), used: AtomicU64::new(self.tick()) };
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         if all.len() >= MAX_SESSIONS {
             let oldest = |idle: bool| {
                 all.iter()
@@ -176,7 +177,7 @@ impl Sessions {
             Field::Absent => return Err(No(Problem::NoSession, "\"Mcp-Session-Id\" is missing".to_owned())),
             _ => return Err(No(Problem::NoSession, "\"Mcp-Session-Id\" is not usable".to_owned())),
         };
-        let held = lock(&self.all).get(id).cloned();
+        let held = self.all.lock().get(id).cloned();
         let held = held.ok_or_else(|| No(Problem::UnknownSession, "Session not found".to_owned()))?;
         judge_version(fields.version, revision)?;
         held.used.store(self.tick(), Ordering::Relaxed);
@@ -200,7 +201,7 @@ impl Sessions {
         let fields = fields(headers);
         match self.find(&fields, server.revision) {
             Ok(held) => {
-                lock(&self.all).retain(|_, other| !Arc::ptr_eq(other, &held));
+                self.all.lock().retain(|_, other| !Arc::ptr_eq(other, &held));
                 held.session.end();
                 let mut reply = Reply::default();
                 *reply.status_mut() = StatusCode::NO_CONTENT;
@@ -212,7 +213,7 @@ impl Sessions {
 
     /// Ends all of them.
     pub(super) fn end(&self) {
-        for (_, held) in lock(&self.all).drain() {
+        for (_, held) in self.all.lock().drain() {
             held.session.end();
         }
     }
@@ -221,7 +222,7 @@ impl Sessions {
 impl Held {
     /// Remembers a stream, and says its number.
     fn keep(&self, stream: &Arc<Stream>) -> u64 {
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         streams.last += 1;
         let number = streams.last;
         streams.recent.push_back((number, stream.clone()));
@@ -245,7 +246,7 @@ impl Held {
                 let stream = match number {
                     0 => Some(self.session.unrelated().clone()),
                     _ => {
-                        let streams = lock(&self.streams);
+                        let streams = self.streams.lock();
                         streams
                             .recent
                             .iter()
@@ -283,8 +284,4 @@ fn numbered(revision: Revision, stream: u64) -> Events {
 
 fn gone() -> No {
     No(Problem::EventsGone, "nothing is known of this \"Last-Event-ID\"".to_owned())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -14,6 +14,7 @@ use longshore_mcp::envelope::{self, Malformed};
 use longshore_mcp::headers;
 use longshore_mcp::matrix::Problem;
 use longshore_mcp::revision::Revision;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::events::{self, Events};
@@ -63,7 +64,7 @@ pub async fn over_sse(
         stop.await;
         // Streams would keep their connections open for ever.
         server.tell(Change::End);
-        for (_, session) in sse.lock().drain() {
+        for (_, session) in sse.sessions.lock().drain() {
             session.end();
         }
     };
@@ -87,7 +88,7 @@ async fn listen(State(sse): State<Arc<Sse>>, request: Request<Body>) -> Reply {
     let Some(reader) = stream.read(None) else { return refuse(Problem::Unavailable, "no stream") };
     let id = crate::random::name();
     {
-        let mut sessions = sse.lock();
+        let mut sessions = sse.sessions.lock();
         if sessions.len() >= MAX_SESSIONS {
             return refuse(Problem::Unavailable, "as many streams are open as may be");
         }
@@ -115,7 +116,7 @@ async fn post(State(sse): State<Arc<Sse>>, request: Request<Body>) -> Reply {
     }
     let id = parts.uri.query().and_then(|query| query.strip_prefix("sessionId="));
     let Some(id) = id else { return refuse(Problem::NoSession, "post to the endpoint of your stream") };
-    let held = sse.lock().get(id).cloned();
+    let held = sse.sessions.lock().get(id).cloned();
     let Some(session) = held else {
         return refuse(Problem::UnknownSession, "this stream has ended, or never was");
     };
@@ -140,15 +141,9 @@ fn not_allowed(revision: Revision, allowed: &'static str) -> Reply {
     reply
 }
 
-impl Sse {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Ending {
     fn drop(&mut self) {
-        let ended = self.sse.lock().remove(&self.id);
+        let ended = self.sse.sessions.lock().remove(&self.id);
         if let Some(session) = ended {
             session.end();
         }

@@ -40,7 +40,7 @@ impl Session {
     ) -> Result<Value, Failure> {
         let (sender, receiver) = oneshot::channel();
         let number = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.asked.last += 1;
             let number = state.asked.last;
             state.asked.open.insert(number, sender);
@@ -68,7 +68,7 @@ impl Session {
 
     /// The id of the visit that has to come first. `None` if it has come.
     pub(crate) fn visit_first(&self) -> Option<String> {
-        let had_visited = std::mem::replace(&mut self.lock().has_visited, true);
+        let had_visited = std::mem::replace(&mut self.state.lock().has_visited, true);
         (!had_visited).then(|| {
             let id = crate::random::name();
             self.visited(&id);
@@ -79,7 +79,7 @@ impl Session {
     pub(super) fn answered(&self, response: &Response<'_>) -> Result<(), Refusal> {
         let number = response.id.and_then(|id| id.as_json().parse().ok());
         let number: u64 = number.ok_or_else(|| Refusal::invalid("this answers nothing that was asked"))?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(sender) = state.asked.open.remove(&number) else {
             // Whoever answers cannot know that nobody waits any more.
             return if state.asked.withdrawn.remove(&number) {
@@ -104,7 +104,7 @@ impl Session {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut state = self.session.lock();
+        let mut state = self.session.state.lock();
         if state.asked.open.remove(&self.number).is_none() {
             return;
         }

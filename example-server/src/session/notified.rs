@@ -10,14 +10,14 @@ impl Session {
     pub(super) fn notified(&self, method: &str, params: Option<Raw<'_>>) {
         match NotificationMethod::parse(method) {
             Some(NotificationMethod::Initialized) => {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if state.phase == Phase::Initialized {
                     state.phase = Phase::Ready;
                 }
             }
             Some(NotificationMethod::Cancelled) => {
                 let Some(id) = members(params).remove("requestId") else { return };
-                let handle = self.lock().running.get(&id.to_string()).cloned();
+                let handle = self.state.lock().running.get(&id.to_string()).cloned();
                 if let Some(handle) = handle {
                     handle.abort();
                 }

@@ -7,7 +7,7 @@ use longshore_mcp::tasks::RELATED;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Named, POLL, Status, TIME_TO_LIVE, Task, Tasks, lock};
+use super::{Named, POLL, Status, TIME_TO_LIVE, Task, Tasks};
 use crate::answer::read;
 use crate::call::{Call, Side};
 use crate::failure::Failure;
@@ -70,7 +70,7 @@ impl Tasks {
                 break;
             }
         }
-        let state = lock(&task.state);
+        let state = task.state.lock();
         match &state.status {
             Status::Completed(result) => {
                 let mut result = result.clone();
@@ -87,7 +87,7 @@ impl Tasks {
 
 impl Task {
     pub(super) fn spelled(&self) -> Value {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let status = match &state.status {
             Status::Working if state.waits() => "input_required",
             Status::Working => "working",
@@ -131,7 +131,7 @@ struct Asking {
 impl Asking {
     /// `None` if nothing is to be asked, or somebody asks already.
     fn begin(task: &Arc<Task>) -> Option<Self> {
-        let mut state = lock(&task.state);
+        let mut state = task.state.lock();
         if state.is_asking || !state.waits() {
             return None;
         }
@@ -154,7 +154,7 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        lock(&self.task.state).is_asking = false;
+        self.task.state.lock().is_asking = false;
         self.task.changed.send_replace(());
     }
 }

@@ -5,7 +5,7 @@ use longshore_mcp::capabilities::Need;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Named, POLL, Status, TIME_TO_LIVE, Task, Tasks, lock};
+use super::{Named, POLL, Status, TIME_TO_LIVE, Task, Tasks};
 use crate::answer::read;
 use crate::call::Call;
 use crate::failure::Failure;
@@ -70,7 +70,7 @@ impl Task {
     }
 
     fn written(&self, call: &Call) -> Value {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let mut task = json!({
             "taskId": self.name,
             "createdAt": self.created.to_string(),

@@ -1,11 +1,12 @@
 //! The definitions in them.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use jsonschema::Validator;
 use longshore_mcp::method::{List, Method, ServerNotification, ServerRequest};
 use longshore_mcp::revision::Revision;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// What was compiled, which takes far longer than to use it. It stays for as long as the program.
@@ -35,7 +36,7 @@ fn definitions(revision: Revision) -> (&'static str, &'static Value) {
 }
 
 fn validator(revision: Revision, definition: &str) -> &'static Validator {
-    let mut validators = VALIDATORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut validators = VALIDATORS.lock();
     validators.entry((revision, definition.to_owned())).or_insert_with(|| {
         let (folder, definitions) = definitions(revision);
         assert!(definitions.get(definition).is_some(), "{revision} has no {definition}");

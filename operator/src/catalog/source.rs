@@ -9,7 +9,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
@@ -21,6 +21,7 @@ use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_sidecar_client::{
     Bounds, Changes, Inventories, Observation, PodUid, Poller, Read, TokenFile, inventories_with,
 };
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -182,7 +183,7 @@ struct Asked {
 
 impl Look<'_> {
     async fn run(&mut self, mut due: UnboundedReceiver<ServerKey>, mut changes: Changes<ServerKey>) {
-        let all: Vec<ServerKey> = lock(&self.servers.published).keys().cloned().collect();
+        let all: Vec<ServerKey> = self.servers.published.lock().keys().cloned().collect();
         for server in &all {
             self.at(server);
         }
@@ -246,7 +247,7 @@ impl Look<'_> {
 
     fn at(&mut self, server: &ServerKey) {
         let key = key(server);
-        let published = lock(&self.servers.published).get(server).cloned();
+        let published = self.servers.published.lock().get(server).cloned();
         let uid = published.as_ref().map(|published| &published.uid);
         if self.uids.get(server) != uid {
             self.catalog.remove(&key);
@@ -318,7 +319,7 @@ impl Servers {
                 }
                 Event::InitDone => {
                     let gone: Vec<_> = {
-                        let published = lock(&self.published);
+                        let published = self.published.lock();
                         let in_scope =
                             published.keys().filter(|server| scope::covers(scope, &server.namespace));
                         in_scope.filter(|server| !listed.contains(*server)).cloned().collect()
@@ -337,7 +338,7 @@ impl Servers {
         match &server.0 {
             Ok(server) => {
                 let published = Published::of(server);
-                let mut known = lock(&self.published);
+                let mut known = self.published.lock();
                 let before = match published.clone() {
                     Some(published) => known.insert(key.clone(), published),
                     None => known.remove(&key),
@@ -357,12 +358,7 @@ impl Servers {
     }
 
     fn forget(&self, server: ServerKey) {
-        lock(&self.published).remove(&server);
+        self.published.lock().remove(&server);
         let _ = self.due.send(server);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves its map whole at each step.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

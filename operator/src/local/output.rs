@@ -6,8 +6,9 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// While so much waits, more is lost.
 const ROOM: usize = 1 << 20;
@@ -68,7 +69,7 @@ impl Output {
     }
 
     fn push(&'static self, lines: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.started {
             let thread = std::thread::Builder::new().name(self.name.to_owned());
             // Without one it is tried again with the next line.
@@ -85,11 +86,11 @@ impl Output {
     fn write(&self) {
         let mut out = (self.open)();
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.writing = false;
             while state.waiting.is_empty() {
                 self.none.notify_all();
-                state = self.some.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.some.wait(&mut state);
             }
             state.writing = true;
             let mut lines = std::mem::take(&mut state.waiting);
@@ -105,18 +106,12 @@ impl Output {
     }
 
     fn flush(&self, until: Instant) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.started && (state.writing || !state.waiting.is_empty()) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if self.none.wait_until(&mut state, until).timed_out() {
                 return;
             }
-            state = self.none.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

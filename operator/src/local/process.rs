@@ -6,11 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longshore_sidecar_config::Upstream;
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
@@ -286,7 +287,7 @@ impl Output {
         // Who inherited the pipe may keep it open for as long as they like.
         let _ = timeout(REST, all).await;
         self.readers.abort_all();
-        std::mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.last.lock())
     }
 }
 
@@ -326,7 +327,7 @@ impl Sink {
             return;
         }
         STDERR.line(format_args!("{} | {}", self.name, shown(text)));
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if last.len() == LAST_LINES {
             last.remove(0);
         }

@@ -1,9 +1,9 @@
 //! What reading sidecars may cost.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use longshore_sidecar_config::inventory;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// What reading sidecars may cost, whatever they do. Beside these, at most a tenth of one CPU's time goes into the answers
@@ -72,7 +72,7 @@ impl Share {
         if cost.is_zero() {
             return Duration::ZERO;
         }
-        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid = self.paid.lock();
         let began = now.checked_sub(cost).unwrap_or(now);
         *paid = (*paid).max(began) + cost * 10;
         paid.saturating_duration_since(now)

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::convert::Infallible;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures::StreamExt as _;
 use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
@@ -152,12 +153,12 @@ impl<K, S> Inventories<K, S> {
 
     /// What is known of the sidecar of this pod.
     pub fn of(&self, pod: &str) -> Observation<S> {
-        self.shared.lock().get(pod).map(|known| known.observation.clone()).unwrap_or_default()
+        self.shared.known.lock().get(pod).map(|known| known.observation.clone()).unwrap_or_default()
     }
 
     /// When this pod's sidecar last answered, with news or without. Answers without news are no change.
     pub fn last_answer(&self, pod: &str) -> Option<SystemTime> {
-        self.shared.lock().get(pod).and_then(|known| known.last_answer)
+        self.shared.known.lock().get(pod).and_then(|known| known.last_answer)
     }
 
     /// Completes when a sidecar refused the token: the keys that it was given may be out of date. Gives the pod of the
@@ -165,7 +166,7 @@ impl<K, S> Inventories<K, S> {
     pub async fn unauthorized(&self) -> PodUid {
         loop {
             self.shared.unauthorized.notified().await;
-            let refuses = self.shared.refuses.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let refuses = self.shared.refuses.lock().take();
             if let Some(pod) = refuses {
                 return pod;
             }
@@ -192,25 +193,20 @@ impl<K, S> Clone for Read<K, S> {
 impl<S> Shared<S> {
     /// What the sidecar of this pod said last.
     pub(crate) fn summary(&self, pod: &str) -> Option<Arc<S>> {
-        self.lock().get(pod)?.observation.summary.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Known<S>>> {
-        // Every critical section leaves the map whole at each step.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().get(pod)?.observation.summary.clone()
     }
 }
 
 impl<S: PartialEq> Shared<S> {
     /// The sidecar of this pod refused the token.
     pub(crate) fn refused(&self, pod: &PodUid) {
-        *self.refuses.lock().unwrap_or_else(PoisonError::into_inner) = Some(pod.clone());
+        *self.refuses.lock() = Some(pod.clone());
         self.unauthorized.notify_one();
     }
 
     /// Keeps what a sidecar said now. Whether that is news.
     pub(crate) fn answered(&self, pod: &PodUid, kept: Option<S>) -> bool {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let known = known
             .entry(pod.clone())
             .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });
@@ -227,7 +223,7 @@ impl<S: PartialEq> Shared<S> {
 
     /// Keeps that a sidecar does not answer. Whether that is news.
     pub(crate) fn failed(&self, pod: &PodUid, because: String) -> bool {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let known = known
             .entry(pod.clone())
             .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });
@@ -265,7 +261,7 @@ where
                         let keep = tracked.sidecars.get(uid) == Some(&poll.address);
                         if !keep {
                             poll.abort.abort();
-                            self.shared.lock().remove(uid);
+                            self.shared.known.lock().remove(uid);
                         }
                         keep
                     });

@@ -8,11 +8,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use longshore_mcp::envelope::{Id, Outcome, Response};
 use longshore_mcp::object;
 use longshore_mcp::translate::names;
+use parking_lot::Mutex;
 
 use super::Session;
 use crate::upstream::random;
@@ -46,7 +47,7 @@ pub(crate) struct Alias {
 impl Aliases {
     /// What the server calls the request that the client calls so: the last one, where it has not kept them apart.
     pub(super) fn find(&self, client: &Id<'_>) -> Option<Arc<str>> {
-        let entries = self.lock();
+        let entries = self.0.lock();
         let entry = entries.iter().rev().find(|entry| Id::from_json(&entry.client).is(client));
         entry.map(|entry| entry.own.clone())
     }
@@ -55,7 +56,7 @@ impl Aliases {
     pub(super) fn progress<'a>(&self, news: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let text = std::str::from_utf8(news).ok()?;
         let token = Id::from_json(names::reported_token(text)?);
-        let entries = self.lock();
+        let entries = self.0.lock();
         let entry = entries.iter().find(|entry| token.answers(&Id::from_json(&entry.own)));
         match entry.map(|entry| entry.token.as_deref()) {
             Some(client) => match names::with_reported_token(text, client?).ok()? {
@@ -65,11 +66,6 @@ impl Aliases {
             None => (!Alias::may_be(&token)).then_some(Cow::Borrowed(news)),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // Nothing that holds the lock can leave them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Alias {
@@ -78,7 +74,7 @@ impl Alias {
     pub(super) fn new(session: Arc<Session>, client: &Id<'_>, token: Option<&str>) -> Option<Self> {
         let own = own(client)?;
         let entry = Entry { own: own.clone(), client: client.as_json().into(), token: token.map(Box::from) };
-        session.aliases.lock().push(entry);
+        session.aliases.0.lock().push(entry);
         Some(Self { session: Some(session), own })
     }
 
@@ -111,7 +107,7 @@ pub(crate) fn refuses_unread(response: &Response<'_>) -> bool {
 impl Drop for Alias {
     fn drop(&mut self) {
         let Some(session) = &self.session else { return };
-        let mut entries = session.aliases.lock();
+        let mut entries = session.aliases.0.lock();
         if let Some(at) = entries.iter().position(|entry| entry.own == self.own) {
             entries.remove(at);
         }

@@ -2,9 +2,10 @@
 //! the response open: what waits for it would wait for as long as a call may take.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use longshore_mcp::envelope::Id;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, sleep_until};
 
@@ -41,7 +42,7 @@ pub(crate) struct Cancellation {
 impl Cancellable {
     /// The client does not want the answers of the calls under this id. False: there are none.
     pub(super) fn cancel(&self, id: &Id<'_>) -> bool {
-        let lock = self.lock();
+        let lock = self.0.lock();
         // It may be about a call that has just been answered.
         let Some(Calls { word, .. }) = lock.get(&*id.in_one_spelling()) else { return false };
         // It may have been said before.
@@ -53,7 +54,7 @@ impl Cancellable {
 
     fn begin(&self, id: &str) -> Arc<Word> {
         let first = || Calls { under_way: 0, word: Arc::default() };
-        let mut lock = self.lock();
+        let mut lock = self.0.lock();
         let calls = lock.entry(id.into()).or_insert_with(first);
         // A call that begins under the id of one that was cancelled is another one.
         if calls.word.at.get().is_some() {
@@ -64,7 +65,7 @@ impl Cancellable {
     }
 
     fn end(&self, id: &str, word: &Arc<Word>) {
-        let mut lock = self.lock();
+        let mut lock = self.0.lock();
         // They may have been cancelled, and others be called so since.
         let Some(calls) = lock.get_mut(id).filter(|calls| Arc::ptr_eq(&calls.word, word)) else { return };
         calls.under_way -= 1;
@@ -75,11 +76,6 @@ impl Cancellable {
             // Idle sessions are many.
             *lock = HashMap::new();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Calls>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -143,6 +139,6 @@ mod tests {
             calls.end(id, &word);
         }
         assert!(!cancel("2"));
-        assert!(calls.lock().is_empty(), "and nothing is kept of calls that are over, or never were");
+        assert!(calls.0.lock().is_empty(), "and nothing is kept of calls that are over, or never were");
     }
 }

@@ -5,11 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use longshore_sessions::SessionKey;
 use longshore_sessions::bounds::MAX_TOMBSTONES;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
+use parking_lot::Mutex;
 
 /// The file's name.
 const NAME: &str = "ended-sessions";
@@ -59,7 +59,7 @@ impl Journal {
         if tombstones.is_empty() {
             return;
         }
-        let mut guard = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.open.lock();
         let Some(open) = guard.as_mut() else { return };
         let mut result = Ok(());
         if !open.is_torn {
@@ -140,7 +140,7 @@ mod tests {
         // The volume is full, and for what takes the file's place too.
         let place = directory.path().join(NAME).with_extension("new");
         std::fs::create_dir(&place).unwrap();
-        journal.open.lock().unwrap().as_mut().unwrap().file =
+        journal.open.lock().as_mut().unwrap().file =
             OpenOptions::new().write(true).open("/dev/full").unwrap();
         journal.add(&[stone(1, 10)], all);
         std::fs::remove_dir(&place).unwrap();

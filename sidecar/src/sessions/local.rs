@@ -1,7 +1,7 @@
 //! This replica, as its peers see it: what the transport between replicas asks and tells it.
 
 use std::net::IpAddr;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_sessions::membership::{Standing, State};
@@ -9,6 +9,7 @@ use longshore_sessions::message::HandOver;
 use longshore_sessions::replica::{Effect, Replica};
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Answer, Introduction, Message, Peer, Question, SessionKey};
+use parking_lot::MutexGuard;
 
 use super::{Errand, Session, Sessions, unix};
 use crate::metrics::SessionEnd;

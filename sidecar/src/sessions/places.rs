@@ -2,9 +2,10 @@
 //! a session holds as much, and is counted by the same numbers, beside them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longshore_sidecar_config::Sessions as Limits;
+use parking_lot::Mutex;
 
 /// The places that are taken.
 #[derive(Default)]
@@ -44,7 +45,7 @@ impl Places {
         total: u32,
         per_principal: u32,
     ) -> Result<Place, Full> {
-        let mut taken = self.lock();
+        let mut taken = self.0.lock();
         if taken.total >= total {
             return Err(Full::Total);
         }
@@ -60,12 +61,7 @@ impl Places {
 
     /// Whether there is none for anybody.
     pub(super) fn are_taken(&self, limits: &Limits) -> bool {
-        self.lock().total >= limits.total
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Nothing that holds the lock can leave the numbers half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().total >= limits.total
     }
 }
 
@@ -78,7 +74,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
+        let mut taken = self.places.0.lock();
         taken.total -= 1;
         match taken.by_principal.get_mut(&self.principal) {
             Some(count) if *count > 1 => *count -= 1,
@@ -125,6 +121,6 @@ pub(super) mod tests {
         assert!(take("c").is_ok());
         drop(first);
         assert!(take("a").is_ok());
-        assert_eq!(places.lock().by_principal.len(), 1, "nobody is remembered who has none");
+        assert_eq!(places.0.lock().by_principal.len(), 1, "nobody is remembered who has none");
     }
 }

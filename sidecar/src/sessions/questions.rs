@@ -2,10 +2,11 @@
 //! of it could give that one. Of others only what is certainly asked in a call is known, as long as that is under way.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longshore_mcp::envelope::{Id, Request};
 use longshore_mcp::params::Params;
+use parking_lot::Mutex;
 
 use super::Session;
 
@@ -38,7 +39,7 @@ impl Questions {
     }
 
     fn open(&self, question: Question) {
-        let mut open = self.lock();
+        let mut open = self.0.lock();
         // A server that uses an id again has done with what it asked under it before.
         open.retain(|other| !other.has(&Id::from_json(&question.id)));
         if open.len() >= MOST {
@@ -60,7 +61,7 @@ impl Questions {
 
     /// Nobody waits any more for answers to those of this call. Their ids, as JSON.
     pub(super) fn over(&self, call: u64) -> Vec<Box<str>> {
-        let mut open = self.lock();
+        let mut open = self.0.lock();
         let (over, others) =
             std::mem::take(&mut *open).into_iter().partition(|question| question.call == Some(call));
         *open = others;
@@ -69,11 +70,11 @@ impl Questions {
 
     /// Whether none is open.
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.0.lock().is_empty()
     }
 
     fn take(&self, id: &Id<'_>) -> Option<Question> {
-        let mut open = self.lock();
+        let mut open = self.0.lock();
         let at = open.iter().position(|question| question.has(id))?;
         open.remove(at)
     }
@@ -81,12 +82,7 @@ impl Questions {
     /// Whether one of them is to be reported on under this token.
     pub(super) fn wants(&self, token: &str) -> bool {
         let same = |wanted: &str| Id::from_json(wanted).is(&Id::from_json(token));
-        self.lock().iter().any(|question| question.token.as_deref().is_some_and(same))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Question>> {
-        // Nothing that holds the lock can leave them half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().any(|question| question.token.as_deref().is_some_and(same))
     }
 }
 

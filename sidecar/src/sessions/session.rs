@@ -4,8 +4,8 @@ mod held_open;
 mod set;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -25,6 +25,7 @@ use crate::held::Share;
 use crate::kept;
 use crate::streams::Streams;
 pub(crate) use held_open::Use;
+use parking_lot::{Mutex, RwLock};
 pub(crate) use set::Change;
 use set::Set;
 
@@ -122,7 +123,7 @@ impl Session {
 
     /// What the server calls it.
     pub(crate) fn upstream(&self) -> Option<HeaderValue> {
-        self.upstream.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.upstream.read().clone()
     }
 
     /// What the server is to be told once it has ended, if it knows of it.
@@ -132,7 +133,7 @@ impl Session {
 
     /// Whether the server knows whose a message is. One without session ids goes by the ids in messages, whosever they are.
     pub(crate) fn is_known_to_server(&self) -> bool {
-        self.upstream.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.upstream.read().is_some()
     }
 
     /// Notes what the client is given that is no answer, and gives it as the client knows it. `None`: it is not for this
@@ -202,7 +203,7 @@ impl Session {
 
     /// The server calls it so from now on.
     pub(super) fn set_upstream(&self, upstream: Option<HeaderValue>) {
-        *self.upstream.write().unwrap_or_else(PoisonError::into_inner) = upstream.and_then(alone);
+        *self.upstream.write() = upstream.and_then(alone);
     }
 
     /// Whether it can go elsewhere now, or end: no call is under way, and nobody is about to come for an answer. Streams

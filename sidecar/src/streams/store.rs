@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, interval, sleep};
 
@@ -77,7 +78,7 @@ impl Store {
         principal: &Arc<str>,
         stream: impl FnOnce(u64, Arc<Account>) -> Stream,
     ) -> Arc<Stream> {
-        let mut streams = self.lock();
+        let mut streams = self.streams.lock();
         let serial = streams.next;
         streams.next += 1;
         let account = streams.accounts.entry(principal.clone()).or_default().clone();
@@ -98,7 +99,7 @@ impl Store {
     /// A stream is gone.
     pub(super) fn remove(&self, serial: u64, account: &Account, principal: &Arc<str>) {
         {
-            let mut streams = self.lock();
+            let mut streams = self.streams.lock();
             streams.all.remove(&serial);
             if account.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
                 streams.accounts.remove(principal);
@@ -195,19 +196,20 @@ impl Store {
     /// How much each principal may hold for all to have room, where those that hold less leave the rest to the others. None:
     /// there is room as it is.
     fn part_of_each(&self) -> Option<usize> {
-        let mut held: Vec<usize> = self.lock().accounts.values().map(|account| account.used()).collect();
+        let mut held: Vec<usize> =
+            self.streams.lock().accounts.values().map(|account| account.used()).collect();
         held.sort_unstable();
         part_of_each(&held, self.limit)
     }
 
     /// Shows every stream that there is by now, the oldest first, for as long as that is wanted.
     fn each(&self, mut show: impl FnMut(&Stream) -> bool) {
-        let until = Bound::Excluded(self.lock().next);
+        let until = Bound::Excluded(self.streams.lock().next);
         let mut from = Bound::Included(0);
         loop {
             // The lock is not held while a stream is looked at, which may be its end.
             let next = {
-                let streams = self.lock();
+                let streams = self.streams.lock();
                 let next = streams.all.range((from, until)).next();
                 next.map(|(serial, stream)| (*serial, stream.upgrade()))
             };
@@ -217,11 +219,6 @@ impl Store {
                 return;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Streams> {
-        // Nothing that holds the lock can leave them half changed.
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,10 +8,11 @@ mod unheard;
 mod writing;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
@@ -181,27 +182,27 @@ impl Stream {
 
     /// Whether a connection reads it.
     pub(super) fn is_read(&self) -> bool {
-        self.lock().client.as_ref().is_some_and(|client| !client.over)
+        self.state.lock().client.as_ref().is_some_and(|client| !client.over)
     }
 
     /// Whether somebody writes to it.
     pub(super) fn is_written(&self) -> bool {
-        matches!(self.lock().written, Written::Now | Written::By(_))
+        matches!(self.state.lock().written, Written::Now | Written::By(_))
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.lock().written, Written::Ended)
+        matches!(self.state.lock().written, Written::Ended)
     }
 
     /// Whether it has been kept for long enough.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.forgotten && state.since.is_some_and(|since| since + self.terms.ttl <= now)
     }
 
     /// For how long it is kept still. None: somebody needs it.
     pub(super) fn kept_for(&self, now: Instant) -> Option<Duration> {
-        let since = self.lock().since?;
+        let since = self.state.lock().since?;
         Some((since + self.terms.ttl).saturating_duration_since(now))
     }
 
@@ -212,7 +213,7 @@ impl Stream {
 
     /// It cannot be resumed any more. A client that reads it reads to its end, if it is the stream of a call.
     pub(super) fn forget(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.forgotten = true;
         if state.client.is_some() || state.since.is_none() {
             state.is_used();
@@ -234,16 +235,11 @@ impl Stream {
             session.streams.remove(self.number);
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let bytes = self.lock().bytes;
+        let bytes = self.state.lock().bytes;
         self.terms.store.gave_back(&self.account, bytes);
         self.terms.store.remove(self.serial, &self.account, &self.principal);
     }

@@ -9,11 +9,12 @@ mod failure;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout};
 
@@ -71,13 +72,6 @@ struct State {
     missed: Option<(Instant, usize)>,
     reader: Option<Waker>,
     writer: Option<Waker>,
-}
-
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave the state half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl State {
@@ -186,7 +180,7 @@ impl Caller {
 
     /// The same with an answer that is counted by this.
     pub(super) fn end_counted(self, ending: Ending, came: Option<Came>) {
-        let mut state = self.desk.lock();
+        let mut state = self.desk.0.lock();
         (state.ending, state.came) = (Some(ending), came);
         drop(state);
         // Whoever waits is woken when this is dropped.
@@ -195,14 +189,14 @@ impl Caller {
     /// Begins the response though there is nothing in it yet. A client that has cancelled a call may go away at any
     /// moment, and some of them cope with the end of a stream then and not with a late response.
     pub(super) fn begin(&self) {
-        let mut state = self.desk.lock();
+        let mut state = self.desk.0.lock();
         state.begun = true;
         state.wake_reader();
     }
 
     /// Whether nobody waits any more.
     pub(super) fn is_gone(&self) -> bool {
-        self.desk.lock().gone
+        self.desk.0.lock().gone
     }
 
     /// Whoever reads what comes before the answer.
@@ -213,7 +207,7 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        let mut state = self.desk.lock();
+        let mut state = self.desk.0.lock();
         state.left = true;
         state.wake_reader();
     }
@@ -222,7 +216,7 @@ impl Drop for Caller {
 impl Reader {
     /// Offers it a message.
     pub(super) fn offer(&self, message: &Bytes) -> Offer {
-        let mut state = self.desk.lock();
+        let mut state = self.desk.0.lock();
         if state.gone {
             return Offer::Gone;
         }
@@ -238,7 +232,7 @@ impl Reader {
     /// Waits until there is room, or nobody who needs any.
     pub(super) async fn room(&self) {
         poll_fn(|cx| {
-            let mut state = self.desk.lock();
+            let mut state = self.desk.0.lock();
             if state.gone || state.has_room() {
                 return Poll::Ready(());
             }
@@ -250,13 +244,13 @@ impl Reader {
 
     /// How long it may be waited for, because it reads.
     pub(super) fn credit(&self) -> Duration {
-        let state = self.desk.lock();
+        let state = self.desk.0.lock();
         state.credit.min(state.trust())
     }
 
     /// It was waited for, and has made room or has not. Gives the part of the time that it had not earned.
     pub(super) fn spend(&self, waited: Duration) -> Duration {
-        let mut state = self.desk.lock();
+        let mut state = self.desk.0.lock();
         let earned = waited.min(state.credit);
         state.credit -= earned;
         state.trust = if state.has_room() { (2 * state.trust()).min(MAX_CREDIT) } else { FIRST_CREDIT };
@@ -265,7 +259,7 @@ impl Reader {
 
     /// A message of this size was for it, and it had no room. Says whether it does not read at all.
     pub(super) fn missed(&self, bytes: usize, now: Instant) -> bool {
-        let mut state = self.desk.lock();
+        let mut state = self.desk.0.lock();
         let (since, missed) = state.missed.get_or_insert((now, 0));
         *missed = missed.saturating_add(bytes);
         let passed = now.saturating_duration_since(*since);
@@ -295,7 +289,7 @@ impl Waiting {
 
 impl Desk {
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if let Some(message) = state.asides.pop_front() {
             state.bytes -= message.len();
             state.earn(message.len());
@@ -323,7 +317,7 @@ impl Desk {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let left = {
-            let mut state = self.desk.lock();
+            let mut state = self.desk.0.lock();
             // First, so that a message that is being taken at this moment is known to be nobody's.
             state.gone = true;
             state.asides.clear();

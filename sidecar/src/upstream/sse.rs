@@ -11,11 +11,12 @@ mod talk;
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use longshore_mcp::endpoint::BadEndpoint;
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::call;
@@ -101,7 +102,7 @@ impl Sse {
         let hold = channel.hold(name);
         // There is room for the first.
         let _ = channel.letters.try_send(Letter { command, headers: head.headers });
-        self.lock().insert(name, Session { place, channel });
+        self.open.lock().insert(name, Session { place, channel });
         tokio::task::spawn_local(talk.run());
         Ok((channel::opened(name, waiting).await?, hold))
     }
@@ -118,7 +119,7 @@ impl Sse {
         if *request.method() != Method::DELETE {
             return channel.send(name, request, |command, headers| Letter { command, headers }).await;
         }
-        self.lock().remove(&name);
+        self.open.lock().remove(&name);
         drop(channel.hold(name));
         Ok(channel::empty(StatusCode::NO_CONTENT))
     }
@@ -126,7 +127,7 @@ impl Sse {
     /// The session that a request names, if it is one with this server.
     fn find(&self, place: &Place, request: &Request<Bytes>) -> Option<(Name, Channel<Letter>)> {
         let name = channel::named(request)?;
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let session = open.get(&name)?;
         let channel = session.channel.clone();
         if session.place != *place {
@@ -137,15 +138,10 @@ impl Sse {
         }
         Some((name, channel))
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Session>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.sse.lock().remove(&self.name);
+        self.sse.open.lock().remove(&self.name);
     }
 }

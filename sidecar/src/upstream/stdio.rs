@@ -27,13 +27,14 @@ mod talk;
 mod warm;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use longshore_sidecar_config::{Config, Processes};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
 
@@ -128,7 +129,7 @@ impl Stdio {
 
     /// Sends a message in a session.
     pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
-        let found = named(&request).and_then(|name| Some((name, self.lock().find(name)?)));
+        let found = named(&request).and_then(|name| Some((name, self.open.lock().find(name)?)));
         let Some((name, channel)) = found else { return Ok(empty(StatusCode::NOT_FOUND)) };
         if *request.method() != Method::DELETE {
             return channel.send(name, request, |command, _| command).await;
@@ -143,7 +144,7 @@ impl Stdio {
 
     /// Which process serves a session, by a number that no other one has but what takes its place when it has died.
     pub(super) fn process_of(&self, session: &HeaderValue) -> Option<u64> {
-        self.lock().host(name_of(session)?)
+        self.open.lock().host(name_of(session)?)
     }
 
     /// Takes the limits of a configuration. They are in force for whoever comes from now on, also in sessions that were
@@ -153,14 +154,14 @@ impl Stdio {
         self.places.limit(limits);
         // After that: who opens a conversation meanwhile is here, or finds the new ones.
         if let Some(limits) = limits {
-            self.lock().limit(&limits);
+            self.open.lock().limit(&limits);
         }
     }
 
     /// Ends all sessions for good, and waits until all processes have ended, those included that were ending already.
     pub(crate) async fn close(&self) {
         // The sidecar's own would be opened again at once.
-        self.lock().close();
+        self.open.lock().close();
         self.tell_all_to_end();
         let mut count = self.count.subscribe();
         in_time(async move { drop(count.wait_for(|count| *count == 0).await) }).await;
@@ -188,7 +189,7 @@ impl Stdio {
             let _ = control.send(Control::EndAll(told));
             over
         };
-        self.lock().controls().map(tell).collect()
+        self.open.lock().controls().map(tell).collect()
     }
 
     /// How many processes wait for a session.
@@ -198,7 +199,7 @@ impl Stdio {
 
     /// Whether all places are taken, where each session needs one, and by processes that are not to end for another.
     pub(crate) fn is_full(&self) -> bool {
-        self.places.are_taken_by_sessions() && !self.warm.has_any() && !self.lock().has_empty(None)
+        self.places.are_taken_by_sessions() && !self.warm.has_any() && !self.open.lock().has_empty(None)
     }
 
     /// How many wait for a place.
@@ -208,12 +209,7 @@ impl Stdio {
 
     /// Whether there will be no more sessions.
     fn is_closed(&self) -> bool {
-        self.lock().is_closed()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        // Nothing that holds the lock can leave it half changed.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().is_closed()
     }
 
     /// The number of a question to a client, and the id that the client sees, as JSON.

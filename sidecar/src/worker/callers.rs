@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// Those who have connections, whichever threads carry them. There are so many places in all.
 pub(crate) struct Callers {
@@ -26,7 +28,7 @@ impl Callers {
 
     /// The caller of this name.
     pub(super) fn of(self: &Arc<Self>, principal: &Arc<str>) -> Arc<Caller> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if let Some(caller) = known.get(principal).and_then(Weak::upgrade) {
             return caller;
         }
@@ -34,11 +36,6 @@ impl Callers {
         let caller = Arc::new(Caller { principal, busy, callers });
         known.insert(caller.principal.clone(), Arc::downgrade(&caller));
         caller
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<Caller>>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,7 +67,7 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        let mut known = self.callers.lock();
+        let mut known = self.callers.known.lock();
         // Another thread may have made it anew.
         if known.get(&self.principal).is_some_and(|caller| caller.strong_count() == 0) {
             known.remove(&self.principal);
@@ -97,7 +94,7 @@ mod tests {
         (0..3).for_each(|_| one.ends());
         assert_eq!(one.exceeds(false), None);
         drop((one, other));
-        assert!(callers.lock().is_empty(), "nobody is remembered who has no connection");
+        assert!(callers.known.lock().is_empty(), "nobody is remembered who has no connection");
         for (places, part) in [(1, 1), (2, 1), (3, 2), (4096, 2048)] {
             let caller = Callers::new(places).of(&"a".into());
             (0..=part).for_each(|_| caller.begins());

@@ -4,12 +4,12 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longshore_e2e::load::{Kind as Failed, Report};
 pub(super) use longshore_e2e::testing::form;
 use longshore_e2e::testing::{Kind, Namespace, Room, SOAK, Stage};
+use parking_lot::Mutex;
 
 use crate::{STAGE, may_kill};
 
@@ -72,7 +72,7 @@ impl Row {
     pub(super) fn says(&self, text: impl Into<String>) {
         let text = text.into();
         println!("{}: {text}", self.title);
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.said.lock().push(text);
     }
 
     /// Writes down what came of a load, and looks at what must never be: an answer to somebody else.
@@ -115,7 +115,7 @@ impl Drop for Row {
     fn drop(&mut self) {
         let Some(file) = std::env::var_os(SOAK) else { return };
         let outcome = if std::thread::panicking() { "**failed**" } else { "passed" };
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).join("<br>").replace('|', "\\|");
+        let said = self.said.lock().join("<br>").replace('|', "\\|");
         let line = format!(
             "| {} | {outcome} | {:.0} s | {said} |\n",
             self.title,

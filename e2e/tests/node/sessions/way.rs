@@ -2,9 +2,10 @@
 //! client that chose for itself would reach whichever replica the Service leads to, and nobody would know which.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -69,18 +70,18 @@ impl Way {
 
     /// How many streams broke off.
     pub(super) fn cuts(&self) -> usize {
-        lock(&self.state).cut.len()
+        self.state.lock().cut.len()
     }
 
     /// Whether the server has said something that is no answer.
     pub(super) fn hears(&self) -> bool {
-        lock(&self.state).said
+        self.state.lock().said
     }
 
     /// How many came back for the rest of a stream, and how many of them elsewhere than where the first that broke off
     /// led.
     pub(super) fn resumptions(&self) -> (usize, usize) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let began = state.cut.first();
         let elsewhere = state.resumed.iter().filter(|to| began.is_some_and(|began| began != *to)).count();
         (state.resumed.len(), elsewhere)
@@ -136,7 +137,7 @@ async fn carry(client: TcpStream, state: Arc<Mutex<State>>) {
         while let Ok(length @ 1..) = requests.read(&mut buffer).await {
             let data = &buffer[..length];
             if holds(data, b"last-event-id:") {
-                lock(&state).resumed.push(to);
+                state.lock().resumed.push(to);
             }
             if to_server.write_all(data).await.is_err() {
                 break;
@@ -150,14 +151,14 @@ async fn carry(client: TcpStream, state: Arc<Mutex<State>>) {
         while let Ok(length @ 1..) = responses.read(&mut buffer).await {
             let data = &buffer[..length];
             if holds(data, b"\"method\":\"notifications/") {
-                lock(&state).said = true;
+                state.lock().said = true;
             }
             if holds(data, b"content-type: text/event-stream") {
-                left = Some(LEAST + lock(&state).random.below(MOST));
+                left = Some(LEAST + state.lock().random.below(MOST));
             }
             if let Some(most) = left
                 && most <= length as u64
-                && lock(&state).breaks(to)
+                && state.lock().breaks(to)
             {
                 let most = usize::try_from(most).expect("a small number");
                 let _ = to_client.write_all(&data[..most]).await;
@@ -182,7 +183,7 @@ async fn carry(client: TcpStream, state: Arc<Mutex<State>>) {
 /// Whoever takes the connection.
 async fn connect(state: &Mutex<State>) -> Option<(TcpStream, SocketAddr)> {
     let deadline = Instant::now() + PATIENCE;
-    let to = lock(state).next();
+    let to = state.lock().next();
     loop {
         match TcpStream::connect(to).await {
             Ok(server) => return Some((server, to)),
@@ -195,8 +196,4 @@ async fn connect(state: &Mutex<State>) -> Option<(TcpStream, SocketAddr)> {
 /// Whether a text is in it, in whatever case: some write the names of headers in capitals.
 fn holds(data: &[u8], text: &[u8]) -> bool {
     data.windows(text.len()).any(|window| window.eq_ignore_ascii_case(text))
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -103,7 +103,7 @@ impl Cluster {
         let answer = move |query: Query<HashMap<String, String>>, request: Request| async move {
             let kind = request.uri().path().rsplit('/').next().unwrap_or_default();
             if query.contains_key("watch") {
-                let events = lock(&events).remove(kind);
+                let events = events.lock().remove(kind);
                 let lines = stream::unfold(events, async |events| {
                     let mut events = events?;
                     let event = events.recv().await?;

@@ -1,12 +1,13 @@
 //! What a client has set, and who else knows it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::level::Level;
 use longshore_sessions::PodId;
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Session;
@@ -52,24 +53,24 @@ impl Session {
 
     /// What its client has set.
     pub(crate) fn copy(&self) -> Copy {
-        self.set().as_ref().map(|set| set.copy.clone()).unwrap_or_default()
+        self.set.lock().as_ref().map(|set| set.copy.clone()).unwrap_or_default()
     }
 
     /// Whether there is anything that another replica is to keep.
     pub(in super::super) fn has_copy(&self) -> bool {
-        self.set().as_ref().is_some_and(|set| set.matters)
+        self.set.lock().as_ref().is_some_and(|set| set.matters)
     }
 
     /// The server is yet to be told of it.
     pub(in super::super) fn note_unset(&self) {
-        if let Some(set) = self.set().as_mut() {
+        if let Some(set) = self.set.lock().as_mut() {
             set.unset.get_or_insert_with(|| watch::Sender::new(true));
         }
     }
 
     /// The server has been told, if it was there.
     pub(in super::super) fn note_set(&self, was_there: bool) {
-        let unset = self.set().as_mut().and_then(|set| set.unset.take());
+        let unset = self.set.lock().as_mut().and_then(|set| set.unset.take());
         if let Some(unset) = unset {
             unset.send_replace(was_there);
         }
@@ -77,12 +78,12 @@ impl Session {
 
     /// Whether the server is yet to be told.
     pub(crate) fn is_unset(&self) -> bool {
-        self.set().as_ref().is_some_and(|set| set.unset.is_some())
+        self.set.lock().as_ref().is_some_and(|set| set.unset.is_some())
     }
 
     /// Where the server is yet to be told: whether it was there, once it has been.
     pub(in super::super) async fn until_set(&self) -> Option<bool> {
-        let unset = self.set().as_ref().and_then(|set| Some(set.unset.as_ref()?.subscribe()));
+        let unset = self.set.lock().as_ref().and_then(|set| Some(set.unset.as_ref()?.subscribe()));
         let mut unset = unset?;
         // It is dropped with the session at the latest.
         let _ = unset.changed().await;
@@ -91,28 +92,28 @@ impl Session {
 
     /// What this replica is to keep, if it does not.
     pub(in super::super) fn to_copy(&self, buddy: &PodId) -> Option<Copy> {
-        let set = self.set();
+        let set = self.set.lock();
         let set = set.as_ref().filter(|set| set.matters && set.kept_at.as_ref() != Some(buddy))?;
         Some(set.copy.clone())
     }
 
     /// Notes that another replica keeps what was set then.
     pub(in super::super) fn copied(&self, version: u64, buddy: PodId) {
-        if let Some(set) = self.set().as_mut().filter(|set| set.copy.version == version) {
+        if let Some(set) = self.set.lock().as_mut().filter(|set| set.copy.version == version) {
             set.kept_at = Some(buddy);
         }
     }
 
     /// Notes that these replicas keep nothing of it.
     pub(in super::super) fn lost_at(&self, pods: &[PodId]) {
-        if let Some(set) = self.set().as_mut() {
+        if let Some(set) = self.set.lock().as_mut() {
             set.kept_at.take_if(|pod| pods.contains(pod));
         }
     }
 
     /// Notes what its client sets. What is over the bounds is not kept: it is lost with the replica.
     pub(in super::super) fn change(&self, change: Change, shares: &Arc<Shares>) {
-        let mut set = self.set();
+        let mut set = self.set.lock();
         let set = set.get_or_insert_default();
         let copy = &mut set.copy;
         let share = set.share.get_or_insert_with(|| shares.nothing(self.place.principal()));
@@ -135,11 +136,6 @@ impl Session {
         }
         copy.version += 1;
         (set.matters, set.kept_at) = (true, None);
-    }
-
-    fn set(&self) -> MutexGuard<'_, Option<Box<Set>>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The streams that are open, and the way to each: it lives on one thread, and messages for it come to all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
 use longshore_sessions::SessionKey;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::audit::Entry;
@@ -78,13 +79,13 @@ impl Open {
     pub(super) fn add(self: &Arc<Self>, key: SessionKey) -> (Registered, mpsc::UnboundedReceiver<Letter>) {
         let (to, letters) = mpsc::unbounded_channel();
         let bound = || Arc::new(Semaphore::new(WAITING));
-        self.lock().insert(key, Letters { to, requests: bound(), others: bound() });
+        self.streams.lock().insert(key, Letters { to, requests: bound(), others: bound() });
         (Registered { open: self.clone(), key }, letters)
     }
 
     /// The way to one.
     pub(super) fn find(&self, key: &SessionKey) -> Option<Letters> {
-        self.lock().get(key).cloned()
+        self.streams.lock().get(key).cloned()
     }
 
     /// Room for a message of so many bytes with its head, if there is any.
@@ -101,11 +102,6 @@ impl Open {
         // The only one of its principal may be as large as any message may.
         let share = shares.take_first(principal, bytes).ok_or(Refusal::TooManyCalls)?;
         Ok(Room { _turn: turn, _share: share })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Letters>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,6 +172,6 @@ impl Reply {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.open.lock().remove(&self.key);
+        self.open.streams.lock().remove(&self.key);
     }
 }

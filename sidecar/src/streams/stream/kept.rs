@@ -16,7 +16,7 @@ impl Stream {
     /// Drops what can be dropped for others to have room. That is also what somebody has yet to read unless readers are
     /// spared, of a stream that has ended, or of which that is much. Says whether it is to be forgotten altogether.
     pub(in super::super) fn relieve(&self, spares_readers: bool) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let ended = matches!(state.written, Written::Ended);
         let spared = spares_readers || !ended && state.unread <= SPARED;
         let end = state.end();

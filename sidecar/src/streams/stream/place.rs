@@ -11,13 +11,17 @@ const TENURE: Duration = Duration::from_secs(10);
 impl Stream {
     /// Whether the connection that reads it has not done so for long.
     pub(in super::super) fn is_read_newly(&self) -> bool {
-        self.lock().client.as_ref().is_some_and(|client| !client.over && client.is_new())
+        self.state.lock().client.as_ref().is_some_and(|client| !client.over && client.is_new())
     }
 
     /// Whether somebody who comes back for what follows this event has had the place that a newcomer has now.
     pub(in super::super) fn is_kept_from(&self, after: u64) -> bool {
         let is_before = |client: &Client| client.new_at.is_some_and(|first| after < first);
-        self.lock().client.as_ref().is_some_and(|client| !client.over && client.is_new() && is_before(client))
+        self.state
+            .lock()
+            .client
+            .as_ref()
+            .is_some_and(|client| !client.over && client.is_new() && is_before(client))
     }
 }
 

@@ -23,7 +23,7 @@ impl Stream {
     /// Adds a question that has this id, as JSON.
     pub(in super::super) fn ask(&self, data: &[u8], id: &str) {
         if id.len() <= MAX_ID {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let number = state.end();
             let asked = &mut state.questions.asked;
             if asked.len() >= MOST {
@@ -37,7 +37,7 @@ impl Stream {
     /// The ids of those that the client will never read, as JSON, once there are any.
     pub(in super::super) async fn lost_questions(&self) -> Vec<Box<str>> {
         loop {
-            let lost = std::mem::take(&mut self.lock().questions.lost);
+            let lost = std::mem::take(&mut self.state.lock().questions.lost);
             if !lost.is_empty() {
                 return lost;
             }

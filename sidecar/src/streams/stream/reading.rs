@@ -35,7 +35,7 @@ impl Stream {
     }
 
     fn give(self: &Arc<Self>, next: u64, new_at: Option<u64>) -> Reader {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let new_at = new_at.filter(|_| state.client.as_ref().is_some_and(|client| !client.over));
         state.clients += 1;
         let number = state.clients;
@@ -57,7 +57,7 @@ impl Stream {
     /// Gives it to a client that wants what nobody has read. What is not kept any more of that is missed.
     pub(in super::super) fn attach_unread(self: &Arc<Self>) -> Reader {
         let (next, missed) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let (next, missed) = (state.cursor.max(state.first), state.cursor < state.first);
             if self.terms.polls && next == state.end() {
                 // It has yet to hear of an id.
@@ -71,7 +71,7 @@ impl Stream {
     /// What there is after this event. What came between and is not kept any more is missed: of a call the answer is what its
     /// client comes for, and what it is told before that is kept for nobody.
     pub(in super::super) fn resume(self: &Arc<Self>, after: u64, told: Option<&str>) -> Rest {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = after.saturating_add(1).max(state.first);
         let (missed, ended) = (state.has_dropped_after(after), matches!(state.written, Written::Ended));
         let is_all = next == state.end() && ended;
@@ -86,7 +86,7 @@ impl Stream {
         drop(state);
         let reader = self.attach(next).missing(missed);
         let told = told.filter(|_| missed && self.kind == Kind::Call);
-        if let (Some(client), Some(told)) = (&mut self.lock().client, told) {
+        if let (Some(client), Some(told)) = (&mut self.state.lock().client, told) {
             client.greeting = Some(sse::message(told.as_bytes()).into());
         }
         Rest::Reader(reader)
@@ -94,12 +94,12 @@ impl Stream {
 
     /// Whether this event was one of its own, whatever is kept of those that came after it.
     pub(in super::super) fn had(&self, event: u64) -> bool {
-        self.lock().had(event)
+        self.state.lock().had(event)
     }
 
     /// Whether there are events after this one.
     pub(in super::super) fn has_after(&self, after: u64) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.had(after) && after.saturating_add(1).max(state.first) < state.end()
     }
 
@@ -111,7 +111,7 @@ impl Stream {
         waker: &Waker,
         room: impl FnOnce(usize) -> Poll<Option<Share>>,
     ) -> Next {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { events, first, client, cursor, unread, written, .. } = &mut *state;
         let Some(client) = client.as_mut().filter(|client| client.number == number) else {
             // Another connection has its place, or there is no session any more.
@@ -171,14 +171,14 @@ impl Stream {
 
     /// Keeps nothing that was read from now on: whoever reads it tells nobody the ids.
     pub(in super::super) fn read_once(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.once = true;
         state.trim(self);
     }
 
     /// A connection has gone.
     pub(in super::super) fn detach(&self, number: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.client.take_if(|client| client.number == number).is_none() {
             return;
         }
@@ -200,7 +200,7 @@ impl Stream {
 
     /// Sends the client away, if it can come back or has nothing to wait for.
     pub(in super::super) fn part(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let open = self.kind == Kind::Own || !matches!(state.written, Written::Ended);
         if !open || self.kind == Kind::Call && !self.terms.polls {
             return;
@@ -218,7 +218,7 @@ impl Stream {
 
     /// Whether a client that has left is to come for something still. It has so long once everything is there.
     pub(in super::super) fn is_awaited(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let Some(left) = state.left.filter(|_| !state.forgotten) else { return false };
         match state.since {
             None => true,

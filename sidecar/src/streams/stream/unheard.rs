@@ -7,7 +7,7 @@ impl Stream {
     /// connection that they were given to. Who never says of any is told so now and then only; `is_told` says that they are
     /// in any case.
     pub(in super::super) fn joined_anew(&self, is_told: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if is_told {
             state.unheard.note_told();
         } else if !self.terms.polls && !state.once && state.cursor > 1 {
@@ -23,7 +23,7 @@ impl Stream {
         loop {
             let joined = self.joined.notified();
             let due = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if state.unheard.ends_at_once() {
                     return;
                 }

@@ -20,7 +20,7 @@ impl Stream {
 
     /// Adds one for whoever reads now, who is not sent away for it.
     pub(in super::super) fn tell(&self, data: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.push(&mut state, data, false);
         let reader = state.client.as_mut().and_then(|client| client.waker.take());
         state.trim(self);
@@ -34,7 +34,7 @@ impl Stream {
     }
 
     fn add(&self, data: &[u8], is_last: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.push(&mut state, data, is_last);
         let most = if self.terms.store.is_full() { WINDOW } else { WINDOW.max(self.terms.max_bytes) };
         let reader = if !self.terms.waits && state.unread > most {
@@ -73,7 +73,7 @@ impl Stream {
     pub(in super::super) fn has_room(&self, waker: &Waker) -> bool {
         // Where there is not room for everybody, each is read one event at a time.
         let window = if self.terms.store.is_full() { 1 } else { WINDOW };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let waits = state.client.as_ref().is_some_and(|client| !client.over) && state.unread >= window;
         if waits && self.terms.waits {
             state.writer = Some(waker.clone());
@@ -84,7 +84,7 @@ impl Stream {
 
     /// Gives up a client that is too slow. It may come back for the rest.
     pub(in super::super) fn lose_client(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if self.kind == Kind::Call && state.client.is_some() {
             state.left = Some(Instant::now());
         }
@@ -95,7 +95,7 @@ impl Stream {
 
     /// Notes the task that writes.
     pub(in super::super) fn written_by(&self, task: AbortHandle) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.forgotten {
             task.abort();
         } else {
@@ -105,7 +105,7 @@ impl Stream {
 
     /// Nobody writes any more.
     pub(in super::super) fn end(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let waker = match self.kind {
             Kind::Call => {
                 state.written = Written::Ended;
@@ -127,12 +127,12 @@ impl Stream {
 
     /// Its client may not read it any more.
     pub(in super::super) fn dismiss(&self) {
-        let waker = self.lock().give_up_client();
+        let waker = self.state.lock().give_up_client();
         wake(waker);
     }
 
     /// Somebody writes again.
     pub(in super::super) fn resumed(&self) {
-        self.lock().written = Written::Now;
+        self.state.lock().written = Written::Now;
     }
 }

@@ -1,11 +1,12 @@
 //! A client that listens to what the server says on its own account.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::join_all;
 use longshore_mcp::error::Code;
 use longshore_mcp::listen::{self, Filter, Full, Opened};
+use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::asked::Asked;
@@ -224,10 +225,10 @@ fn take_back(
         if timeout(LATE, told).await != Ok(Some(true)) {
             return;
         }
-        session.subscribing.late().push(uri);
+        session.subscribing.late.lock().push(uri);
         let _turn = session.subscribing.turn.lock().await;
         // Whoever comes first takes all of them back: others wait for it once.
-        let mut unwanted = std::mem::take(&mut *session.subscribing.late());
+        let mut unwanted = std::mem::take(&mut *session.subscribing.late.lock());
         session.with_streams(|streams, _| {
             unwanted.retain(|uri| !streams.subscribed().any(|wanted| wanted == uri));
         });
@@ -261,13 +262,6 @@ impl Drop for Giving<'_> {
         if !self.is_taken {
             self.session.with_streams(|_, listeners| listeners.remove(&self.stream));
         }
-    }
-}
-
-impl Subscribing {
-    fn late(&self) -> MutexGuard<'_, Vec<String>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

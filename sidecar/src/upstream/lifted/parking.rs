@@ -1,10 +1,11 @@
 //! Calls that wait for the answers of their clients, by the number that their clients bring back.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::ticket::CallNumber;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::client::Client;
@@ -52,7 +53,7 @@ impl Parking {
         principal: PrincipalDigest,
         to: mpsc::Sender<Client>,
     ) -> Result<Place, Failure> {
-        let mut table = self.lock();
+        let mut table = self.waiting.lock();
         let own = table.of_principals.get(&principal).copied().unwrap_or(0);
         if own >= MAX_OF_PRINCIPAL || table.calls.len() >= MAX_WAITING {
             return Err(Failure::Busy);
@@ -69,7 +70,7 @@ impl Parking {
         number: CallNumber,
         principal: PrincipalDigest,
     ) -> Option<mpsc::Sender<Client>> {
-        let mut table = self.lock();
+        let mut table = self.waiting.lock();
         // The seal says whose it is; this says it once more.
         table.calls.get(&number).filter(|entry| entry.principal == principal)?;
         table.calls.remove(&number).map(|entry| entry.to)
@@ -79,24 +80,19 @@ impl Parking {
     pub(super) fn calls(&self) -> &Calls {
         &self.calls
     }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing that holds the lock can leave it half changed.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Place {
     /// The client's answers could not be used: it may bring others.
     pub(super) fn wait_again(&self) {
         let entry = Entry { principal: self.principal, to: self.to.clone() };
-        self.parking.lock().calls.insert(self.number, entry);
+        self.parking.waiting.lock().calls.insert(self.number, entry);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut table = self.parking.lock();
+        let mut table = self.parking.waiting.lock();
         table.calls.remove(&self.number);
         if let Some(count) = table.of_principals.get_mut(&self.principal) {
             *count = count.saturating_sub(1);
@@ -127,7 +123,7 @@ mod tests {
         place.wait_again();
         drop(place);
         assert!(parking.take(number, ann).is_none(), "it is over");
-        assert_eq!((parking.calls().count(), parking.lock().of_principals.len()), (0, 0));
+        assert_eq!((parking.calls().count(), parking.waiting.lock().of_principals.len()), (0, 0));
     }
 
     #[test]

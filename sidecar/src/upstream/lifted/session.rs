@@ -1,8 +1,8 @@
 //! One session with the server, which serves requests of one principal whose clients can do the same.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode};
@@ -14,6 +14,7 @@ use longshore_mcp::logging::{self, Levels};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::{Pair, Way, handshake, questions};
 use longshore_sidecar_config::Upstream;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::error::Elapsed;
 use tokio::time::{Duration, Instant, timeout};
@@ -277,13 +278,13 @@ impl Session {
     pub(super) fn number(self: &Arc<Self>, id: &str) -> Result<(Number, Inbox), Failure> {
         let (to, heard) = channel(WAITING);
         let number = number();
-        self.lock().calls.give_as(number, to.clone(), id).map_err(|_| Unusable::Busy)?;
+        self.state.lock().calls.give_as(number, to.clone(), id).map_err(|_| Unusable::Busy)?;
         Ok((Number { session: self.clone(), number, level: None }, (to, heard)))
     }
 
     /// Where a call hears what comes for it.
     fn inbox_of(&self, number: &str) -> Option<Sender<Heard>> {
-        self.lock().calls.owner(Id::from_json(number)).map(|(inbox, _)| inbox.clone())
+        self.state.lock().calls.owner(Id::from_json(number)).map(|(inbox, _)| inbox.clone())
     }
 
     /// Gives a message to the call that has this progress token. What does not fit is dropped: it is only news.
@@ -295,7 +296,7 @@ impl Session {
 
     /// Gives a message to the only call under way. Says whether there is one that has room for it.
     pub(super) async fn aside(&self, message: Bytes, deaf: &mut Deaf) -> bool {
-        let inbox = self.lock().calls.only().cloned();
+        let inbox = self.state.lock().calls.only().cloned();
         match inbox {
             Some(inbox) => deaf.give(inbox, Heard::Aside(message)).await,
             None => false,
@@ -317,7 +318,7 @@ impl Session {
 
     /// Whether no other call is under way.
     pub(super) fn has_one_call(&self) -> bool {
-        self.lock().calls.len() == 1
+        self.state.lock().calls.len() == 1
     }
 
     /// Whether the server has forgotten the session, if it answers with this status in it.
@@ -342,7 +343,7 @@ impl Session {
 
     /// The server may have forgotten which level of log messages it was told.
     pub(super) fn forget_levels(&self) {
-        self.lock().levels.untold();
+        self.state.lock().levels.untold();
     }
 
     // === Subscriptions ===
@@ -352,7 +353,7 @@ impl Session {
         &self,
         change: impl FnOnce(&mut Streams, &mut HashMap<u64, Sender<String>>) -> T,
     ) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { streams, listeners, .. } = &mut *state;
         change(streams, listeners)
     }
@@ -385,18 +386,13 @@ impl Session {
     pub(super) async fn close(&self, transport: &Transport) {
         self.leave();
         // What it costs is given back in any case.
-        let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let hold = self.hold.lock().take();
         if let Some(id) = self.id.clone()
             && !self.forgotten.load(Ordering::Relaxed)
         {
             farewell(transport, &self.upstream, id, self.revision).await;
         }
         drop(hold);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave it half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -420,7 +416,7 @@ impl Number {
             None => None,
         };
         let tell = {
-            let mut state = self.session.lock();
+            let mut state = self.session.state.lock();
             state.levels.end(self.level.take());
             self.level = level;
             let tell = state.levels.begin(level);
@@ -437,7 +433,7 @@ impl Number {
         if done == Ok(true) {
             untold.0 = None;
         } else {
-            self.session.lock().silent = done.is_err().then(|| Instant::now() + SILENCE);
+            self.session.state.lock().silent = done.is_err().then(|| Instant::now() + SILENCE);
             tracing::debug!(%level, "the server could not be told a level of log messages");
         }
     }
@@ -450,7 +446,7 @@ struct Untold<'a>(Option<&'a Session>);
 impl Drop for Untold<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.0 {
-            session.lock().levels.untold();
+            session.state.lock().levels.untold();
         }
     }
 }
@@ -458,7 +454,7 @@ impl Drop for Untold<'_> {
 impl Number {
     /// The call is over at the server.
     pub(super) fn end(&mut self) {
-        let mut state = self.session.lock();
+        let mut state = self.session.state.lock();
         state.calls.take(Id::from_json(&self.number.to_string()));
         state.levels.end(self.level.take());
     }

@@ -10,11 +10,12 @@ mod spare;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::{Isolation, Upstream};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -156,7 +157,7 @@ impl Sessions {
     ) -> Result<Lease, Failure> {
         let Wanted { asked, speaks, purpose, bounds } = wanted;
         let principal = opener.principal().cloned().unwrap_or_default();
-        let key = self.lock().keys.of(&Told {
+        let key = self.table.lock().keys.of(&Told {
             principal: &principal,
             capabilities: &asked.capabilities,
             info: asked.info.as_deref(),
@@ -176,7 +177,7 @@ impl Sessions {
         let turn = if purpose == Purpose::Alone {
             None
         } else {
-            let opening = self.lock().opening.entry(key).or_default().clone();
+            let opening = self.table.lock().opening.entry(key).or_default().clone();
             let mut coming = pin!(opening.lock_owned());
             let mut turn = None;
             loop {
@@ -228,7 +229,7 @@ impl Sessions {
     }
 
     fn find(self: &Arc<Self>, key: Key, purpose: Purpose) -> Option<Lease> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let entries = table.open.get_mut(&key)?;
         let entry = entries.iter_mut().find(|entry| entry.suits(purpose))?;
         entry.users += 1;
@@ -244,7 +245,7 @@ impl Sessions {
         principal: &Arc<str>,
         bounds: Bounds,
     ) -> Result<(Place, bool), Failure> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let own = table.of_principals.get(principal).copied().unwrap_or(0);
         let evicted = if own >= bounds.per_principal {
             let limit = bounds.per_principal;
@@ -265,7 +266,7 @@ impl Sessions {
 
     /// Whether there is a place for one more, or would be without those that nobody uses.
     fn has_place(&self, principal: &Arc<str>, bounds: Bounds) -> bool {
-        let table = self.lock();
+        let table = self.table.lock();
         let own = table.of_principals.get(principal).copied().unwrap_or(0);
         let mut idle = table.open.values().flatten().filter(|entry| entry.users == 0);
         if own >= bounds.per_principal {
@@ -285,14 +286,14 @@ impl Sessions {
             taken: purpose == Purpose::Alone,
             used: Instant::now(),
         };
-        self.lock().open.entry(key).or_default().push(entry);
+        self.table.lock().open.entry(key).or_default().push(entry);
         self.freed.notify_waiters();
         Lease { session, key, purpose, sessions: self.clone() }
     }
 
     /// Ends all of them, those that somebody uses as soon as nobody does.
     pub(super) fn end_all(&self, transport: &Rc<Transport>) {
-        for entry in self.lock().open.values().flatten() {
+        for entry in self.table.lock().open.values().flatten() {
             entry.session.leave();
         }
         self.expire(transport, Duration::MAX);
@@ -301,7 +302,7 @@ impl Sessions {
     /// Leaves those that the server knows from no others, and is not heard in. It may be another one by now, which has
     /// forgotten what it was told in them, and nothing else would say so.
     pub(super) fn leave_unheard(&self) {
-        for entry in self.lock().open.values().flatten() {
+        for entry in self.table.lock().open.values().flatten() {
             if !entry.session.is_named() && !entry.session.hearing.goes_on() {
                 entry.session.leave();
             }
@@ -312,7 +313,7 @@ impl Sessions {
     pub(super) fn expire(&self, transport: &Rc<Transport>, idle: Duration) {
         let now = Instant::now();
         let over = {
-            let mut table = self.lock();
+            let mut table = self.table.lock();
             let mut over = Vec::new();
             for entries in table.open.values_mut() {
                 over.extend(entries.extract_if(.., |entry| {
@@ -325,11 +326,6 @@ impl Sessions {
             over
         };
         close(over, transport);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing that holds the lock can leave it half changed.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -417,7 +413,7 @@ impl Entry {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut table = self.sessions.lock();
+        let mut table = self.sessions.table.lock();
         table.total = table.total.saturating_sub(1);
         if let Some(count) = table.of_principals.get_mut(&self.principal) {
             *count = count.saturating_sub(1);
@@ -439,7 +435,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut table = self.sessions.lock();
+        let mut table = self.sessions.table.lock();
         let entries = table.open.get_mut(&self.key);
         let entry = entries
             .and_then(|entries| entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.session, &self.session)));

@@ -91,7 +91,7 @@ impl Stdio {
         name: Name,
         client: Option<&Client>,
     ) -> Result<Channel<Command>, Failure> {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let limits = client.map_or(OWN, |client| self.places.in_force(client.limits));
         let group = Group { alone: true, ..group_of(client, &limits, REVISION.as_str().to_owned()) };
         if let Some(host) = self.host(&open, &group, client)? {

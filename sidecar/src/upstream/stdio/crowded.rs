@@ -16,13 +16,13 @@ impl Stdio {
     pub(super) fn make_room(&self, failure: &Failure, principal: Option<&Arc<str>>) -> bool {
         let of = principal.filter(|_| matches!(failure, Failure::FullForPrincipal { .. }));
         // By itself, since the other one needs the lock too.
-        let rests = self.lock().ask_empty(of);
+        let rests = self.open.lock().ask_empty(of);
         rests || self.end_abandoned(failure, principal)
     }
 
     /// Whether a process ends for somebody who lacks a place and has waited for one. From now on it is theirs to wait for.
     pub(super) fn claims_one(&self, principal: Option<&Arc<str>>) -> bool {
-        let claim = || self.lock().claim(principal.filter(|_| !self.places.allow(principal)));
+        let claim = || self.open.lock().claim(principal.filter(|_| !self.places.allow(principal)));
         if claim() {
             return true;
         }
@@ -31,11 +31,11 @@ impl Stdio {
     }
 
     fn end_abandoned(&self, failure: &Failure, principal: Option<&Arc<str>>) -> bool {
-        let places = self.lock().places();
+        let places = self.open.lock().places();
         let ended = self.sessions.end_for(&self.lacking(failure, principal), has_one_of(&places));
         let Some((session, whose)) = ended else { return false };
         if let Some(name) = name_of(&session) {
-            self.lock().end_for_another(name, whose);
+            self.open.lock().end_for_another(name, whose);
         }
         true
     }
@@ -65,7 +65,7 @@ impl Stdio {
     }
 
     fn room(&self, failure: &Failure, principal: Option<&Arc<str>>) -> Room<SessionKey> {
-        let places = self.lock().places();
+        let places = self.open.lock().places();
         self.sessions.room_for(&self.lacking(failure, principal), has_one_of(&places))
     }
 

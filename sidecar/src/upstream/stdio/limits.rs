@@ -3,9 +3,10 @@
 mod queue;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longshore_sidecar_config::{Isolation, Processes};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Duration, timeout};
 
@@ -69,7 +70,7 @@ impl Places {
         longer: impl FnOnce() -> Duration,
     ) -> Result<Place, Failure> {
         let mut waiting = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let Some(refusal) = state.refusal_now(principal) else {
                 return Ok(self.place(&mut state, principal.cloned()));
             };
@@ -90,19 +91,19 @@ impl Places {
         match granted {
             Ok(Ok(place)) => Ok(place),
             // What has come meanwhile is given back.
-            Ok(Err(_)) | Err(_) => Err(self.lock().refusal(principal).unwrap_or(Failure::Queue)),
+            Ok(Err(_)) | Err(_) => Err(self.state.lock().refusal(principal).unwrap_or(Failure::Queue)),
         }
     }
 
     /// Why this principal would have to wait for one, if it would.
     pub(super) fn refusal(&self, principal: Option<&Arc<str>>) -> Option<Failure> {
-        self.lock().refusal_now(principal)
+        self.state.lock().refusal_now(principal)
     }
 
     /// What whoever got none is told. Where one caller may have all of them, as where nobody says who they are, it is not
     /// the caller's part that is full.
     pub(super) fn told(&self, failure: Failure) -> Failure {
-        let total = self.lock().limits.map_or(0, |limits| limits.total);
+        let total = self.state.lock().limits.map_or(0, |limits| limits.total);
         match failure {
             Failure::FullForPrincipal { limit, again } if limit >= total => Failure::Full { limit, again },
             failure => failure,
@@ -111,37 +112,37 @@ impl Places {
 
     /// Takes a place for a process that nobody needs yet. Whoever waits for one, and may have it, needs it more.
     pub(super) fn take_ahead(self: &Arc<Self>) -> Option<Place> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let free = state.limits.is_some_and(|limits| state.total < limits.total) && state.is_anybodys();
         free.then(|| self.place(&mut state, None))
     }
 
     /// Takes a place for a process that has run all the time.
     pub(super) fn take_back(self: &Arc<Self>, principal: Option<&Arc<str>>) -> Place {
-        self.place(&mut self.lock(), principal.cloned())
+        self.place(&mut self.state.lock(), principal.cloned())
     }
 
     /// Whether there are more places than are taken.
     pub(super) fn have_room(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.limits.is_some_and(|limits| state.total < limits.total)
     }
 
     /// Whether none is left, where sessions share none.
     pub(super) fn are_taken_by_sessions(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let alone = state.limits.filter(|limits| limits.isolation == Isolation::Session);
         alone.is_some_and(|limits| state.total >= limits.total)
     }
 
     /// Whether somebody waits who is this principal.
     pub(super) fn is_waited_for_by(&self, principal: &Arc<str>) -> bool {
-        self.lock().waiting.has(principal)
+        self.state.lock().waiting.has(principal)
     }
 
     /// How many wait who would get a place if one were given back.
     pub(super) fn wanted(&self) -> Wanted {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut wanted = Wanted::default();
         let Some(limits) = state.limits.filter(|limits| state.total <= limits.total) else { return wanted };
         for (who, count) in state.waiting.counts() {
@@ -156,12 +157,12 @@ impl Places {
 
     /// How many wait.
     pub(super) fn queued(&self) -> usize {
-        self.lock().waiting.len()
+        self.state.lock().waiting.len()
     }
 
     /// How many each principal has.
     pub(super) fn taken(&self) -> HashMap<Arc<str>, u32> {
-        self.lock().by_principal.clone()
+        self.state.lock().by_principal.clone()
     }
 
     /// Waits until one is given back.
@@ -171,18 +172,21 @@ impl Places {
 
     /// Whether this principal may have one more, if there is one.
     pub(super) fn allow(&self, principal: Option<&Arc<str>>) -> bool {
-        !matches!(self.lock().refusal(principal), Some(Failure::FullForPrincipal { .. } | Failure::Unlimited))
+        !matches!(
+            self.state.lock().refusal(principal),
+            Some(Failure::FullForPrincipal { .. } | Failure::Unlimited)
+        )
     }
 
     /// From now on these are in force.
     pub(super) fn limit(self: &Arc<Self>, limits: Option<Processes>) {
-        self.lock().limits = limits;
+        self.state.lock().limits = limits;
         self.grant();
     }
 
     /// What is in force now for who came under these.
     pub(super) fn in_force(&self, then: Processes) -> Processes {
-        self.lock().limits.map_or(then, |now| Processes { isolation: then.isolation, ..now })
+        self.state.lock().limits.map_or(then, |now| Processes { isolation: then.isolation, ..now })
     }
 
     fn place(self: &Arc<Self>, state: &mut State, principal: Option<Arc<str>>) -> Place {
@@ -195,7 +199,7 @@ impl Places {
     fn grant(self: &Arc<Self>) {
         loop {
             let (waits, place) = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let Some(limits) = state.limits.filter(|limits| state.total < limits.total) else { return };
                 let State { waiting, by_principal, .. } = &mut *state;
                 let next = waiting.next(|who| may_have_more(by_principal, limits, who));
@@ -206,11 +210,6 @@ impl Places {
             // Not while the state is locked: the place of one who has gone comes back.
             let _ = waits.send(place);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave the counts half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -229,7 +228,7 @@ impl Drop for Waits<'_> {
     fn drop(&mut self) {
         // What has come meanwhile is given back after this.
         self.granted.close();
-        self.places.lock().waiting.retain(|waits| !waits.is_closed());
+        self.places.state.lock().waiting.retain(|waits| !waits.is_closed());
     }
 }
 
@@ -273,7 +272,7 @@ impl State {
 impl Place {
     /// Makes nobody's place this principal's, if it may have one more.
     pub(super) fn assign(&mut self, principal: Option<&Arc<str>>) -> bool {
-        let mut state = self.places.lock();
+        let mut state = self.places.state.lock();
         let refused = matches!(state.refusal(principal), Some(Failure::FullForPrincipal { .. }));
         if !refused && self.principal.is_none() {
             state.count(principal);
@@ -286,7 +285,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         {
-            let mut state = self.places.lock();
+            let mut state = self.places.state.lock();
             state.total -= 1;
             if let Some(principal) = &self.principal
                 && let Some(count) = state.by_principal.get_mut(principal)
@@ -413,7 +412,7 @@ mod tests {
             async move { places.take(name("b").as_ref(), Duration::from_secs(60)).await }
         });
         tokio::task::yield_now().await;
-        places.lock().limits = processes(2, 1);
+        places.state.lock().limits = processes(2, 1);
         assert!(matches!(take(&places, "c"), Err(Failure::Full { limit: 2, .. })));
         places.grant();
         assert!(b.await.unwrap().is_ok());

@@ -95,7 +95,7 @@ impl Stdio {
             }
         };
         let (channel, ends) = Channel::new();
-        let registered = self.lock().begin(self, number, channel.clone(), None)?;
+        let registered = self.open.lock().begin(self, number, channel.clone(), None)?;
         let kind = if client.is_some() { Sharing::One } else { Sharing::Own };
         let opening = Opening { registered, kind, number, place, ends, handshake };
         let mut conversation = Conversation::new(opening);
@@ -118,7 +118,7 @@ impl Stdio {
     ) -> Result<Begun, Failure> {
         let name = random().ok_or(Failure::NoNumbers)?;
         let revision = Offer::read(body).protocol_version;
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let limits = self.places.in_force(client.limits);
         let group = Group { begins, ..group_of(Some(&client), &limits, revision.clone()) };
         if let Some(host) = self.host(&open, &group, Some(&client))? {
@@ -268,8 +268,8 @@ impl Stdio {
         }
         let failure = self.places.refusal(Some(principal))?;
         let makes_room = match &failure {
-            Failure::FullForPrincipal { .. } => self.lock().has_empty(Some(principal)),
-            _ => self.warm.has_any() || self.lock().has_empty(None),
+            Failure::FullForPrincipal { .. } => self.open.lock().has_empty(Some(principal)),
+            _ => self.warm.has_any() || self.open.lock().has_empty(None),
         };
         (!makes_room).then_some(failure)
     }
@@ -286,7 +286,7 @@ impl Stdio {
             return Ok(Recalled::Forgotten);
         };
         let _one = self.recalls.lock().await;
-        if self.lock().find(name).is_some() {
+        if self.open.lock().find(name).is_some() {
             return Ok(Recalled::GoesOn);
         }
         if limits.isolation != Isolation::Session {
@@ -302,7 +302,7 @@ impl Stdio {
         let place = self.places.take_back(Some(&principal));
         let handshake = Handshake::former(former.revision.as_str(), former.capabilities.as_deref());
         let (channel, ends) = Channel::new();
-        let registered = self.lock().begin(self, name, channel, None)?;
+        let registered = self.open.lock().begin(self, name, channel, None)?;
         let opening =
             Opening { registered, kind: Sharing::One, number: name, place: Some(place), ends, handshake };
         let conversation = Conversation::new(opening).with_ready(ready)?.going_on(

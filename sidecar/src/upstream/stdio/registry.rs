@@ -317,12 +317,12 @@ impl Host {
 impl Registered {
     /// Takes no more messages. Those who come find no session.
     pub(super) fn close(&self) {
-        self.stdio.lock().remove(self.host);
+        self.stdio.open.lock().remove(self.host);
     }
 
     /// A session is over. If it was the last one, and somebody waits for the place of the process, that is given.
     pub(super) fn leave(&self, name: Name) {
-        let mut open = self.stdio.lock();
+        let mut open = self.stdio.open.lock();
         open.sessions.remove(&name);
         let Some(host) = open.hosts.get_mut(&self.host) else { return };
         host.sessions.retain(|session| *session != name);
@@ -331,7 +331,7 @@ impl Registered {
 
     /// Closes, if nobody is about to join. Says whether it is closed.
     pub(super) fn vanish(&self) -> bool {
-        let mut open = self.stdio.lock();
+        let mut open = self.stdio.open.lock();
         let empty = open.hosts.get(&self.host).is_none_or(|host| host.sessions.is_empty());
         if empty {
             open.remove(self.host);
@@ -341,7 +341,7 @@ impl Registered {
 
     /// The server chose this revision.
     pub(super) fn speaks(&self, version: &str) {
-        let mut open = self.stdio.lock();
+        let mut open = self.stdio.open.lock();
         if let Some(group) = open.hosts.get_mut(&self.host).and_then(|host| host.group.as_mut()) {
             group.version = Some(version.to_owned());
         }
@@ -351,7 +351,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.close();
-        let mut open = self.stdio.lock();
+        let mut open = self.stdio.open.lock();
         open.giving_way.remove(&self.host);
         // Its place may be somebody else's by now than it was meant for.
         open.make_room(&self.stdio.places.wanted());

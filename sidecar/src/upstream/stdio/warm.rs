@@ -7,10 +7,11 @@
 
 mod keeper;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use longshore_sidecar_config::{Config, Processes, Upstream};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Duration;
 
@@ -78,7 +79,7 @@ pub(super) struct Ready {
 impl Warm {
     /// Notes what a client says first.
     pub(super) fn heard(&self, line: &Bytes) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let before = state.expected().is_some();
         match &mut state.said {
             Some((said, times)) if said == line => *times = times.saturating_add(1),
@@ -95,7 +96,7 @@ impl Warm {
     pub(super) async fn take(&self, line: &Bytes, metrics: &Arc<Metrics>) -> Option<Given> {
         loop {
             let order = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let fits = |wanted: Option<&Bytes>| {
                     state.waiting.iter().position(|entry| entry.told.as_ref() == wanted)
                 };
@@ -117,7 +118,7 @@ impl Warm {
     /// Notes that a session has no process, and no place for one, until this is dropped. No process is started ahead
     /// meanwhile: it would take the place of one that ends for this session.
     pub(super) fn want(&self) -> Wanting<'_> {
-        self.lock().wanting += 1;
+        self.state.lock().wanting += 1;
         Wanting(self)
     }
 
@@ -129,7 +130,7 @@ impl Warm {
         // Registers before it looks, so that nothing is missed.
         moved.as_mut().enable();
         let moves = {
-            let state = self.lock();
+            let state = self.state.lock();
             state.starting + state.leaving > 0
         };
         if moves {
@@ -140,27 +141,22 @@ impl Warm {
 
     /// How many wait.
     pub(super) fn count(&self) -> usize {
-        self.lock().waiting.len()
+        self.state.lock().waiting.len()
     }
 
     /// Ends all that wait.
     pub(super) fn end_all(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.dismiss_last() {}
     }
 
     /// Whether any process waits.
     pub(super) fn has_any(&self) -> bool {
-        !self.lock().waiting.is_empty()
+        !self.state.lock().waiting.is_empty()
     }
 
     fn is_wanted(&self) -> bool {
-        self.lock().wanting > 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().wanting > 0
     }
 }
 
@@ -171,7 +167,7 @@ impl Wanting<'_> {
     /// Has one that waits end for this session, unless as many end already as sessions want one. Says whether as many
     /// end: otherwise one ends for another session at the most.
     pub(super) fn have_one_end(&self) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         while state.leaving < state.wanting && state.dismiss_last() {}
         state.leaving >= state.wanting
     }
@@ -179,7 +175,7 @@ impl Wanting<'_> {
 
 impl Drop for Wanting<'_> {
     fn drop(&mut self) {
-        self.0.lock().wanting -= 1;
+        self.0.state.lock().wanting -= 1;
         self.0.changed.notify_one();
     }
 }
@@ -308,7 +304,7 @@ mod tests {
     #[test]
     fn only_the_same_words_count() {
         let warm = Warm::default();
-        let expected = |warm: &Warm| warm.lock().expected();
+        let expected = |warm: &Warm| warm.state.lock().expected();
         for (line, known) in
             [("a", false), ("a", false), ("b", false), ("a", false), ("a", false), ("a", true), ("b", false)]
         {

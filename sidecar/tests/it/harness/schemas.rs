@@ -12,10 +12,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::sync::LazyLock;
 
 use longshore_mcp::revision::Revision;
 use longshore_mcp_schemas::{Side, Spoken};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use super::Request;
@@ -60,7 +61,7 @@ const SERVER: Side_ = true;
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 fn known() -> MutexGuard<'static, Known> {
-    KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    KNOWN.lock()
 }
 
 thread_local! {

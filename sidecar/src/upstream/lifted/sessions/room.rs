@@ -61,7 +61,7 @@ impl Sessions {
     fn in_the_way(&self, failure: &Failure, opener: &Opener) -> Option<Entry> {
         let is_own = matches!(failure, Failure::Call(call::Failure::FullForPrincipal { .. }));
         let may_go = |entry: &Entry| !is_own || Some(&entry.place.principal) == opener.principal();
-        lacks(failure).then(|| self.lock().idlest(may_go))?
+        lacks(failure).then(|| self.table.lock().idlest(may_go))?
     }
 }
 

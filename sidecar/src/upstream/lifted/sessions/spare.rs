@@ -23,7 +23,7 @@ impl Sessions {
         mut opened: oneshot::Receiver<Result<Lease, Failure>>,
         unwanted: Arc<AtomicBool>,
     ) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Entry::Vacant(spare) = table.spare.entry(key) else { return };
         unwanted.store(true, Ordering::Relaxed);
         spare.insert(unwanted.clone());
@@ -37,7 +37,7 @@ impl Sessions {
                 && Instant::now() < last
             {}
             drop(opened);
-            sessions.lock().spare.remove(&key);
+            sessions.table.lock().spare.remove(&key);
             sessions.freed.notify_waiters();
         });
     }
@@ -48,7 +48,7 @@ impl Sessions {
         loop {
             let freed = self.freed.notified();
             let found = self.find(key, Purpose::Alone);
-            if found.is_some() || !self.lock().spare.contains_key(&key) {
+            if found.is_some() || !self.table.lock().spare.contains_key(&key) {
                 return found;
             }
             freed.await;
@@ -57,7 +57,7 @@ impl Sessions {
 
     /// None: there is none, or another call waits for it.
     fn claim(&self, key: Key) -> Option<Claim> {
-        let unwanted = self.lock().spare.get(&key)?.clone();
+        let unwanted = self.table.lock().spare.get(&key)?.clone();
         unwanted.swap(false, Ordering::Relaxed).then(|| Claim(unwanted))
     }
 }

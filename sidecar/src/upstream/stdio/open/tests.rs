@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipes};
-use std::sync::{Mutex, PoisonError};
 
 use http::Method;
 use http_body_util::BodyExt;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::{Peer, PodId};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -32,7 +32,7 @@ impl Shim {
     pub(in super::super) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let starting = STARTING.lock();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "--ignored", "upstream::stdio::open::tests::shim"])
             .env(SOCKET, &socket)
@@ -238,7 +238,7 @@ fn who_joins_a_conversation_that_closes_begins_another() {
         let client = Client { principal: Some("somebody".into()), limits };
         let group = group_of(Some(&client), &limits, "2025-11-25".to_owned());
         let (channel, (_commands, mut events)) = Channel::new();
-        let closing = stdio.lock().begin(&stdio, 1, channel, Some(group)).unwrap();
+        let closing = stdio.open.lock().begin(&stdio, 1, channel, Some(group)).unwrap();
         let close = async {
             let Some(Control::Join(joining)) = events.recv().await else { panic!("nobody joins it") };
             drop(closing);

@@ -54,7 +54,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
         let wanted = wanted.map_or(0, |limits| limits.warm as usize);
         let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
         {
-            let mut state = stdio.warm.lock();
+            let mut state = stdio.warm.state.lock();
             while let Some(index) = state.useless(wanted, max_age) {
                 state.dismiss(index);
             }
@@ -103,7 +103,7 @@ async fn wait(starting: Starting, place: Place, wanted: usize, max_age: Option<D
     };
     let (order, ordered) = oneshot::channel();
     let told = {
-        let mut state = stdio.warm.lock();
+        let mut state = stdio.warm.state.lock();
         let told = state.next(wanted).filter(|line| process.tell(line));
         state.waiting.push(Entry { number, max_age, told: told.clone(), order });
         told
@@ -112,7 +112,7 @@ async fn wait(starting: Starting, place: Place, wanted: usize, max_age: Option<D
     stdio.warm.changed.notify_one();
     let left = wait_for(&stdio, Waiting { process, place, number, told, started }, ordered, max_age).await;
     if matches!(left, Left::Dismissed) {
-        stdio.warm.lock().leaving -= 1;
+        stdio.warm.state.lock().leaving -= 1;
         stdio.warm.moved.notify_waiters();
     }
     left
@@ -123,14 +123,14 @@ struct Starting(Arc<Stdio>);
 
 impl Starting {
     fn begin(stdio: Arc<Stdio>) -> Self {
-        stdio.warm.lock().starting += 1;
+        stdio.warm.state.lock().starting += 1;
         Self(stdio)
     }
 }
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        self.0.warm.lock().starting -= 1;
+        self.0.warm.state.lock().starting -= 1;
         self.0.warm.moved.notify_waiters();
     }
 }
@@ -177,7 +177,7 @@ async fn wait_for(
         () = sleep_until(aged.unwrap_or(started)), if aged.is_some() => None,
         heard = process.heard() => Some(heard),
     };
-    stdio.warm.lock().waiting.retain(|entry| entry.number != number);
+    stdio.warm.state.lock().waiting.retain(|entry| entry.number != number);
     // It may have been told so while it ended by itself. From here on nobody tells it anything.
     dismissed |= matches!(ordered.try_recv(), Ok(Order::End));
     let Some(heard) = heard else {
@@ -241,7 +241,7 @@ mod tests {
     fn one_that_is_given_to_somebody_who_has_gone_is_ended() {
         Shim::start().life(async |stdio| {
             let keeper = one_waits(&stdio).await;
-            let number = stdio.warm.lock().waiting[0].number;
+            let number = stdio.warm.state.lock().waiting[0].number;
             let line = Bytes::new();
             let mut taking = Box::pin(stdio.warm.take(&line, &stdio.metrics));
             let mut context = Context::from_waker(Waker::noop());
@@ -259,7 +259,7 @@ mod tests {
             let limits = Processes { per_principal: 1, ..limits(Isolation::Session) };
             stdio.places.limit(Some(limits));
             let keeper = one_waits(&stdio).await;
-            let number = stdio.warm.lock().waiting[0].number;
+            let number = stdio.warm.state.lock().waiting[0].number;
             let (client, line) = (Client { principal: Some("a".into()), limits }, Bytes::new());
             {
                 let mut acquiring = pin!(stdio.acquire(&client, &line, Instant::now()));
