@@ -5,7 +5,6 @@
 
 mod coming;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::tally::Tally;
 pub(crate) use coming::{Came, Coming, MOST, Turn};
 
 /// Up to this size, in bytes, a message is not counted: every connection has buffers of about that size anyway.
@@ -43,38 +43,24 @@ pub(crate) struct Shares {
 #[derive(Default)]
 struct Held {
     total: usize,
-    by_principal: HashMap<Arc<str>, usize>,
+    by_principal: Tally<Arc<str>>,
 }
 
 impl Held {
-    /// How much of it is a principal's.
-    fn of(&self, principal: &Arc<str>) -> usize {
-        self.by_principal.get(principal).copied().unwrap_or(0)
-    }
-
     /// Whether a principal may hold so many more.
     fn fits(&self, Bounds { total, per_principal }: Bounds, principal: &Arc<str>, bytes: usize) -> bool {
-        self.total.saturating_add(bytes) <= total && self.of(principal).saturating_add(bytes) <= per_principal
+        self.total.saturating_add(bytes) <= total
+            && self.by_principal.of(principal).saturating_add(bytes) <= per_principal
     }
 
     /// So many more are a principal's, if they fit.
     fn take(&mut self, bounds: Bounds, principal: &Arc<str>, bytes: usize) -> bool {
         let fits = self.fits(bounds, principal, bytes);
-        if fits && bytes > 0 {
+        if fits {
             self.total += bytes;
-            *self.by_principal.entry(principal.clone()).or_default() += bytes;
+            self.by_principal.more(principal.clone(), bytes);
         }
         fits
-    }
-
-    /// So many bytes are a principal's no longer.
-    fn let_go(&mut self, principal: &Arc<str>, bytes: usize) {
-        if let Some(own) = self.by_principal.get_mut(principal) {
-            *own -= bytes;
-            if *own == 0 {
-                self.by_principal.remove(principal);
-            }
-        }
     }
 }
 
@@ -171,7 +157,7 @@ impl Share {
         if held.total == self.bytes {
             total = total.max(most);
         }
-        if held.of(&self.principal) == self.bytes {
+        if held.by_principal.of(&self.principal) == self.bytes {
             per_principal = total;
         }
         let fits = held.take(Bounds { total, per_principal }, &self.principal, bytes);
@@ -217,8 +203,8 @@ impl Share {
         let bytes = std::mem::take(&mut other.bytes);
         if bytes > 0 && other.principal != self.principal {
             let mut held = self.shares.held.lock();
-            held.let_go(&other.principal, bytes);
-            *held.by_principal.entry(self.principal.clone()).or_default() += bytes;
+            held.by_principal.less(&other.principal, bytes);
+            held.by_principal.more(self.principal.clone(), bytes);
         }
         self.bytes += bytes;
     }
@@ -265,7 +251,7 @@ impl Drop for Share {
         }
         let mut held = self.shares.held.lock();
         held.total -= self.bytes;
-        held.let_go(&self.principal, self.bytes);
+        held.by_principal.less(&self.principal, self.bytes);
     }
 }
 

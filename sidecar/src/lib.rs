@@ -17,8 +17,8 @@
 //!   which are the other replicas, the `streams` that clients come back to, and the ids of `tasks` (what a request does with
 //!   one is in `stack`).
 //! * Memory: how much of it all may take together (`memory`), a `piece` of a body, several put together (`gathered`), the bytes
-//!   that are `held` for clients, as far as there is room, what is `kept` of a request, and work that goes on when nobody
-//!   waits for it (`carried`).
+//!   that are `held` for clients, as far as there is room, what is `kept` of a request, work that goes on when nobody
+//!   waits for it (`carried`), and how many of anything each principal has (`tally`).
 //! * To look at: the `admin` port, the `inventory` and the `metrics` there, the [`log`].
 
 mod access;
@@ -50,6 +50,7 @@ mod shared;
 mod stack;
 pub mod start;
 mod streams;
+mod tally;
 mod tasks;
 mod upstream;
 mod worker;

@@ -8,8 +8,6 @@ mod known;
 
 use std::borrow::Cow;
 use std::cell::LazyCell;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -26,6 +24,7 @@ use tokio::sync::Notify;
 use crate::configuration::Snapshot;
 use crate::shared::Shared;
 use crate::stack::standing::Now;
+use crate::tally::Tally;
 use known::All;
 pub(crate) use known::At;
 
@@ -42,7 +41,7 @@ pub(crate) struct Tasks {
 struct Known {
     tasks: All,
     /// How many calls are under way that may begin a task.
-    beginning: HashMap<PrincipalDigest, usize>,
+    beginning: Tally<PrincipalDigest>,
 }
 
 /// A task: what the server calls it, what its client does, and the tool that was called for it.
@@ -155,7 +154,7 @@ impl Tasks {
 
     /// Whether a call of this principal is under way that may begin a task.
     pub(crate) fn is_beginning(&self, principal: PrincipalDigest) -> bool {
-        self.known.lock().beginning.contains_key(&principal)
+        self.known.lock().beginning.of(&principal) > 0
     }
 
     /// Waits until it is known how a task is called, or no call is under way that may have begun it: servers may speak of
@@ -200,7 +199,7 @@ impl Beginning {
     /// From now on.
     pub(crate) fn of(shared: &Arc<Shared>, principal: &str) -> Self {
         let principal = PrincipalDigest::of(principal);
-        *shared.tasks.known.lock().beginning.entry(principal).or_default() += 1;
+        shared.tasks.known.lock().beginning.more(principal, 1);
         Self { shared: shared.clone(), principal }
     }
 }
@@ -208,12 +207,7 @@ impl Beginning {
 impl Drop for Beginning {
     fn drop(&mut self) {
         let tasks = &self.shared.tasks;
-        if let Entry::Occupied(mut calls) = tasks.known.lock().beginning.entry(self.principal) {
-            *calls.get_mut() -= 1;
-            if *calls.get() == 0 {
-                calls.remove();
-            }
-        }
+        tasks.known.lock().beginning.less(&self.principal, 1);
         tasks.changed.notify_waiters();
     }
 }

@@ -1,7 +1,6 @@
 //! Sessions whose clients have gone without a word. Where each session has a process of its own and there is no place for
 //! one more, one of them ends for whoever asks. One that is in use never does.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use longshore_sessions::{Replica, SessionKey};
 use super::errands::Errand;
 use super::{Session, Sessions};
 use crate::metrics::SessionEnd;
+use crate::tally::Tally;
 
 /// After how long without a word a client counts as gone, whatever it did before. People who work with a server think for
 /// less between two calls, mostly, and programs for much less; who comes back later begins another session, which costs
@@ -25,7 +25,7 @@ pub(crate) struct Lacking<'a> {
     /// It is their own part that is full: nobody else's place is of use.
     pub(crate) own: bool,
     /// How many places each has.
-    pub(crate) taken: HashMap<Arc<str>, u32>,
+    pub(crate) taken: Tally<Arc<str>>,
 }
 
 /// Whether a session makes room for them.
@@ -75,7 +75,7 @@ fn choose<'a, K: Copy>(
     terms: Terms,
     sessions: impl Iterator<Item = (K, &'a str, Standing)>,
 ) -> Room<K> {
-    let has = |who: &str| lacking.taken.get(who).copied().unwrap_or(0);
+    let has = |who: &str| lacking.taken.of(who);
     let least = lacking.principal.map_or(0, has);
     let (mut most, mut soonest) = (None, None);
     for (key, principal, standing) in sessions {
@@ -219,9 +219,11 @@ mod tests {
             // Nobody's: it has none.
             ("", false, vec![("d", gone(1))], Room::Now(0)),
         ] {
-            let taken = [("a", 2), ("b", 3), ("c", 3), ("d", 1)].map(|(who, count)| (who.into(), count));
-            let lacking =
-                Lacking { principal: Some(who).filter(|who| !who.is_empty()), own, taken: taken.into() };
+            let mut taken = Tally::default();
+            for (who, count) in [("a", 2), ("b", 3), ("c", 3), ("d", 1)] {
+                taken.more(who.into(), count);
+            }
+            let lacking = Lacking { principal: Some(who).filter(|who| !who.is_empty()), own, taken };
             let case = format!("{who} {own} {sessions:?}");
             let numbered = sessions.into_iter().enumerate();
             let room =

@@ -1,11 +1,12 @@
 //! How many sessions there may be: in all, and of one principal. The numbers are those of one pod. Who listens without
 //! a session holds as much, and is counted by the same numbers, beside them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_sidecar_config::Sessions as Limits;
 use parking_lot::Mutex;
+
+use crate::tally::Tally;
 
 /// The places that are taken.
 #[derive(Default)]
@@ -14,7 +15,7 @@ pub(crate) struct Places(Mutex<Taken>);
 #[derive(Default)]
 struct Taken {
     total: u32,
-    by_principal: HashMap<Arc<str>, u32>,
+    by_principal: Tally<Arc<str>>,
 }
 
 /// A place for one session. It is free again when this is dropped.
@@ -49,12 +50,11 @@ impl Places {
         if taken.total >= total {
             return Err(Full::Total);
         }
-        let own = taken.by_principal.get(principal).copied().unwrap_or(0);
-        if own >= per_principal {
+        if taken.by_principal.of(principal) >= per_principal as usize {
             return Err(Full::Principal(per_principal));
         }
         taken.total += 1;
-        taken.by_principal.insert(principal.clone(), own + 1);
+        taken.by_principal.more(principal.clone(), 1);
         drop(taken);
         Ok(Place { principal: principal.clone(), places: self.clone() })
     }
@@ -76,12 +76,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.0.lock();
         taken.total -= 1;
-        match taken.by_principal.get_mut(&self.principal) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                taken.by_principal.remove(&self.principal);
-            }
-        }
+        taken.by_principal.less(&self.principal, 1);
     }
 }
 

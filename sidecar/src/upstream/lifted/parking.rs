@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::client::Client;
 use super::failure::Failure;
 use crate::calls::{CallGuard, Calls};
+use crate::tally::Tally;
 
 /// How many calls wait at most. Each holds a request open at the server.
 const MAX_WAITING: usize = 1024;
@@ -28,7 +29,7 @@ pub(super) struct Parking {
 #[derive(Default)]
 struct Table {
     calls: HashMap<CallNumber, Entry>,
-    of_principals: HashMap<PrincipalDigest, usize>,
+    of_principals: Tally<PrincipalDigest>,
 }
 
 struct Entry {
@@ -54,11 +55,10 @@ impl Parking {
         to: mpsc::Sender<Client>,
     ) -> Result<Place, Failure> {
         let mut table = self.waiting.lock();
-        let own = table.of_principals.get(&principal).copied().unwrap_or(0);
-        if own >= MAX_OF_PRINCIPAL || table.calls.len() >= MAX_WAITING {
+        if table.of_principals.of(&principal) >= MAX_OF_PRINCIPAL || table.calls.len() >= MAX_WAITING {
             return Err(Failure::Busy);
         }
-        *table.of_principals.entry(principal).or_default() += 1;
+        table.of_principals.more(principal, 1);
         table.calls.insert(number, Entry { principal, to: to.clone() });
         let under_way = self.calls.begin();
         Ok(Place { parking: self.clone(), number, principal, to, _under_way: under_way })
@@ -94,12 +94,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.parking.waiting.lock();
         table.calls.remove(&self.number);
-        if let Some(count) = table.of_principals.get_mut(&self.principal) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                table.of_principals.remove(&self.principal);
-            }
-        }
+        table.of_principals.less(&self.principal, 1);
     }
 }
 

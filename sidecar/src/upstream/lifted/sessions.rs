@@ -22,6 +22,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
+use crate::tally::Tally;
 use crate::upstream::{Failure, Opener, Transport};
 use keys::{Key, Keys, Told};
 
@@ -51,7 +52,7 @@ struct Table {
     spare: HashMap<Key, Arc<AtomicBool>>,
     /// How many there are, those included that are being opened.
     total: u32,
-    of_principals: HashMap<Arc<str>, u32>,
+    of_principals: Tally<Arc<str>>,
 }
 
 struct Entry {
@@ -246,8 +247,8 @@ impl Sessions {
         bounds: Bounds,
     ) -> Result<(Place, bool), Failure> {
         let mut table = self.table.lock();
-        let own = table.of_principals.get(principal).copied().unwrap_or(0);
-        let evicted = if own >= bounds.per_principal {
+        let own = table.of_principals.of(principal);
+        let evicted = if own >= bounds.per_principal as usize {
             let limit = bounds.per_principal;
             let idle = table.idlest(|entry| entry.place.principal == *principal);
             Some(idle.ok_or(Unusable::FullForPrincipal { limit })?)
@@ -257,7 +258,7 @@ impl Sessions {
             None
         };
         table.total += 1;
-        *table.of_principals.entry(principal.clone()).or_default() += 1;
+        table.of_principals.more(principal.clone(), 1);
         drop(table);
         let goes = evicted.is_some();
         close(evicted.into_iter().collect(), transport);
@@ -267,9 +268,9 @@ impl Sessions {
     /// Whether there is a place for one more, or would be without those that nobody uses.
     fn has_place(&self, principal: &Arc<str>, bounds: Bounds) -> bool {
         let table = self.table.lock();
-        let own = table.of_principals.get(principal).copied().unwrap_or(0);
+        let own = table.of_principals.of(principal);
         let mut idle = table.open.values().flatten().filter(|entry| entry.users == 0);
-        if own >= bounds.per_principal {
+        if own >= bounds.per_principal as usize {
             idle.any(|entry| entry.place.principal == *principal)
         } else {
             table.total < bounds.total || idle.next().is_some()
@@ -414,13 +415,8 @@ impl Entry {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.sessions.table.lock();
-        table.total = table.total.saturating_sub(1);
-        if let Some(count) = table.of_principals.get_mut(&self.principal) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                table.of_principals.remove(&self.principal);
-            }
-        }
+        table.total -= 1;
+        table.of_principals.less(&self.principal, 1);
         drop(table);
         self.sessions.freed.notify_waiters();
     }

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Duration, timeout};
 
 use super::Failure;
+use crate::tally::Tally;
 use queue::Queue;
 
 /// The places that are taken. A session keeps its place while it has no process, so that its next call is not refused.
@@ -25,7 +26,7 @@ struct State {
     /// Those that are in force.
     limits: Option<Processes>,
     total: u32,
-    by_principal: HashMap<Arc<str>, u32>,
+    by_principal: Tally<Arc<str>>,
     waiting: Queue<oneshot::Sender<Place>>,
 }
 
@@ -161,7 +162,7 @@ impl Places {
     }
 
     /// How many each principal has.
-    pub(super) fn taken(&self) -> HashMap<Arc<str>, u32> {
+    pub(super) fn taken(&self) -> Tally<Arc<str>> {
         self.state.lock().by_principal.clone()
     }
 
@@ -214,8 +215,8 @@ impl Places {
 }
 
 /// Whether a principal may have one more, if there is one.
-fn may_have_more(by_principal: &HashMap<Arc<str>, u32>, limits: Processes, who: &str) -> bool {
-    by_principal.get(who).is_none_or(|count| *count < limits.per_principal)
+fn may_have_more(by_principal: &Tally<Arc<str>>, limits: Processes, who: &str) -> bool {
+    by_principal.of(who) < limits.per_principal as usize
 }
 
 /// Waits for a place; dropped, it does not any more.
@@ -240,8 +241,7 @@ impl State {
             return Some(Failure::Unlimited);
         };
         // What the caller can do something about comes first.
-        let own = principal.map_or(0, |principal| self.by_principal.get(principal).copied().unwrap_or(0));
-        if principal.is_some() && own >= per_principal {
+        if principal.is_some_and(|principal| self.by_principal.of(principal) >= per_principal as usize) {
             return Some(Failure::FullForPrincipal { limit: per_principal, again: None });
         }
         (self.total >= total).then_some(Failure::Full { limit: total, again: None })
@@ -264,7 +264,7 @@ impl State {
 
     fn count(&mut self, principal: Option<&Arc<str>>) {
         if let Some(principal) = principal {
-            *self.by_principal.entry(principal.clone()).or_default() += 1;
+            self.by_principal.more(principal.clone(), 1);
         }
     }
 }
@@ -287,13 +287,8 @@ impl Drop for Place {
         {
             let mut state = self.places.state.lock();
             state.total -= 1;
-            if let Some(principal) = &self.principal
-                && let Some(count) = state.by_principal.get_mut(principal)
-            {
-                *count -= 1;
-                if *count == 0 {
-                    state.by_principal.remove(principal);
-                }
+            if let Some(principal) = &self.principal {
+                state.by_principal.less(principal, 1);
             }
         }
         self.places.grant();
@@ -369,7 +364,7 @@ mod tests {
         let places = Arc::<Places>::default();
         places.limit(processes(1, 1));
         drop(take(&places, "a").unwrap());
-        let taken = places.state.lock().unwrap();
+        let taken = places.state.lock();
         assert_eq!((taken.total, taken.by_principal.len()), (0, 0));
     }
 
@@ -398,7 +393,7 @@ mod tests {
         let again = again.await.unwrap().unwrap();
         assert!(matches!(a.await.unwrap(), Err(Failure::FullForPrincipal { limit: 1, .. })), "in vain");
         drop((again, d, taken));
-        assert_eq!(places.state.lock().unwrap().total, 0);
+        assert_eq!(places.state.lock().total, 0);
     }
 
     /// What comes free is given to who waits a moment later, and nobody comes in between.
