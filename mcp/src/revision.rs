@@ -4,9 +4,7 @@ mod features;
 
 use std::fmt;
 
-pub use features::{
-    Elicitation, Features, LogLevels, Questions, Structured, Tasks, Transport, VersionHeader,
-};
+pub use features::{Elicitation, Features, LogLevels, Questions, Structured, Tasks, VersionHeader};
 
 /// A published revision, in the order of their dates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

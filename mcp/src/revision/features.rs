@@ -1,18 +1,7 @@
-//! What each revision has, as one table: whatever depends on the revision asks it, so that nothing else compares
-//! dates.
+//! What each revision has, as one table: whatever depends on the revision asks it, and what compares dates all the same
+//! says why.
 
 use super::Revision;
-
-/// How messages travel over HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// A stream to hear (`GET`), which names an endpoint to post to.
-    HttpSse,
-    /// One endpoint for `POST`, `GET` and `DELETE`; every response is JSON or a stream.
-    Streamable,
-    /// One endpoint for `POST` alone.
-    PostOnly,
-}
 
 /// Which messages carry `MCP-Protocol-Version`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +68,8 @@ pub enum Questions {
 /// What a revision has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// How messages travel over HTTP.
-    pub transport: Transport,
     /// `initialize` and `notifications/initialized`; otherwise each request says who sends it.
     pub handshake: bool,
-    /// `Mcp-Session-Id`.
-    pub session_header: bool,
     /// JSON-RPC batches.
     pub batches: bool,
     /// `MCP-Protocol-Version`.
@@ -99,17 +84,19 @@ pub struct Features {
     pub log_levels: LogLevels,
     /// `subscriptions/listen`; otherwise `resources/subscribe`, and list changes to everybody.
     pub listen: bool,
-    /// Events that a client can resume from, and with them streams that survive a connection.
-    pub resumable: bool,
     /// An event without a message at the start of a stream, and streams that a server closes early. Older clients
     /// fail on them.
     pub priming: bool,
+    /// A stream that ends is told from one that breaks off, which is an error.
+    pub ends: bool,
     /// A client that goes away has cancelled what it asked for.
     pub disconnect_cancels: bool,
     /// Errors without an id, for requests whose id could not be read.
     pub errors_without_id: bool,
     /// The capability `completions`. Before it, every server may be asked.
     pub completions_capability: bool,
+    /// `context` in `completion/complete`.
+    pub completion_context: bool,
     /// Content of type `audio`.
     pub audio: bool,
     /// Content of type `resource_link`.
@@ -124,8 +111,6 @@ pub struct Features {
     pub tasks: Tasks,
     /// `resultType` in every result.
     pub result_type: bool,
-    /// `ttlMs` and `cacheScope` in what can be kept.
-    pub caching: bool,
     /// `extensions` among the capabilities.
     pub extensions: bool,
     /// The code of its own for a resource that does not exist.
@@ -135,9 +120,7 @@ pub struct Features {
 }
 
 const V2024_11_05: Features = Features {
-    transport: Transport::HttpSse,
     handshake: true,
-    session_header: false,
     batches: false,
     version_header: VersionHeader::Unknown,
     standard_headers: false,
@@ -145,11 +128,12 @@ const V2024_11_05: Features = Features {
     ping: true,
     log_levels: LogLevels::PerSession,
     listen: false,
-    resumable: false,
     priming: false,
+    ends: false,
     disconnect_cancels: false,
     errors_without_id: false,
     completions_capability: false,
+    completion_context: false,
     audio: false,
     resource_links: false,
     structured: Structured::None,
@@ -157,25 +141,18 @@ const V2024_11_05: Features = Features {
     sampling_tools: false,
     tasks: Tasks::None,
     result_type: false,
-    caching: false,
     extensions: false,
     resource_not_found: true,
     url_elicitation_error: false,
 };
 
-const V2025_03_26: Features = Features {
-    transport: Transport::Streamable,
-    session_header: true,
-    batches: true,
-    resumable: true,
-    completions_capability: true,
-    audio: true,
-    ..V2024_11_05
-};
+const V2025_03_26: Features =
+    Features { batches: true, completions_capability: true, audio: true, ..V2024_11_05 };
 
 const V2025_06_18: Features = Features {
     batches: false,
     version_header: VersionHeader::AfterHandshake,
+    completion_context: true,
     resource_links: true,
     structured: Structured::Object,
     elicitation: Elicitation::Form,
@@ -184,6 +161,7 @@ const V2025_06_18: Features = Features {
 
 const V2025_11_25: Features = Features {
     priming: true,
+    ends: true,
     errors_without_id: true,
     elicitation: Elicitation::FormAndUrl,
     sampling_tools: true,
@@ -193,22 +171,18 @@ const V2025_11_25: Features = Features {
 };
 
 const V2026_07_28: Features = Features {
-    transport: Transport::PostOnly,
     handshake: false,
-    session_header: false,
     version_header: VersionHeader::Always,
     standard_headers: true,
     questions: Questions::InputRequired,
     ping: false,
     log_levels: LogLevels::PerRequest,
     listen: true,
-    resumable: false,
     priming: false,
     disconnect_cancels: true,
     structured: Structured::Any,
     tasks: Tasks::Extension,
     result_type: true,
-    caching: true,
     extensions: true,
     resource_not_found: false,
     url_elicitation_error: false,
@@ -243,11 +217,11 @@ mod tests {
         assert_eq!(revisions(|has| has.handshake), LEGACY);
         assert_eq!(revisions(|has| has.ping), LEGACY);
         assert_eq!(revisions(|has| has.questions == Questions::Requests), LEGACY);
-        assert_eq!(revisions(|has| has.session_header), LEGACY[1..]);
-        assert_eq!(revisions(|has| has.resumable), LEGACY[1..]);
         assert_eq!(revisions(|has| has.batches), ["2025-03-26"]);
         assert_eq!(revisions(|has| has.version_header == VersionHeader::AfterHandshake), LEGACY[2..]);
+        assert_eq!(revisions(|has| !has.completion_context), LEGACY[..2]);
         assert_eq!(revisions(|has| has.priming), ["2025-11-25"]);
+        assert_eq!(revisions(|has| has.ends), ["2025-11-25", "2026-07-28"]);
         assert_eq!(revisions(|has| has.url_elicitation_error), ["2025-11-25"]);
         assert_eq!(revisions(|has| has.tasks == Tasks::Core), ["2025-11-25"]);
         assert_eq!(revisions(|has| has.elicitation == Elicitation::FormAndUrl), ["2025-11-25", "2026-07-28"]);
@@ -256,7 +230,6 @@ mod tests {
             |has: &Features| has.listen,
             |has: &Features| has.disconnect_cancels,
             |has: &Features| has.result_type,
-            |has: &Features| has.caching,
             |has: &Features| has.extensions,
             |has: &Features| !has.resource_not_found,
         ] {

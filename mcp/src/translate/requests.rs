@@ -66,7 +66,7 @@ fn edit<'a>(
         // The experimental tasks: a side without them does not begin one, or could not reach what it began.
         params.remove("task");
     }
-    if way.to < Revision::V2025_06_18 && method == Some(Method::CompletionComplete) {
+    if !way.to.features().completion_context && method == Some(Method::CompletionComplete) {
         params.remove("context");
     }
     let (from, to) = pair.eras();

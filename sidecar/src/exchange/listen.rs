@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Method, Response};
 use longshore_mcp::envelope;
-use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -73,7 +72,7 @@ pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> 
 
 /// Whether the client of a session asks again for a stream that ended early, and there is something to ask for.
 pub(super) fn polls(snapshot: &Snapshot, session: &Session) -> bool {
-    session.revision >= Revision::V2025_11_25
+    session.revision.features().priming
         && snapshot.config.sessions.resume.max_bytes > 0
         && !session.streams.are_in_one()
 }

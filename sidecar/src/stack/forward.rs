@@ -175,7 +175,7 @@ pub(super) async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over
 /// an error, and tell of it.
 pub(super) fn knows_ends(caller: &Authenticated) -> bool {
     let said = caller.header(PROTOCOL_VERSION).ok().flatten().and_then(Revision::parse);
-    said.is_some_and(|revision| revision >= Revision::V2025_11_25)
+    said.is_some_and(|revision| revision.features().ends)
 }
 
 /// Room for a request on its way to another replica.
