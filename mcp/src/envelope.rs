@@ -73,6 +73,13 @@ pub struct Response<'a> {
     pub has_both: bool,
 }
 
+impl Response<'_> {
+    /// Whether it is the answer to the request of this id, in JSON.
+    pub fn answers(&self, asked: &str) -> bool {
+        self.id.is_some_and(|id| id.answers(&Id::from_json(asked)))
+    }
+}
+
 /// The two kinds of answers.
 #[derive(Clone, Debug)]
 pub enum Outcome<'a> {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::Text;
 use crate::envelope::is_object;
 use crate::kept;
-use crate::object::Object;
+use crate::object::{self, Object};
 use crate::revision::{Revision, Tasks};
 use crate::session;
 
@@ -85,6 +85,12 @@ pub fn accepted(message: &str, client: Revision) -> Result<Accepted, Unusable> {
         response.write()
     });
     Ok(Accepted { version, rewritten })
+}
+
+/// The revision that a server has chosen in this result of `initialize`, if it is one that there is.
+pub fn chosen(result: &str) -> Option<Revision> {
+    let version = object::at(result, &["protocolVersion"]).and_then(object::string)?;
+    Revision::parse(&version)
 }
 
 /// Capabilities without tasks, if a revision does not have them; `None` if nothing is to be taken out.

@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt;
+use longshore_mcp::initialize;
+use longshore_mcp::object;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::Decoder;
-use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, timeout};
 
@@ -186,15 +187,6 @@ async fn whole(mut body: Body) -> Option<Bytes> {
 }
 
 fn version(message: &[u8]) -> Option<Revision> {
-    #[derive(Deserialize)]
-    struct Answered {
-        result: Chosen,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Chosen {
-        protocol_version: String,
-    }
-    let answered: Answered = serde_json::from_slice(message).ok()?;
-    Revision::parse(&answered.result.protocol_version).filter(|revision| revision.features().handshake)
+    let result = object::at(std::str::from_utf8(message).ok()?, &["result"])?;
+    initialize::chosen(result).filter(|revision| revision.features().handshake)
 }

@@ -6,7 +6,7 @@ use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
-use longshore_mcp::envelope::{self, Id, Message, Outcome};
+use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::sse::Decoder;
 use longshore_sidecar_config::Upstream;
@@ -69,14 +69,10 @@ impl Server {
             return Err(self.not_mcp("it is neither JSON nor events"));
         };
         match envelope::read_servers(&message) {
-            Ok(Message::Response(response))
-                if response.id.is_some_and(|got| got.answers(&Id::from_json(id))) =>
-            {
-                match response.outcome {
-                    Outcome::Result(result) => Ok(result.get().to_owned()),
-                    Outcome::Error(error) => Err(rpc(error.get(), head.status)),
-                }
-            }
+            Ok(Message::Response(response)) if response.answers(id) => match response.outcome {
+                Outcome::Result(result) => Ok(result.get().to_owned()),
+                Outcome::Error(error) => Err(rpc(error.get(), head.status)),
+            },
             _ => Err(self.not_mcp("it is not the answer to the request")),
         }
     }
@@ -87,9 +83,7 @@ impl Server {
         while let Some(messages) = heard(&mut body, &mut decoder, |_| {}).await? {
             for message in messages.iter().flat_map(|said| self.parts(said)) {
                 match envelope::read_servers(message) {
-                    Ok(Message::Response(response))
-                        if response.id.is_some_and(|got| got.answers(&Id::from_json(id))) =>
-                    {
+                    Ok(Message::Response(response)) if response.answers(id) => {
                         return Ok(Bytes::copy_from_slice(message));
                     }
                     Ok(Message::Request(request)) => self.reply(&request).await,

@@ -1,6 +1,6 @@
 //! What a server says of itself in the handshake of a session.
 
-use longshore_mcp::envelope::{self, Id, Message, Outcome};
+use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::listen::Offers;
 use longshore_mcp::object::{self, Object};
 use longshore_mcp::revision::{Era, Revision};
@@ -72,9 +72,7 @@ async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<Strin
     };
     let message = message.ok_or(Unusable::Nonsense)?;
     match envelope::read_servers(&message) {
-        Ok(Message::Response(response))
-            if response.id.is_some_and(|id| id.answers(&Id::from_json(first))) =>
-        {
+        Ok(Message::Response(response)) if response.answers(first) => {
             match response.outcome {
                 Outcome::Result(result) => Ok(result.get().to_owned()),
                 // What keeps its client out is in the server's own words.

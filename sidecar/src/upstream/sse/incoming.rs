@@ -4,10 +4,9 @@ use bytes::Bytes;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Malformed, Message, Notification, Outcome, Request, Response};
 use longshore_mcp::error::{self, Code};
+use longshore_mcp::initialize;
 use longshore_mcp::method::{Method, NotificationMethod};
-use longshore_mcp::object::{self, string};
 use longshore_mcp::params::Params;
-use longshore_mcp::revision::Revision;
 use tokio::time::Instant;
 
 use super::talk::Talk;
@@ -57,7 +56,7 @@ impl Talk {
         if let Outcome::Result(result) = &response.outcome {
             self.routes.note_task(number, &call, result.get());
             if *call.about() == About::Handshake {
-                self.posts.speak(chosen(result.get()));
+                self.posts.speak(initialize::chosen(result.get()));
             }
         }
         let answer = with(message, &span(message, id.as_json()), &call.id());
@@ -136,10 +135,4 @@ impl Talk {
             }
         }
     }
-}
-
-/// The revision that a server has chosen in this answer to a handshake.
-fn chosen(result: &str) -> Option<Revision> {
-    let version = object::at(result, &["protocolVersion"]).and_then(string)?;
-    Revision::parse(&version)
 }

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::message::{Span, with, write_line};
+use crate::upstream::request::own_info;
 
 /// The number of the first message to a process.
 pub(super) const FIRST: u64 = 0;
@@ -176,7 +177,7 @@ fn initialize(version: &str, capabilities: &Value) -> Bytes {
         "params": {
             "protocolVersion": version,
             "capabilities": capabilities,
-            "clientInfo": {"name": "longshore", "version": env!("CARGO_PKG_VERSION")},
+            "clientInfo": own_info(),
         },
     });
     format!("{message}\n").into()

@@ -102,7 +102,7 @@ fn sessions_share_a_process_as_far_as_they_may() {
         assert_eq!(heard.as_array().unwrap().len(), 2, "{heard}");
         assert_eq!(
             (&heard[0]["capabilities"], &heard[0]["clientInfo"]["name"]),
-            (&json!({}), &json!("longshore"))
+            (&json!({}), &json!("longshore-sidecar"))
         );
         let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
         assert_eq!(first.request(changed.to_string()).send(sidecar.mcp).status, 202);
