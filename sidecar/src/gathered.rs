@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
+use http_body_util::BodyExt;
 
 /// What has come so far.
 pub(crate) struct Gathered {
@@ -13,7 +14,33 @@ pub(crate) struct Gathered {
     all: BytesMut,
 }
 
+/// Why a body is not to be had as a whole.
+#[derive(Debug)]
+pub(crate) enum NotWhole<E> {
+    /// It is more than was to be gathered.
+    TooLarge,
+    /// The rest will not come.
+    Broken(E),
+}
+
 impl Gathered {
+    /// All of a body, if that is no more than `most` bytes.
+    pub(crate) async fn whole<B>(mut body: B, most: usize) -> Result<Bytes, NotWhole<B::Error>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let mut gathered = Self::of(&body, most);
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame.map_err(NotWhole::Broken)?.into_data() {
+                gathered.push(data);
+            }
+            if gathered.len() > most {
+                return Err(NotWhole::TooLarge);
+            }
+        }
+        Ok(gathered.freeze())
+    }
+
     /// Nothing yet of a body of which no more than `most` bytes are gathered.
     pub(crate) fn of(body: &impl Body, most: usize) -> Self {
         let least = usize::try_from(body.size_hint().lower()).unwrap_or(most).min(most);

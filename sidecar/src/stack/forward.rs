@@ -16,8 +16,6 @@ use bytes::Bytes;
 use http::header::{CONNECTION, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Response};
 use http_body::Body as _;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use longshore_mcp::envelope;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
@@ -126,18 +124,18 @@ pub(crate) async fn forward(
     let small = from.size_hint().exact().is_some_and(|size| size <= HOLD as u64);
     let events = is_events(&head.headers);
     let body = if small && !events {
-        match timeout(limit, whole(&mut from)).await {
-            Ok(Some(bytes)) => {
+        match timeout(limit, Gathered::whole(&mut from, HOLD)).await {
+            Ok(Ok(bytes)) => {
                 lease.give_back();
                 Body::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
             }
-            Ok(None) if is_get => {
+            Ok(Err(_)) if is_get => {
                 line.comes_back(trail);
                 counts.forwarded(Forward::Unreachable);
                 return Ok(Forwarded::Not(NotForwarded::Broken));
             }
             Err(_) if is_get => return Err(unanswered(worker, line, trail)),
-            Ok(None) | Err(_) => return Err(lost(worker, body, line, trail)),
+            Ok(Err(_)) | Err(_) => return Err(lost(worker, body, line, trail)),
         }
     } else {
         Body::Relayed(Box::new(Relay {
@@ -261,14 +259,4 @@ fn lost(worker: &Worker, body: &Bytes, mut line: Elsewhere, trail: &mut Trail) -
 
 fn is_events(headers: &HeaderMap) -> bool {
     Form::of(headers) == Form::Events
-}
-
-async fn whole(from: &mut Incoming) -> Option<Bytes> {
-    let mut gathered = Gathered::of(from, HOLD);
-    while let Some(frame) = from.frame().await {
-        if let Ok(data) = frame.ok()?.into_data() {
-            gathered.push(data);
-        }
-    }
-    Some(gathered.freeze())
 }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, timeout};
 
 use super::http::{Connections, Place, Unanswered};
-use super::{Answer, Body, Form, request};
+use super::{Answer, Form, request};
 use crate::gathered::Gathered;
 use crate::headers::session_id;
 
@@ -169,21 +169,7 @@ async fn chosen(answer: Answer) -> Option<Revision> {
         }
         return found;
     }
-    version(&whole(body).await?)
-}
-
-/// A body, unless it is too large.
-async fn whole(mut body: Body) -> Option<Bytes> {
-    let mut gathered = Gathered::of(&body, MAX_ANSWER);
-    while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame.ok()?.into_data() {
-            gathered.push(data);
-        }
-        if gathered.len() > MAX_ANSWER {
-            return None;
-        }
-    }
-    Some(gathered.freeze())
+    version(&Gathered::whole(body, MAX_ANSWER).await.ok()?)
 }
 
 fn version(message: &[u8]) -> Option<Revision> {

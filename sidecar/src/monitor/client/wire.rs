@@ -1,6 +1,6 @@
 //! Messages to the server and back.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::LOCATION;
 use http::response::Parts;
 use http::{Method, StatusCode};
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::error::{quote, rpc};
 use super::{CallError, Face, MAX_ANSWER, Server};
+use crate::gathered::{Gathered, NotWhole};
 use crate::headers::session_id;
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::request::{self, Within};
@@ -167,17 +168,12 @@ pub(super) async fn heard(
     Ok(Some(messages))
 }
 
-pub(super) async fn collect(mut body: upstream::Body) -> Result<Bytes, CallError> {
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            if bytes.len() + data.len() > MAX_ANSWER {
-                return Err(CallError::TooLarge);
-            }
-            bytes.extend_from_slice(&data);
-        }
-    }
-    Ok(bytes.freeze())
+/// A whole body, or why not.
+pub(super) async fn collect(body: upstream::Body) -> Result<Bytes, CallError> {
+    Gathered::whole(body, MAX_ANSWER).await.map_err(|not_whole| match not_whole {
+        NotWhole::TooLarge => CallError::TooLarge,
+        NotWhole::Broken(broken) => broken.into(),
+    })
 }
 
 /// The JSON-RPC error in a body, if there is one.
