@@ -87,7 +87,7 @@ impl Tasks {
 
     /// The task that a client names, if it is this principal's, wherever its server is.
     pub(crate) fn open(snapshot: &Snapshot, principal: &str, name: &str) -> Option<TaskId> {
-        let task = snapshot.keyring.open_task(name).ok()?;
+        let task = snapshot.keyring.open_task(name)?;
         (task.principal == PrincipalDigest::of(principal)).then_some(task)
     }
 

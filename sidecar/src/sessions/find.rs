@@ -179,7 +179,7 @@ enum Next {
 impl Sessions {
     /// What is in an id, if it is this principal's.
     pub(super) fn open_id(&self, snapshot: &Snapshot, principal: &str, id: &str) -> Option<Capsule> {
-        snapshot.keyring.open(id).ok().filter(|capsule| capsule.is_of(principal))
+        snapshot.keyring.open(id).filter(|capsule| capsule.is_of(principal))
     }
 
     /// The same, if the session has not reached its age.

@@ -119,19 +119,19 @@ impl Lifted {
 
     /// The other replica that holds the call that this state belongs to, if there is one.
     pub(crate) fn elsewhere(&self, state: &str) -> Option<Peer> {
-        let ticket = self.snapshot()?.keyring.open_ticket(state).ok()?;
+        let ticket = self.snapshot()?.keyring.open_ticket(state)?;
         (ticket.owner != self.me).then_some(ticket.owner)
     }
 
     /// Whether a call was parked here under this state. It may be over.
     pub(crate) fn holds(&self, state: &str) -> bool {
-        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state).ok());
+        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state));
         ticket.is_some_and(|ticket| ticket.owner == self.me)
     }
 
     /// Whether this principal was given that state with a question, here or at another replica.
     pub(crate) fn has_asked(&self, principal: &str, state: &str) -> bool {
-        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state).ok());
+        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state));
         ticket.is_some_and(|ticket| ticket.principal == PrincipalDigest::of(principal))
     }
 
@@ -190,7 +190,7 @@ async fn go_on(way: &Way, mut client: Client, state: &str) {
 /// The call that a request may go on with, if it brings the state for that.
 fn judge(way: &Way, asked: &Asked, state: &str) -> Result<CallNumber, BadState> {
     let snapshot = way.lifted.snapshot().ok_or(BadState::Foreign)?;
-    let ticket = snapshot.keyring.open_ticket(state).map_err(|_| BadState::Foreign)?;
+    let ticket = snapshot.keyring.open_ticket(state).ok_or(BadState::Foreign)?;
     let bearer = Bearer { principal: way.principal(), request: asked.digest(), at: &way.lifted.me };
     bearer.may_use(&ticket, SystemTime::now())?;
     Ok(ticket.call)

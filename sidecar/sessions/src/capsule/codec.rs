@@ -7,7 +7,7 @@ use longshore_mcp::revision::Revision;
 use super::{Capsule, PrincipalDigest, ServerSession, pod};
 use crate::identity::{Peer, SessionKey};
 
-/// The pod's address has 16 bytes, not 4.
+/// The address of the capsule's pod has 16 bytes, not 4.
 const V6: u8 = 1 << 0;
 /// The client's capabilities are there.
 const CAPABILITIES: u8 = 1 << 1;
@@ -19,6 +19,10 @@ const SERVER_UNFIT: u8 = 2;
 const SERVER_KEPT_HERE: u8 = 3;
 /// All bits that mean something.
 const KNOWN: u8 = V6 | CAPABILITIES | (3 << SERVER);
+
+/// Elsewhere the version of a pod's address is in front of it.
+const ADDRESS_V4: u8 = 4;
+const ADDRESS_V6: u8 = 6;
 
 /// Writes a capsule in at most `limit` bytes; what does not fit is left out.
 pub(super) fn write(capsule: &Capsule, limit: usize, out: &mut Vec<u8>) {
@@ -134,4 +138,29 @@ pub(crate) fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;
     std::str::from_utf8(head).ok()
+}
+
+/// A replica as bytes, beside anything but a capsule.
+pub(crate) fn put_peer(peer: &Peer, out: &mut Vec<u8>) {
+    match peer.address {
+        IpAddr::V4(address) => {
+            out.push(ADDRESS_V4);
+            out.extend_from_slice(&address.octets());
+        }
+        IpAddr::V6(address) => {
+            out.push(ADDRESS_V6);
+            out.extend_from_slice(&address.octets());
+        }
+    }
+    text(peer.pod.as_str(), out);
+}
+
+/// What [`put_peer`] wrote.
+pub(crate) fn take_peer(rest: &mut &[u8]) -> Option<Peer> {
+    let address = match take(rest)? {
+        [ADDRESS_V4] => Ipv4Addr::from(take::<4>(rest)?).into(),
+        [ADDRESS_V6] => Ipv6Addr::from(take::<16>(rest)?).into(),
+        _ => return None,
+    };
+    Some(Peer { pod: pod(take_text(rest)?)?, address })
 }
