@@ -283,6 +283,8 @@ enum Collected {
 
 async fn collect(mut body: upstream::Body, hold: usize, share: &mut Share) -> Result<Collected, Refusal> {
     let mut gathered = Gathered::of(&body, hold);
+    // What counts it until now is not given back before it is counted here, nor the turn that it may have had.
+    let _turn = body.take_came().map(|came| came.count_in(share));
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         gathered.push(data);
@@ -295,4 +297,32 @@ async fn collect(mut body: upstream::Body, hold: usize, share: &mut Share) -> Re
         }
     }
     Ok(Collected::Whole(gathered.freeze()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::held::{Bounds, Coming, Shares};
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_keeps_its_turn_until_there_is_room_for_it() {
+        const SIZE: usize = 100_000;
+        let shares = Shares::new(Bounds { total: SIZE, per_principal: SIZE });
+        let unread = shares.take(&"c".into(), SIZE).unwrap();
+        let [mut first, mut second] = ["a", "b"].map(|who| Coming::new(Some(shares.nothing(&who.into()))));
+        first.came(SIZE / 2);
+        second.came(SIZE / 2);
+        assert!(first.room().await && !second.room().await);
+        let body = upstream::Body::counted(vec![b'x'; SIZE / 2].into(), first.hand_on(SIZE / 2));
+        let mut share = shares.nothing(&"a".into());
+        let another = async {
+            let had_turn = timeout(Duration::from_secs(1), second.room()).await;
+            drop(unread);
+            had_turn
+        };
+        let (collected, had_turn) = tokio::join!(collect(body, EDITABLE, &mut share), another);
+        assert!(had_turn.is_err(), "more would be held than there is room for");
+        assert!(matches!(collected, Ok(Collected::Whole(message)) if message.len() == SIZE / 2));
+        assert!(second.room().await);
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) enum Broken {
 
 impl Body {
     /// A message, and what counts it.
-    pub(super) fn counted(message: Bytes, came: Option<Came>) -> Self {
+    pub(crate) fn counted(message: Bytes, came: Option<Came>) -> Self {
         match came {
             Some(came) => Self::Counted(Box::new((message, came))),
             None => Self::Whole(Some(message)),
