@@ -11,7 +11,8 @@ use std::time::Duration;
 use axum::Extension;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use hyper::body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Bytes};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{AbortHandle, Id};
@@ -42,12 +43,6 @@ struct State {
 
 /// Whoever has it answers a request of that connection.
 pub(super) struct Busy(Arc<Place>);
-
-/// The body of an answer, until the end of which its connection is busy.
-pub(super) struct Sent<B> {
-    body: B,
-    _busy: Busy,
-}
 
 /// A stream that tells its place what comes and goes.
 pub(super) struct Watched<I> {
@@ -126,8 +121,11 @@ impl State {
 // === impl Busy ===
 
 impl Busy {
-    /// The answer is made, and is to be handed on.
-    pub(super) fn until_sent(self, response: Response) -> Response<Sent<axum::body::Body>> {
+    /// The answer is made, and is to be handed on: until the end of that the connection is busy.
+    pub(super) fn until_sent(
+        self,
+        response: Response,
+    ) -> Response<impl Body<Data = Bytes, Error = axum::Error>> {
         let mut state = self.0.0.lock();
         state.idle = Some(Instant::now());
         let status = response.status();
@@ -136,35 +134,19 @@ impl Busy {
         // hyper may have all of it before it writes the first byte.
         state.moves();
         drop(state);
-        response.map(|body| Sent { body, _busy: self })
+        response.map(|body| {
+            body.map_err(move |error| {
+                // The body has it until it is dropped.
+                let _until_sent = &self;
+                error
+            })
+        })
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.0.lock().busy = false;
-    }
-}
-
-// === impl Sent ===
-
-impl<B: Body + Unpin> Body for Sent<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

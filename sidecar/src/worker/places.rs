@@ -4,14 +4,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{Response, StatusCode};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body;
+use http_body_util::BodyExt as _;
 use tokio::task::{AbortHandle, Id};
 use tokio::time::{Duration, Instant};
 
@@ -45,12 +43,6 @@ pub(crate) struct Place {
 
 /// Whoever has it has a request of that connection under way.
 pub(super) struct Busy(Rc<Place>);
-
-/// A response's body that keeps its connection busy until all of it is handed on, or given up.
-pub(super) struct Sent<B> {
-    body: B,
-    _busy: Busy,
-}
 
 /// The places of one thread that are taken.
 #[derive(Default)]
@@ -152,14 +144,23 @@ impl Drop for Place {
 // === impl Busy ===
 
 impl Busy {
-    /// Its answer, until which it goes on.
-    pub(super) fn until_sent<B>(self, response: Response<B>) -> Response<Sent<B>> {
+    /// Its answer, with which it goes on until all of the body is handed on, or given up.
+    pub(super) fn until_sent<B: Body>(
+        self,
+        response: Response<B>,
+    ) -> Response<impl Body<Data = B::Data, Error = B::Error>> {
         // What anybody is answered does not count, such as a preflight.
         if matches!(response.status(), StatusCode::OK | StatusCode::ACCEPTED) {
             self.0.served.set(true);
             self.0.owed.set(true);
         }
-        response.map(|body| Sent { body, _busy: self })
+        response.map(|body| {
+            body.map_err(move |error| {
+                // The body has it until it is dropped.
+                let _until_sent = &self;
+                error
+            })
+        })
     }
 }
 
@@ -167,28 +168,6 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.busy.set(false);
         self.0.settle();
-    }
-}
-
-// === impl Sent ===
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Sent<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -236,6 +215,7 @@ impl Places {
 mod tests {
     use std::future::pending;
 
+    use bytes::Bytes;
     use prometheus::IntGauge;
     use tokio::io::AsyncWriteExt;
     use tokio::task::{JoinSet, LocalSet};
