@@ -3,9 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use longshore_sidecar::log::sentence;
 use thiserror::Error;
-
-use crate::reasons::sentence;
 
 /// How long one call may take. `kube` itself would wait for ever. A webhook that does not answer is waited for by the API
 /// server, ten seconds where nobody says how long: it has to be heard out, since it names the webhook then or goes on

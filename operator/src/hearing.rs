@@ -22,6 +22,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::client::ClientBuilder;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
+use longshore_sidecar::log::sentence;
 use longshore_sidecar_client::jittered;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -30,7 +31,6 @@ use tower::timeout::TimeoutLayer;
 
 use crate::mirror::{Change, Mirror, ServerKey};
 use crate::reading::Lean;
-use crate::reasons::sentence;
 use crate::scope::{self, PAGE, Scope};
 use crate::view::View;
 use watches::{Name, Watches, Word};

@@ -12,11 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use longshore_sidecar::log::sentence;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-
-use crate::reasons::sentence;
 
 /// Why an operator no longer leads.
 #[derive(Debug, Error)]

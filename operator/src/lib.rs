@@ -14,7 +14,6 @@
 //! * `example`: a small MCP server, for first steps.
 //! * `local`: servers of manifests on this machine, without a cluster.
 //! * `lease`, `health`, `metrics`: what every operator needs.
-//! * `reasons`: how errors are told.
 
 mod api;
 mod api_keys;
@@ -35,7 +34,6 @@ mod names;
 mod ownership;
 pub mod rbac;
 mod reading;
-mod reasons;
 mod run;
 mod scope;
 mod settings;

@@ -36,11 +36,11 @@ use std::time::Duration;
 
 use longshore_crds::McpServer;
 use longshore_sidecar::AuditLog;
+use longshore_sidecar::log::sentence;
 use longshore_sidecar_config::inventory::Inventory;
 use thiserror::Error;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::reasons::sentence;
 use manifests::Reader;
 use report::Report;
 use running::Local;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use k8s_openapi::ByteString;
 use longshore_catalog::{KeyRing, Login};
+use longshore_sidecar::log::sentence;
 use tokio::time::sleep;
 
 use crate::api_keys::ParsedKeys;
-use crate::reasons::sentence;
 
 /// How often the files are looked at: what a revoked key may still do, beside the kubelet's own delay.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -12,10 +12,10 @@ use std::time::SystemTime;
 
 use k8s_openapi::ByteString;
 use longshore_crds::McpServer;
+use longshore_sidecar::log::sentence;
 use thiserror::Error;
 
 use super::ServerId;
-use crate::reasons::sentence;
 use parse::parse;
 
 /// The largest file that is read, in bytes.
