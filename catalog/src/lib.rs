@@ -27,6 +27,7 @@ pub use catalog::{Catalog, IndexError, Indexer};
 pub use hosts::Hosts;
 pub use keys::{KeyRing, Login};
 pub use metrics::Metrics;
+pub use model::Link;
 pub use offer::{Offer, Reader, ToolEntry};
-pub use record::{About, Endpoint, Link, ServerKey, ServerRecord};
+pub use record::{About, Endpoint, ServerKey, ServerRecord};
 pub use view::{Found, Page, Position};

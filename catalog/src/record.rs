@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::Health;
+use crate::model::{Health, Link};
 use crate::offer::Offer;
 
 /// A server, by namespace and name.
@@ -44,17 +44,8 @@ pub struct About {
     pub owner: Option<String>,
     /// Words to find it by.
     pub tags: Vec<String>,
-    /// Where there is more about it.
+    /// Where there is more about it. The catalog never follows them.
     pub links: Vec<Link>,
-}
-
-/// A link for people. The catalog never follows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// What is there.
-    pub title: String,
-    /// Its address.
-    pub url: String,
 }
 
 /// Where clients connect, and what they have to bring.

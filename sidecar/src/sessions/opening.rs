@@ -37,18 +37,12 @@ impl Sessions {
         snapshot: &Snapshot,
     ) -> Result<(Arc<Session>, HeaderValue), NoId> {
         let Opened { upstream, kept_here, revision, server_revision, capabilities } = opened;
-        let principal = PrincipalDigest::of(place.principal());
-        let (key, nonce) = fresh(&principal)?;
+        let (begun, nonce) = self.begin(place.principal(), snapshot)?;
         let said =
             capabilities.as_ref().and_then(|it| self.subscriptions.take_said(place.principal(), it.len()));
         // There may be no room for it.
         let capabilities = capabilities.filter(|_| said.is_some());
-        let owner = self.me();
-        let issued = unix();
         let capsule = Capsule {
-            owner,
-            key,
-            principal,
             revision,
             server_revision,
             server: match upstream.as_ref().map(HeaderValue::to_str) {
@@ -58,8 +52,7 @@ impl Sessions {
                 Some(Err(_)) => ServerSession::Unfit,
             },
             capabilities,
-            issued,
-            expires: issued.saturating_add(max_age(snapshot)),
+            ..begun
         };
         let id = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
         let mut id = HeaderValue::try_from(id).map_err(|_| NoId)?;
@@ -84,24 +77,30 @@ impl Sessions {
     /// The name of something that lives as long as this process and belongs to one principal: sealed as the ids of
     /// sessions are, so that other replicas know where it is. It is no session's.
     pub(crate) fn name(&self, principal: &str, snapshot: &Snapshot) -> Result<(SessionKey, String), NoId> {
+        let (capsule, nonce) = self.begin(principal, snapshot)?;
+        let name = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
+        Ok((capsule.key, name))
+    }
+
+    /// What is sealed of something of a principal's that begins now and that nobody could go on with, and what it is sealed
+    /// with only once.
+    fn begin(&self, principal: &str, snapshot: &Snapshot) -> Result<(Capsule, [u8; 12]), NoId> {
+        let (mut key, mut nonce) = ([0; 16], [0; 12]);
+        getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
         let principal = PrincipalDigest::of(principal);
-        let (key, nonce) = fresh(&principal)?;
-        let owner = self.me();
         let issued = unix();
         let capsule = Capsule {
-            owner,
-            key,
+            owner: self.me(),
+            key: SessionKey::of(&principal, key),
             principal,
             revision: Revision::V2024_11_05,
             server_revision: Revision::V2024_11_05,
-            // Nobody could go on with it.
             server: ServerSession::Unfit,
             capabilities: None,
             issued,
             expires: issued.saturating_add(max_age(snapshot)),
         };
-        let name = snapshot.keyring.seal(&capsule, nonce).map_err(|_| NoId)?;
-        Ok((key, name))
+        Ok((capsule, nonce))
     }
 
     /// What such a name says, if it is this principal's: its key, and which replica it is at, if it is another one. Past its
@@ -119,11 +118,4 @@ impl Sessions {
         let is_here = *self.lock().me() == owner;
         Some((key, (!is_here).then_some(owner)))
     }
-}
-
-/// A key, and what is sealed with only once.
-fn fresh(principal: &PrincipalDigest) -> Result<(SessionKey, [u8; 12]), NoId> {
-    let (mut key, mut nonce) = ([0; 16], [0; 12]);
-    getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;
-    Ok((SessionKey::of(principal, key), nonce))
 }

@@ -3,14 +3,14 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{Method as HttpMethod, Response, StatusCode};
+use http::{Method as HttpMethod, Response};
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::method::Method;
 use longshore_sessions::routing::{Entry, Outcome};
 use longshore_sessions::{Question, SessionKey};
 
 use super::body::only_tells;
-use super::respond::Body;
+use super::respond::{self, Body};
 use super::{Authenticated, Through, Trail, conversation, forward};
 use crate::drain;
 use crate::exchange;
@@ -99,7 +99,7 @@ pub(crate) async fn end(
         }
         way => return elsewhere(way, trail),
     }
-    Ok(ended())
+    Ok(respond::nothing())
 }
 
 /// Ends a session that another replica was to end, which was lost with the request.
@@ -112,13 +112,7 @@ async fn end_lost(
     let key = sessions::end_elsewhere(worker, &caller.snapshot, caller.principal(), id)?;
     trail.entry.permit(None);
     tell(worker, key).await?;
-    Ok(ended())
-}
-
-fn ended() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
+    Ok(respond::nothing())
 }
 
 /// Tells the other replicas that a session is ended, before its client hears that it is. One that is down learns it
