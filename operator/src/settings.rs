@@ -50,6 +50,25 @@ pub(crate) enum Place {
     ThisMachine,
 }
 
+// === impl Settings ===
+
+#[cfg(test)]
+impl Settings {
+    /// Those of a cluster in which nothing is said that need not be.
+    pub(crate) fn of_tests() -> Self {
+        Self {
+            sidecar: Sidecar::of("example/sidecar:1".to_owned()),
+            cluster_domain: "cluster.local".to_owned(),
+            control_plane_namespace: "longshore-system".to_owned(),
+            metrics_from: vec![],
+            inventory_subjects: vec![],
+            catalog: false,
+            rotate_session_keys_after: None,
+            place: Place::Cluster,
+        }
+    }
+}
+
 // === impl Sidecar ===
 
 impl Sidecar {

@@ -1,6 +1,5 @@
 //! What is applied whatever else is refused, and whose an object is.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -9,47 +8,24 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use kube::runtime::events::Recorder;
 use kube::runtime::watcher::Event;
-use longshore_sidecar_config::InventoryAccess;
 
 use super::*;
 use crate::inventory::{TokenFile, inventories};
 use crate::mcp_server::build;
 use crate::mcp_server::context::Mirrors;
-use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced};
-use crate::mcp_server::session_keys::SessionKeys;
+use crate::mcp_server::dereference::Dereferenced;
 use crate::mcp_server::upgrades::Upgrades;
 use crate::mcp_server::validate::validate;
 use crate::metrics::Metrics;
-use crate::settings::{Place, Settings, Sidecar};
-
-fn access() -> InventoryAccess {
-    InventoryAccess {
-        issuer: "https://issuer.example".to_owned(),
-        subjects: vec![],
-        jwks: json!({"keys": []}),
-    }
-}
-
-fn settings() -> Settings {
-    Settings {
-        sidecar: Sidecar::of("example/sidecar:1".to_owned()),
-        cluster_domain: "cluster.local".to_owned(),
-        control_plane_namespace: "longshore-system".to_owned(),
-        metrics_from: vec![],
-        inventory_subjects: vec![],
-        catalog: false,
-        rotate_session_keys_after: None,
-        place: Place::Cluster,
-    }
-}
+use crate::settings::Settings;
 
 /// What every reconciliation works with, of an operator that has just started.
 pub(crate) fn context(client: kube::Client) -> Context {
     Context {
         recorder: Recorder::new(client.clone(), "longshore".into()),
         client,
-        settings: settings(),
-        inventory_access: ArcSwap::from_pointee(access()),
+        settings: Settings::of_tests(),
+        inventory_access: ArcSwap::from_pointee(Dereferenced::of_tests().inventory),
         mirrors: Mirrors::default(),
         references: Default::default(),
         inventories: inventories(TokenFile::new("/nowhere".into())).0,
@@ -74,15 +50,11 @@ fn prepared(settings: &Settings) -> Resources<Prepared> {
     }))
     .unwrap();
     let found = Dereferenced {
-        objects: BTreeMap::new(),
-        api_keys: ApiKeysLookup::NotNamed,
         mounted_upstreams: vec![longshore_sidecar_config::Upstream::StreamableHttp {
             port: 2000,
             path: "/old".to_owned(),
         }],
-        inventory: access(),
-        configured: BTreeMap::new(),
-        session_keys: SessionKeys::of_tests(),
+        ..Dereferenced::of_tests()
     };
     build::build(&validate(&server, &found).unwrap(), settings).0
 }
@@ -195,7 +167,7 @@ async fn what_is_refused_keeps_neither_keys_nor_rules_from_the_sidecars() {
 
 #[tokio::test(start_paused = true)]
 async fn one_refused_configuration_keeps_no_other_back() {
-    let maps = prepared(&settings()).config_maps;
+    let maps = prepared(&Settings::of_tests()).config_maps;
     let [newest, older] = [0, 1].map(|index| maps[index].name_any());
     let (outcome, applied) = taken_despite(&newest).await;
     outcome.unwrap_err();
@@ -261,7 +233,7 @@ async fn a_service_that_is_refused_is_ours_or_nobodys() {
 /// The keys that belong to it are there by then.
 #[tokio::test(start_paused = true)]
 async fn whoever_takes_a_key_away_learns_that_a_refused_configuration_keeps_it() {
-    let map = prepared(&settings()).config_maps[0].name_any();
+    let map = prepared(&Settings::of_tests()).config_maps[0].name_any();
     let words = "; until it is there, pods that run go by the keys and rules of before";
     for (mirrors, refused, said) in [
         (with_pods_of("7b1c").await, &*map, true),

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longshore_crds::McpServer;
-use longshore_sidecar_config::{ApiKey, InventoryAccess, Upstream};
+use longshore_sidecar_config::{ApiKey, Upstream};
 use serde_json::{Value, json};
 
 use super::*;
@@ -20,20 +20,17 @@ use crate::digest;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::Kind;
-use crate::mcp_server::session_keys::SessionKeys;
 use crate::mcp_server::validate::validate;
-use crate::settings::{Place, Sidecar};
+use crate::settings::Sidecar;
 
 fn settings() -> Settings {
     Settings {
         sidecar: Sidecar::of("registry.example/longshore-sidecar:9".to_owned()),
         cluster_domain: "cluster.example".to_owned(),
-        control_plane_namespace: "longshore-system".to_owned(),
         metrics_from: vec![BTreeMap::from([("team".to_owned(), "monitoring".to_owned())])],
         inventory_subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
         catalog: true,
-        rotate_session_keys_after: None,
-        place: Place::Cluster,
+        ..Settings::of_tests()
     }
 }
 
@@ -49,18 +46,9 @@ fn manifest(spec: Value) -> McpServer {
 }
 
 fn found() -> Dereferenced {
-    Dereferenced {
-        objects: BTreeMap::new(),
-        api_keys: ApiKeysLookup::NotNamed,
-        mounted_upstreams: vec![],
-        inventory: InventoryAccess {
-            issuer: "https://issuer.example".to_owned(),
-            subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
-            jwks: json!({"keys": []}),
-        },
-        configured: BTreeMap::new(),
-        session_keys: SessionKeys::of_tests(),
-    }
+    let mut found = Dereferenced::of_tests();
+    found.inventory.subjects = settings().inventory_subjects;
+    found
 }
 
 fn minimal() -> Value {

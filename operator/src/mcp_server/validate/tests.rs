@@ -11,18 +11,23 @@ use crate::api_keys::ParsedKeys;
 use crate::mcp_server::build::{Prepared, Resources, build};
 use crate::mcp_server::dereference::ApiKeysLookup;
 use crate::mcp_server::session_keys::SessionKeys;
-use crate::settings::{Place, Settings, Sidecar};
+use crate::settings::Settings;
 
-fn settings() -> Settings {
-    Settings {
-        sidecar: Sidecar::of("example/sidecar:1".to_owned()),
-        cluster_domain: "cluster.local".to_owned(),
-        control_plane_namespace: "longshore-system".to_owned(),
-        metrics_from: vec![],
-        inventory_subjects: vec![],
-        catalog: false,
-        rotate_session_keys_after: None,
-        place: Place::Cluster,
+impl Dereferenced {
+    /// Nothing exists, and the manifest names none of it.
+    pub(crate) fn of_tests() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            api_keys: ApiKeysLookup::NotNamed,
+            mounted_upstreams: vec![],
+            inventory: InventoryAccess {
+                issuer: "https://issuer.example".to_owned(),
+                subjects: vec![],
+                jwks: json!({"keys": []}),
+            },
+            configured: BTreeMap::new(),
+            session_keys: SessionKeys::of_tests(),
+        }
     }
 }
 
@@ -46,23 +51,13 @@ fn server(source: Value, pod: Value) -> McpServer {
 /// Nothing exists but the API key.
 fn found() -> Dereferenced {
     let keys = vec![ApiKey { principal: "ada".to_owned(), sha256: "11".to_owned() }];
-    Dereferenced {
-        objects: BTreeMap::new(),
-        api_keys: ApiKeysLookup::Present(ParsedKeys { keys, problems: vec![] }),
-        mounted_upstreams: vec![],
-        inventory: InventoryAccess {
-            issuer: "https://issuer.example".to_owned(),
-            subjects: vec![],
-            jwks: json!({"keys": []}),
-        },
-        configured: BTreeMap::new(),
-        session_keys: SessionKeys::of_tests(),
-    }
+    let api_keys = ApiKeysLookup::Present(ParsedKeys { keys, problems: vec![] });
+    Dereferenced { api_keys, ..Dereferenced::of_tests() }
 }
 
 fn prepared(server: &McpServer, found: &Dereferenced) -> (Vec<Problem>, Resources<Prepared>) {
     let validated = validate(server, found).unwrap();
-    (validated.readiness.problems().to_vec(), build(&validated, &settings()).0)
+    (validated.readiness.problems().to_vec(), build(&validated, &Settings::of_tests()).0)
 }
 
 #[test]
@@ -249,7 +244,7 @@ fn a_line_that_is_no_key_holds_nothing_back_while_somebody_has_one() {
         let found = Dereferenced { api_keys: ApiKeysLookup::Present(parsed.clone()), ..found() };
         let validated = validate(&server(json!({}), json!({})), &found).unwrap();
         assert_eq!(validated.is_held_back(), held_back, "{parsed:?}");
-        assert!(build(&validated, &settings()).0.deployment.is_some(), "{parsed:?}");
+        assert!(build(&validated, &Settings::of_tests()).0.deployment.is_some(), "{parsed:?}");
     }
     let nobody = Dereferenced { api_keys: ApiKeysLookup::Missing, ..found() };
     assert!(validate(&server(json!({}), json!({})), &nobody).unwrap().is_held_back());
