@@ -29,6 +29,11 @@ fn request(id: impl Into<Value>, method: &str, params: Value, can: &Value) -> Re
     modern::of(&message.to_string())
 }
 
+/// One that listens to this.
+fn listen(id: &str, notifications: Value) -> Request {
+    request(id, "subscriptions/listen", json!({"notifications": notifications}), &json!({}))
+}
+
 /// A call of a tool.
 fn call(name: &str, arguments: Value, can: &Value) -> Request {
     request(1, "tools/call", json!({"name": name, "arguments": arguments}), can)

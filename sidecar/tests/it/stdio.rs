@@ -15,9 +15,19 @@ mod queue;
 mod shared;
 mod warm;
 
+use longshore_sidecar_config::{Config, Isolation, Processes};
 use serde_json::{Value, json};
 
 use crate::harness::Client;
+use crate::harness::config::processes;
+use crate::harness::shim::stdio;
+
+/// So many processes, and all of them may be one principal's.
+fn config(isolation: Isolation, total: u32) -> Config {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { isolation, ..processes(total, total) });
+    config
+}
 
 /// The text that a tool of the server answered with.
 fn said(client: &Client<'_>, tool: &str, arguments: Value) -> String {

@@ -5,13 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::harness::config::config as configured;
+use crate::harness::scripted::answered;
 use crate::harness::{Client, Events, Request, Scripted, Sidecar, client, eventually, modern, scripted};
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-
-fn answered(request: &Request, result: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, scripted::message(request)["id"])
-}
 
 fn no_stream_or(
     answer: impl Fn(&Request, &mut std::net::TcpStream) + Send + Sync + 'static,

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use longshore_sidecar_config::inventory::Inventory;
 use longshore_sidecar_config::{Config, paths};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -30,6 +31,9 @@ pub(crate) struct Sidecar {
 type Lines = Arc<Mutex<Vec<String>>>;
 
 impl Sidecar {
+    /// The flags of one that has a name among replicas.
+    pub(crate) const POD: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
+
     /// Starts one with this configuration and nothing else, and waits until it has loaded it.
     pub(crate) fn start(config: &Config) -> Self {
         let files = Files::new();
@@ -89,6 +93,21 @@ impl Sidecar {
     /// Asks the admin port.
     pub(crate) fn get(&self, path: &str) -> Reply {
         Request::new("GET", path).send(self.admin)
+    }
+
+    /// What it knows of its server, for whoever has this token.
+    pub(crate) fn inventory(&self, token: &str) -> Inventory {
+        let reply = Request::new("GET", "/v1/inventory").key(token).send(self.admin);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        serde_json::from_slice(&reply.body).expect("an inventory")
+    }
+
+    /// Kills it, and starts that of the same [pod](Self::POD) again.
+    pub(crate) fn again(self) -> Self {
+        self.signal(Signal::KILL);
+        let files = self.files.clone();
+        drop(self);
+        Self::with(files, &Self::POD).loaded().ready()
     }
 
     /// Waits until the configuration with this digest runs.

@@ -17,8 +17,8 @@ pub(crate) use manners::Greeting;
 use manners::Manners;
 use serve::serve;
 pub(crate) use wire::{
-    accepted, begin_events, chunk, events, json, json_with, message, method_of, no_stream, parse, read,
-    reply_to, write,
+    accepted, answered, begin_events, chunk, events, json, json_with, message, method_of, no_stream, parse,
+    read, reply_to, write,
 };
 
 /// The server.

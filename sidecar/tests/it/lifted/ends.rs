@@ -5,15 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{again, asked, asking, call, is_error, request, roots, text};
+use super::{again, asked, asking, call, is_error, listen, roots, text};
 use crate::harness::config::idle;
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, UPSTREAM_SESSION};
-use crate::harness::{Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
-
-fn listen(id: &str, notifications: serde_json::Value) -> Request {
-    request(id, "subscriptions/listen", json!({"notifications": notifications}), &json!({}))
-}
+use crate::harness::{Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 /// 59: a client that goes away during the handshake leaves no session behind, and nothing is cancelled.
 #[test]

@@ -7,14 +7,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{SUBSCRIPTION, call, is_error, request, text};
+use super::{SUBSCRIPTION, call, is_error, listen, text};
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Events, Gate, Scripted, Sidecar, config, eventually, scripted};
-
-fn listen(id: &str, notifications: Value) -> crate::harness::Request {
-    request(id, "subscriptions/listen", json!({"notifications": notifications}), &json!({}))
-}
 
 /// 73: subscriptions of clients without sessions at a server with sessions: acknowledged, marked, and only what was
 /// asked for.

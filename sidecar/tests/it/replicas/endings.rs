@@ -2,21 +2,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use longshore_sidecar_config::{Config, OnOwnerLoss};
+use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::on_loss;
 use crate::harness::config::{hex, keys};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Files, Gate, GoServer, Scripted, Sidecar, config, eventually};
 
 const ALICE: Option<&str> = Some("key-a");
-
-fn on_loss(what: OnOwnerLoss) -> Config {
-    let mut config = config(0);
-    config.sessions.on_owner_loss = what;
-    config
-}
 
 /// A client takes 200 for the end of its session, and nothing else does.
 #[test]

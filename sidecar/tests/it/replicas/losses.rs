@@ -3,10 +3,11 @@
 use std::io::BufReader;
 use std::time::Duration;
 
-use longshore_sidecar_config::{Config, OnOwnerLoss};
+use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::on_loss;
 use crate::harness::client::echo;
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
@@ -17,12 +18,6 @@ use crate::harness::{
 };
 
 const ALICE: Option<&str> = Some("key-a");
-
-fn on_loss(what: OnOwnerLoss) -> Config {
-    let mut config = config(0);
-    config.sessions.on_owner_loss = what;
-    config
-}
 
 #[test]
 fn sessions_of_a_dead_pod_go_on_where_they_can() {

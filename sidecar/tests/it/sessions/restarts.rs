@@ -17,16 +17,6 @@ use crate::harness::{
     Client, Files, Gate, GoServer, Over, Request, Scripted, Sidecar, config, eventually, scripted,
 };
 
-const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
-
-/// Starts the sidecar of the same pod again.
-fn restart(sidecar: Sidecar) -> Sidecar {
-    sidecar.signal(Signal::KILL);
-    let files = sidecar.files.clone();
-    drop(sidecar);
-    Sidecar::with(files, &FLAGS).loaded().ready()
-}
-
 fn taken(sidecar: &Sidecar, how: &str) -> f64 {
     sidecar.metric(&format!("longshore_sessions_taken_total{{how=\"{how}\"}}"))
 }
@@ -36,13 +26,13 @@ fn a_sidecar_that_restarts_finds_its_sessions_again_but_not_those_that_ended() {
     let server = GoServer::start(&[]);
     let files = Files::new();
     files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let (kept, ended) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
     echo(&kept);
     assert_eq!(ended.end().status, 204);
     let (kept, ended) = (kept.session, ended.session);
 
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     let client = Client::open(&sidecar, None);
     assert_eq!(sidecar.metric("longshore_sessions"), 1.0);
     // Several at once: it is taken up once.
@@ -57,9 +47,9 @@ fn a_sidecar_that_restarts_finds_its_sessions_again_but_not_those_that_ended() {
     drop(client);
 
     // The end of one that nobody has taken up yet counts too.
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     assert_eq!(Client::in_session(&sidecar, &kept).end().status, 204);
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     assert_eq!(Client::in_session(&sidecar, &kept).send("ping", json!({})).status, 404);
     assert_eq!(taken(&sidecar, "restarted"), 0.0);
 }
@@ -75,7 +65,7 @@ fn r059_a_call_of_before_a_restart_can_be_cancelled() {
     });
     let files = Files::new();
     files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let client = Client::open(&sidecar, None);
     let session = client.session.clone();
     let mut call = connect(sidecar.mcp);
@@ -83,7 +73,7 @@ fn r059_a_call_of_before_a_restart_can_be_cancelled() {
         .request(r#"{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"t"}}"#)
         .write(&mut call);
     eventually("it is under way", || server.seen("tools/call").pop());
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     let client = Client::in_session(&sidecar, &session);
     let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#;
     assert_eq!(client.request(cancelled).send(sidecar.mcp).status, 202);
@@ -109,12 +99,12 @@ fn a_session_whose_server_has_a_long_name_for_it_lives_as_long_as_its_sidecar() 
         config.sessions.on_owner_loss = what;
         let files = Files::new();
         files.write(&config);
-        let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+        let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
         let client = Client::open(&sidecar, None);
         let session = client.session.clone();
         assert!(session.len() < 1_024, "{}", session.len());
         assert_eq!(client.send("tools/call", json!({"name": "t"})).status, 200);
-        let sidecar = restart(sidecar);
+        let sidecar = sidecar.again();
         let client = Client::in_session(&sidecar, &session);
         let reply = client.send("tools/call", json!({"name": "t"}));
         assert_eq!(reply.status, then, "{bytes} {what:?}: {}", reply.text());
@@ -133,9 +123,9 @@ fn the_server_hears_of_the_end_of_a_session_that_an_earlier_sidecar_opened() {
     let (server, _) = forgetful(Arc::default());
     let files = Files::new();
     files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let session = Client::open(&sidecar, None).session.clone();
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     // Nor is it ended by looking for it, if it is not to be.
     let other = Request::new("DELETE", "/mcp").session(&session).header("mcp-protocol-version", "2025-06-18");
     assert_eq!(other.send(sidecar.mcp).status, 400);
@@ -155,7 +145,7 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
         config.sessions.on_owner_loss = what;
         let files = Files::new();
         files.write(&config);
-        let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+        let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
         let clients: Vec<_> = (0..4).map(|_| Client::open(&sidecar, None)).collect();
         server.kill();
         server.start_again();
@@ -187,7 +177,7 @@ fn a_session_whose_client_says_far_too_much_lives_as_long_as_its_server() {
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let files = Files::new();
     files.write(&config);
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let clients = [(15 * 1024, 200), (17 * 1024, 404)].map(|(bytes, then)| {
         let can = json!({"roots": {}, "experimental": {"example.com/x": {"text": "x".repeat(bytes)}}});
         (Client::with_capabilities(&sidecar, None, "2025-11-25", &can), then)
@@ -260,7 +250,7 @@ fn what_a_client_has_set_is_set_again() {
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     let files = Files::new();
     files.write(&config);
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let client = Client::open(&sidecar, None);
     set(&client);
     forget.store(true, Ordering::Relaxed);
@@ -446,7 +436,7 @@ fn keys_change_and_no_call_is_lost() {
     let files = Files::new();
     let (config, keys) = with(&[1], 1);
     files.write_with_keys(&config, &keys);
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let old = Client::open(&sidecar, Some("key-a"));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -478,7 +468,7 @@ fn keys_change_and_no_call_is_lost() {
 /// Whether it dies, or is told to end while its pod goes on.
 #[test]
 fn a_process_outlives_its_sidecar() {
-    let flags = [&FLAGS[..], &["--drain-minimum-ms", "0"]].concat();
+    let flags = [&Sidecar::POD[..], &["--drain-minimum-ms", "0"]].concat();
     let (shim, sidecar) = serving(&stdio(), &server(&[]), &flags);
     let client = Client::open(&sidecar, None);
     let pid = |client: &Client<'_>| client.call("pid", json!({}))["result"]["content"][0]["text"].clone();
@@ -487,12 +477,12 @@ fn a_process_outlives_its_sidecar() {
     assert!(sidecar.wait(Duration::from_secs(10)).success());
     let files = sidecar.files.clone();
     drop(sidecar);
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     assert_eq!(pid(&Client::in_session(&sidecar, &session)), before);
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     assert_eq!(pid(&Client::in_session(&sidecar, &session)), before);
     // The end of its session is its own, though nobody has called it since.
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     sidecar.log(|line| line["message"] == "it is known what the MCP server speaks");
     let taken = || sidecar.metric("longshore_processes_started_total");
     let others = taken();

@@ -2,26 +2,20 @@
 
 use std::time::Instant;
 
-use longshore_sidecar_config::{Config, Isolation, Processes};
+use longshore_sidecar_config::{Config, Isolation};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::eras::server;
-use super::{error, text};
-use crate::harness::config::{keys, processes};
+use super::{config, error, text};
+use crate::harness::config::keys;
 use crate::harness::http::connect;
-use crate::harness::shim::{settled, stdio};
+use crate::harness::shim::settled;
 use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, client, eventually, modern};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const LEVEL: &str = "io.modelcontextprotocol/logLevel";
-
-fn config(isolation: Isolation, total: u32) -> Config {
-    let mut config = stdio();
-    config.limits.processes = Some(Processes { isolation, ..processes(total, total) });
-    config
-}
 
 /// A sidecar that two principals may use, in front of a server of both eras.
 fn both(config: &Config) -> (Shim, Sidecar) {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
+use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState};
 
 use crate::harness::shim::{python, settled, stdio};
 use serde_json::{Value, json};
 
 use super::{said, text};
-use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, modern, peer, within};
+use crate::harness::{Client, Cluster, Files, Shim, Sidecar, eventually, modern, peer, within};
 
 /// A server of these revisions, which answers in this manner what it does not know.
 pub(super) fn server(legacy: &str, modern: &str, manner: &str) -> Vec<String> {
@@ -31,12 +31,6 @@ fn pinned(command: &[String], protocol: Option<&str>) -> (Shim, Sidecar, String)
     (shim, Sidecar::with(files, &[]).loaded(), cluster.token(|_| {}))
 }
 
-fn read(sidecar: &Sidecar, token: &str) -> Inventory {
-    let reply = Request::new("GET", "/v1/inventory").key(token).send(sidecar.admin);
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    serde_json::from_slice(&reply.body).unwrap()
-}
-
 #[test]
 fn r065_a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question() {
     for (command, expected) in [
@@ -55,11 +49,11 @@ fn r065_a_server_is_found_to_speak_what_it_speaks_however_it_takes_the_question(
         let [.., legacy, _, _] = &command[..] else { panic!("{command:?}") };
         if legacy.is_empty() {
             // There is nothing that is found out later.
-            assert_eq!(read(&sidecar, &token).tools[0]["name"], "era");
+            assert_eq!(sidecar.inventory(&token).tools[0]["name"], "era");
         } else {
             settled(&shim, &sidecar, &stdio());
         }
-        let described = read(&sidecar, &token).server.unwrap();
+        let described = sidecar.inventory(&token).server.unwrap();
         assert_eq!(described.protocol_versions, expected, "{command:?}");
         assert!(expected.contains(&&*described.protocol_version));
     }
@@ -72,7 +66,7 @@ fn a_server_that_was_too_slow_to_say_what_it_speaks_is_asked_again() {
     let (shim, sidecar, token) = started(&server("2025-11-25", "2026-07-28", &late));
     let sidecar = sidecar.ready();
     settled(&shim, &sidecar, &stdio());
-    let versions = || read(&sidecar, &token).server.unwrap().protocol_versions;
+    let versions = || sidecar.inventory(&token).server.unwrap().protocol_versions;
     assert_eq!(versions(), ["2025-11-25"], "clients are served meanwhile");
     let modern = || modern::request("x", "tools/call", json!({"name": "era"})).send(sidecar.mcp).message();
     assert_eq!(text(&modern()), "legacy", "translated");
@@ -87,12 +81,12 @@ fn a_server_that_takes_long_to_start_is_reported_and_waited_for() {
     let (shim, sidecar, token) = started(&[&slow[..], &server("2025-11-25", "", "error")].concat());
     let process = eventually("it is started", || shim.processes().first().copied());
     let slow = eventually("it is reported", || {
-        let connection = read(&sidecar, &token).connection;
+        let connection = sidecar.inventory(&token).connection;
         (connection.state == ConnectionState::Failed).then_some(connection)
     });
     assert_eq!(slow.reason, Some(ConnectionReason::InitializeTimeout), "{}", slow.message);
     eventually("it is there", || {
-        (read(&sidecar, &token).connection.state == ConnectionState::Connected).then_some(())
+        (sidecar.inventory(&token).connection.state == ConnectionState::Connected).then_some(())
     });
     assert!(shim.processes().contains(&process), "nobody has started it again");
 }
@@ -102,7 +96,7 @@ fn a_server_that_speaks_nothing_known_is_reported_with_what_it_speaks() {
     for command in [server("", "2099-01-01", "error"), server("2020-01-01", "", "error")] {
         let (_shim, sidecar, token) = started(&command);
         let failed = eventually("it is known", || {
-            let connection = read(&sidecar, &token).connection;
+            let connection = sidecar.inventory(&token).connection;
             (connection.state == ConnectionState::Failed).then_some(connection)
         });
         assert_eq!(failed.reason, Some(ConnectionReason::UnsupportedRevision), "{}", failed.message);
@@ -135,7 +129,7 @@ server.run("stdio")
     let (_shim, sidecar, token) = started(&command);
     // Beside much else, its start may take longer than the first questions wait.
     let described = within(Duration::from_secs(300), "both are known", || {
-        let described = read(&sidecar, &token).server?;
+        let described = sidecar.inventory(&token).server?;
         (described.protocol_versions.first().map(String::as_str) == Some("2026-07-28")).then_some(described)
     });
     assert_eq!(described.protocol_version, "2025-11-25");
@@ -155,7 +149,7 @@ fn a_server_is_spoken_to_in_the_revision_that_is_said() {
     for (pin, era) in [("2025-06-18", "legacy"), ("2026-07-28", "modern")] {
         let (shim, sidecar, token) = pinned(&both(), Some(pin));
         let sidecar = sidecar.ready();
-        let described = read(&sidecar, &token).server.unwrap();
+        let described = sidecar.inventory(&token).server.unwrap();
         assert_eq!(
             (&*described.protocol_version, &described.protocol_versions),
             (pin, &vec![pin.to_owned()])
@@ -177,7 +171,7 @@ fn a_server_that_does_not_speak_what_is_said_is_reported_with_both() {
     ] {
         let (_shim, sidecar, token) = pinned(&command, Some(pin));
         let failed = eventually("it is known", || {
-            let connection = read(&sidecar, &token).connection;
+            let connection = sidecar.inventory(&token).connection;
             (connection.state == ConnectionState::Failed).then_some(connection)
         });
         assert_eq!(failed.reason, Some(ConnectionReason::UnsupportedRevision), "{}", failed.message);

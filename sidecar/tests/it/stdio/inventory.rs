@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState, Inventory};
+use longshore_sidecar_config::inventory::{ConnectionReason, ConnectionState};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::said;
 use crate::harness::shim::{python, server, settled, stdio};
-use crate::harness::{Client, Cluster, Files, Request, Shim, Sidecar, eventually, within};
+use crate::harness::{Client, Cluster, Files, Shim, Sidecar, eventually, within};
 
 fn started(flags: &[&str]) -> (Shim, Sidecar, String) {
     let cluster = Cluster::new();
@@ -22,27 +22,22 @@ fn started(flags: &[&str]) -> (Shim, Sidecar, String) {
     (shim, sidecar, cluster.token(|_| {}))
 }
 
-fn read(sidecar: &Sidecar, token: &str) -> Inventory {
-    let reply = Request::new("GET", "/v1/inventory").key(token).send(sidecar.admin);
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    serde_json::from_slice(&reply.body).unwrap()
-}
-
 #[test]
 fn it_has_the_first_line_that_is_no_message() {
     let (_shim, sidecar, token) = started(&["banner"]);
-    let inventory = read(&sidecar, &token);
+    let inventory = sidecar.inventory(&token);
     assert_eq!(inventory.connection.state, ConnectionState::Connected);
     assert_eq!(inventory.tools.len(), 1);
     assert_eq!(inventory.noise.as_deref(), Some("Starting\\u{1b}[1m a server"));
 
     // A server that is silent until it is called is found out by that, but what it says may be its caller's.
     let (_shim, sidecar, token) = started(&[]);
-    assert_eq!(read(&sidecar, &token).noise, None);
+    assert_eq!(sidecar.inventory(&token).noise, None);
     let client = Client::open(&sidecar, None);
     said(&client, "write", json!({"hex": "68656c6c6f0a"}));
     eventually("the line", || {
-        (read(&sidecar, &token).noise.as_deref() == Some("(not shown: of a client's session)")).then_some(())
+        (sidecar.inventory(&token).noise.as_deref() == Some("(not shown: of a client's session)"))
+            .then_some(())
     });
 }
 
@@ -59,7 +54,7 @@ fn the_sidecars_own_process_is_replaced_when_it_dies() {
     eventually("it is connected", || {
         (sidecar.metric("longshore_handshakes_total{result=\"ok\"}") == 2.0).then_some(())
     });
-    let connection = read(&sidecar, &token).connection;
+    let connection = sidecar.inventory(&token).connection;
     assert_eq!(connection.state, ConnectionState::Connected);
     let readiness = sidecar.get("/readyz").status;
     // It ended soon after its handshake, so the next one has to stay: for ten seconds, if the machine did not stand still.
@@ -104,6 +99,6 @@ for line in sys.stdin:
     };
     // Without being heard, lists are read again once a minute.
     within(Duration::from_secs(10), "three tools", || {
-        (read(&sidecar, &token).tools.len() >= 3).then_some(())
+        (sidecar.inventory(&token).tools.len() >= 3).then_some(())
     });
 }

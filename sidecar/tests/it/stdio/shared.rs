@@ -9,22 +9,16 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use longshore_sidecar_config::{Config, Isolation, Processes};
+use longshore_sidecar_config::{Config, Isolation};
 use serde_json::{Value, json};
 
-use super::{error, pid, said, text};
-use crate::harness::config::{keys, processes};
+use super::{config, error, pid, said, text};
+use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::shim::{server, settled, stdio};
+use crate::harness::shim::{server, settled};
 use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
 
 const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
-
-fn config(isolation: Isolation, total: u32) -> Config {
-    let mut config = stdio();
-    config.limits.processes = Some(Processes { isolation, ..processes(total, total) });
-    config
-}
 
 /// A sidecar that three principals may use.
 fn shared(config: &Config, flags: &[&str], options: &[&str]) -> (Shim, Sidecar) {

@@ -14,18 +14,9 @@ use crate::harness::replicas::Network;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
-const FLAGS: [&str; 4] = ["--pod-uid", "pod-1", "--pod-ip", "127.0.0.1"];
 /// As many as another pod would keep.
 const SUBSCRIPTIONS: usize = 64;
 const CHANGED: &str = "notifications/tools/list_changed";
-
-/// Starts the sidecar of the same pod again.
-fn restart(sidecar: Sidecar) -> Sidecar {
-    sidecar.signal(Signal::KILL);
-    let files = sidecar.files.clone();
-    drop(sidecar);
-    Sidecar::with(files, &FLAGS).loaded().ready()
-}
 
 /// What a server tells: when its tools change, and resources that are subscribed to.
 fn offers() -> Value {
@@ -56,13 +47,13 @@ fn a_stream_of_no_call_goes_on_after_a_crash_with_what_may_have_been_missed() {
     let server = Scripted::offering(offers(), says_their_number());
     let files = Files::new();
     files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let client = Client::open(&sidecar, None);
     let mut stream = Events::open(&client.get(), sidecar.mcp);
     assert!(stream.any().is_some_and(|event| event.data.is_empty()));
     let (last, session) = (stream.last.clone(), client.session.clone());
 
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     let client = Client::in_session(&sidecar, &session);
     let mut stream = Events::open(&client.rest(&last), sidecar.mcp);
     assert_eq!(stream.status, 200);
@@ -257,7 +248,7 @@ fn a_call_whose_sidecar_died_is_answered_by_an_error() {
     });
     let files = Files::new();
     files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &FLAGS).loaded().ready();
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
     let client = Client::open(&sidecar, None);
     let session = client.session.clone();
     let begun = |id: &Value| {
@@ -271,7 +262,7 @@ fn a_call_whose_sidecar_died_is_answered_by_an_error() {
     let unsaid = [json!("x".repeat(60)), json!("two words"), json!("\u{e9}")].map(|id| begun(&id));
     let told = client.stream("told", json!({})).all().pop().unwrap().id;
 
-    let sidecar = restart(sidecar);
+    let sidecar = sidecar.again();
     let client = Client::in_session(&sidecar, &session);
     for (last, id) in known {
         let mut rest = Events::open(&client.rest(&last), sidecar.mcp);

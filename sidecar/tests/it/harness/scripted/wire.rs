@@ -61,6 +61,11 @@ pub(crate) fn reply_to(request: &Request, result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": message(request)["id"], "result": result}).to_string()
 }
 
+/// The same with a result as it is written.
+pub(crate) fn answered(request: &Request, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, message(request)["id"])
+}
+
 /// Writes text.
 pub(crate) fn write(stream: &mut TcpStream, text: &str) {
     schemas::server_says(text);
