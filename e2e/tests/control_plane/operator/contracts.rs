@@ -7,20 +7,14 @@ use kube::{Api, ResourceExt as _};
 use longshore_sidecar_config::CONTRACT_VERSION;
 use serde_json::{Value, json};
 
-use super::node::Node;
-use super::stand::{Operator, wait_for};
-use super::{LEAST, STAGE, server};
+use super::stand::ready;
+use super::{STAGE, server};
 
 /// A sidecar that restarts finds what it can read.
 #[test]
 fn what_the_pods_of_an_older_contract_read_stays_as_it_is_until_they_go() {
     STAGE.with_namespace(async |namespace| {
-        let mut operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        let first = node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (mut operator, node, first) = ready(namespace).await;
         assert!(operator.stop());
 
         // As if it had been one of a release whose contract has another version.

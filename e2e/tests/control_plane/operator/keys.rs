@@ -9,8 +9,8 @@ use longshore_e2e::testing::{Namespace, PATIENCE};
 use serde_json::{Value, json};
 
 use super::node::{Node, configuration};
-use super::stand::{Operator, events, give_back, until, wait_for, wait_for_events};
-use super::{LEAST, STAGE, server};
+use super::stand::{Operator, events, give_back, ready, until, wait_for, wait_for_events};
+use super::{STAGE, server};
 
 const SECRET: &str = "demo-longshore-keys";
 
@@ -130,12 +130,7 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
 #[test]
 fn keys_that_were_read_and_never_applied_do_not_come_back() {
     STAGE.with_namespace(async |namespace| {
-        let mut before = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (mut before, _node, _pod) = ready(namespace).await;
         let leaked = wait_for_keys(namespace, 1, &[]).await;
         assert!(before.stop());
 
@@ -154,12 +149,7 @@ fn keys_that_were_read_and_never_applied_do_not_come_back() {
 #[test]
 fn keys_that_are_lost_are_made_anew_and_it_is_said() {
     STAGE.with_namespace(async |namespace| {
-        let mut operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (mut operator, node, _pod) = ready(namespace).await;
         let mut gone = wait_for_keys(namespace, 1, &[]).await;
         assert_eq!(
             events(namespace, "SessionKeysReplaced").await,

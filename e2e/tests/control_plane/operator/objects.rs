@@ -8,8 +8,7 @@ use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 use serde_json::{Value, json};
 
-use super::node::Node;
-use super::stand::{Operator, condition, is, wait_for, wait_for_events};
+use super::stand::{Operator, condition, is, ready, wait_for, wait_for_events};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -181,12 +180,7 @@ fn all_that_a_manifest_says_of_its_pod_is_in_the_deployment() {
 #[test]
 fn what_no_pod_needs_any_more_is_removed() {
     STAGE.with_namespace(async |namespace| {
-        let operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        let old = node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (operator, node, old) = ready(namespace).await;
         let config_maps: Api<ConfigMap> = namespace.api();
         let ours = ListParams::default().labels("longshore.dev/server=demo");
         let before = config_maps.list(&ours).await.unwrap().items.pop().unwrap();
@@ -274,12 +268,7 @@ fn the_words_of_the_api_server_reach_those_who_wrote_the_manifest() {
 #[test]
 fn a_new_version_that_fails_leaves_the_old_one_ready() {
     STAGE.with_namespace(async |namespace| {
-        let operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        let old = node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (operator, node, old) = ready(namespace).await;
         let servers: Api<McpServer> = namespace.api();
         let since = condition(&servers.get("demo").await.unwrap(), "Ready").unwrap().last_transition_time;
 

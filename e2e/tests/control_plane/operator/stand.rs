@@ -19,7 +19,7 @@ use longshore_e2e::testing::{Namespace, PATIENCE};
 use serde_json::{Value, json};
 
 use super::node::Node;
-use super::server;
+use super::{LEAST, server};
 
 /// Everything of the chart but the operator and the catalog themselves: those are run here.
 const TEMPLATES: [&str; 4] = [
@@ -101,6 +101,17 @@ pub(super) fn has_key(secret: &Secret, principal: &str) -> bool {
     let file = secret.data.as_ref().and_then(|data| data.get("keys.json"));
     let words = format!("\"principal\":\"{principal}\"");
     file.is_some_and(|file| String::from_utf8_lossy(&file.0).contains(&words))
+}
+
+/// A server whose pod is ready, and the pod's name.
+pub(super) async fn ready(namespace: &Namespace<'_>) -> (Operator, Node, String) {
+    let operator = Operator::start(namespace);
+    let node = Node::start().await;
+    namespace.apply(&LEAST).await;
+    let pod = node.run_pod(namespace, "").await;
+    node.load_configuration(namespace).await;
+    wait_for(namespace, "Ready", "True", "Ready").await;
+    (operator, node, pod)
 }
 
 /// A server of two pods that are ready, with Ada's key; and the names of the pods, in order.

@@ -11,7 +11,9 @@ use longshore_e2e::testing::{Kind, Room, eventually};
 use serde_json::{Value, json};
 
 use super::node::Node;
-use super::stand::{Operator, audit_lines, condition, install, is, kubectl, requests, until, wait_for};
+use super::stand::{
+    Operator, audit_lines, condition, install, is, kubectl, ready, requests, until, wait_for,
+};
 use super::{LEAST, STAGE, server};
 
 #[test]
@@ -82,12 +84,7 @@ fn where_clients_outside_of_the_cluster_connect_to_is_said_while_the_manifest_sa
 #[test]
 fn a_pod_that_is_kept_out_of_the_service_is_no_server_that_fails() {
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        let pod = node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (_operator, node, pod) = ready(namespace).await;
         let not_ready = |more: Value| {
             let mut ready = json!({"type": "Ready", "status": "False"});
             ready.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -174,12 +171,7 @@ fn that_the_custom_resources_are_older_than_the_operator_is_said_once() {
 fn a_server_that_comes_and_goes_all_the_time_is_not_written_down_each_time() {
     const TIMES: usize = 80;
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (_operator, node, _pod) = ready(namespace).await;
         let before = audit_lines(namespace.cluster());
         let began = Instant::now();
         let asked = node.asked();

@@ -13,8 +13,7 @@ use longshore_e2e::testing::{Kind, Namespace, Room, Stage, eventually};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::node::Node;
-use super::stand::{ADA, Operator, condition, has_key, install, is, kubectl, wait_for};
+use super::stand::{ADA, Operator, condition, has_key, install, is, kubectl, ready, wait_for};
 use super::{LEAST, STAGE, merge, server};
 
 /// For an operator that looks after every namespace.
@@ -195,12 +194,7 @@ fn a_webhook_that_does_not_answer_is_said_to_keep_the_pods_from_being_made() {
 #[test]
 fn a_change_that_a_webhook_keeps_back_is_not_in_force_before_it_is_taken() {
     STAGE.with_namespace(async |namespace| {
-        let _operator = Operator::start(namespace);
-        let node = Node::start().await;
-        namespace.apply(&LEAST).await;
-        node.run_pod(namespace, "").await;
-        node.load_configuration(namespace).await;
-        wait_for(namespace, "Ready", "True", "Ready").await;
+        let (_operator, _node, _pod) = ready(namespace).await;
         let rule = |group: &str, resource: &str, operation: &str| {
             json!({
                 "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": [operation],
