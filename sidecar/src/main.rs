@@ -37,6 +37,7 @@ enum Command {
     Await(Await),
 }
 
+// What is hidden here is what tests say: elsewhere the defaults do.
 #[derive(Args)]
 struct Serve {
     /// Threads that carry requests.
@@ -85,38 +86,38 @@ struct Serve {
     #[arg(long, default_value = "/sys/fs/cgroup", hide = true)]
     cgroups_dir: PathBuf,
     /// Connections at once. This and other numbers follow from the container's memory where they are left out.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     max_connections: Option<usize>,
     /// How many calls may be under way at once, those included whose client has gone.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     max_calls: Option<usize>,
     /// Bytes of events that all streams hold together.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     max_stream_bytes: Option<usize>,
     /// Milliseconds that the head of a request may take, and that a connection may be idle.
-    #[arg(long, default_value_t = millis(Bounds::default().head))]
+    #[arg(long, default_value_t = millis(Bounds::default().head), hide = true)]
     head_timeout_ms: u64,
     /// Milliseconds that the body of a request may take.
-    #[arg(long, default_value_t = millis(Bounds::default().body))]
+    #[arg(long, default_value_t = millis(Bounds::default().body), hide = true)]
     body_timeout_ms: u64,
     /// Milliseconds that a call waits for its client to answer what the server asked in it.
-    #[arg(long, default_value_t = millis(Bounds::default().answers))]
+    #[arg(long, default_value_t = millis(Bounds::default().answers), hide = true)]
     answer_timeout_ms: u64,
     /// Milliseconds that a process of the server may say nothing, once it was asked whether it is there.
-    #[arg(long, default_value_t = millis(Bounds::default().hang))]
+    #[arg(long, default_value_t = millis(Bounds::default().hang), hide = true)]
     hang_timeout_ms: u64,
     /// Milliseconds after which a server over HTTP is asked again what it speaks that has said that it is older.
     #[arg(long, default_value_t = millis(Bounds::default().older), hide = true)]
     older_again_ms: u64,
     /// Bytes of messages that are held whole at once for clients: what they send, and what they have yet to read.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     max_held_bytes: Option<usize>,
     /// Milliseconds that a call may take at the most, whatever the configuration says: the pod's grace period has room for
     /// that. Left out, the configuration alone says it.
     #[arg(long)]
     longest_call_ms: Option<u64>,
     /// Milliseconds that a drain accepts connections at least.
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 5000, hide = true)]
     drain_minimum_ms: u64,
 }
 
