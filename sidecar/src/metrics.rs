@@ -36,6 +36,8 @@ pub(crate) struct Metrics {
     pub(crate) connected: IntGauge,
     handshakes: Counters<Worked>,
     config_loads: Counters<Worked>,
+    /// Whether the configuration that was read last is refused, for as long as it is.
+    pub(crate) config_refused: IntGauge,
     audit_lost: IntCounter,
     /// Processes of a stdio server that run.
     pub(crate) processes: IntGauge,
@@ -104,6 +106,10 @@ impl Metrics {
                 "longshore_config_loads_total",
                 "Configurations read, by whether they could be used.",
                 "result",
+            )?,
+            config_refused: figures.gauge(
+                "longshore_config_refused",
+                "1 while the configuration on disk cannot be used, and the one before stays in force.",
             )?,
             audit_lost: figures.counter(
                 "longshore_audit_lines_lost_total",
@@ -191,8 +197,8 @@ impl Metrics {
         self.config_loads.inc(Worked::Yes);
     }
 
-    /// A configuration was refused.
-    pub(crate) fn config_refused(&self) {
+    /// A configuration could not be used.
+    pub(crate) fn config_failed(&self) {
         self.config_loads.inc(Worked::No);
     }
 

@@ -6,6 +6,7 @@
     reason = "a failed expectation is a test's way to speak, in its helpers too"
 )]
 
+mod alerts;
 mod chart;
 mod command;
 mod documents;

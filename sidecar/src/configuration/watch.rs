@@ -83,6 +83,7 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
     let running = shared.snapshot.load();
     match load(&shared.options.config_dir, &shared.options.keys_dir, running.as_deref()) {
         Ok(None) => {
+            shared.metrics.config_refused.set(0);
             shared.set_config_error(None);
             None
         }
@@ -101,6 +102,7 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
                 );
             }
             shared.metrics.config_loaded();
+            shared.metrics.config_refused.set(0);
             let snapshot = Arc::new(snapshot);
             shared.swap(snapshot.clone());
             // Whoever reads this finds it in force.
@@ -116,12 +118,14 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
             let sentence = log::sentence(&error);
             // The two files come one after the other: until both are there nothing is wrong with either.
             let on_its_way = error.is_pending() && running.is_some();
+            // Whoever starts a sidecar may have reason to let its configuration come later.
+            let is_incomplete = error.is_pending() || running.is_none() && error.is_absence();
+            shared.metrics.config_refused.set((!is_incomplete).into());
             if refused_before.as_ref() != Some(&sentence) {
-                // Whoever starts a sidecar may have reason to let its configuration come later.
-                if error.is_pending() || running.is_none() && error.is_absence() {
+                if is_incomplete {
                     tracing::info!(reason = %sentence, "configuration is not complete yet");
                 } else {
-                    shared.metrics.config_refused();
+                    shared.metrics.config_failed();
                     tracing::error!(reason = %sentence, "configuration refused, the last good one stays");
                 }
                 shared.set_config_error((!on_its_way).then(|| sentence.clone()));

@@ -147,11 +147,13 @@ fn a_configuration_that_cannot_be_used_is_refused_whole() {
         assert_eq!(client.send("ping", json!({})).status, 200, "{what}: the last good one stays");
     }
     assert!(sidecar.metric("longshore_config_loads_total{result=\"error\"}") >= 8.0);
+    assert_eq!(sidecar.metric("longshore_config_refused"), 1.0, "for as long as it is refused");
     let mut next = good;
     next.access = vec![rule("none", &[], &[], &[])];
     let digest = sidecar.files.write(&next);
     sidecar.runs(&digest);
     assert_eq!(client.call("echo", json!({"text": "a"}))["error"]["code"], -32602, "it heals");
+    assert_eq!(sidecar.metric("longshore_config_refused"), 0.0);
 }
 
 #[test]
@@ -179,6 +181,7 @@ fn nothing_is_served_without_a_configuration() {
     let line = sidecar.log(|line| line["message"] == "configuration is not complete yet");
     assert!(line["reason"].as_str().unwrap().contains("cannot read"), "{line}");
     assert!(!sidecar.written().contains("configuration refused"), "nothing was there to refuse");
+    assert_eq!(sidecar.metric("longshore_config_refused"), 0.0);
     assert_eq!(sidecar.get("/startupz").status, 503);
     assert!(sidecar.get("/startupz").text().contains("cannot read"));
     assert_eq!(sidecar.get("/readyz").status, 503);
