@@ -34,12 +34,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ toYaml (merge (include "longshore.selector" . | fromYaml) (.Values.podLabels | default dict) (include "longshore.labels" . | fromYaml)) }}
 {{- end }}
 
+{{- /* An image: the root, its name among the values, and the one that it has under the prefix. A name that nobody gave would
+       be a stranger's, or nobody's; of the sidecar's the operator would only hear from every server. */}}
+{{- define "longshore.image" -}}
+{{- $root := index . 0 }}
+{{- $images := $root.Values.images | default dict }}
+{{- $image := get $images (index . 1) }}
+{{- if not (or $image $images.prefix) }}
+{{- fail (printf "say where the images are: set images.operator and images.sidecar (`make images` prints their names; images.%s is empty), or images.prefix=PREFIX/ if they are PREFIX/longshore:%s and PREFIX/longshore-sidecar:%s" (index . 1) $root.Chart.AppVersion $root.Chart.AppVersion) }}
+{{- end }}
+{{- $image | default (printf "%s%s:%s" $images.prefix (index . 2) $root.Chart.AppVersion) }}
+{{- end }}
+
 {{- define "longshore.image.operator" -}}
-{{ (.Values.images).operator | default (printf "%slongshore:%s" ((.Values.images).prefix | default "") .Chart.AppVersion) }}
+{{ include "longshore.image" (list . "operator" "longshore") }}
 {{- end }}
 
 {{- define "longshore.image.sidecar" -}}
-{{ (.Values.images).sidecar | default (printf "%slongshore-sidecar:%s" ((.Values.images).prefix | default "") .Chart.AppVersion) }}
+{{ include "longshore.image" (list . "sidecar" "longshore-sidecar") }}
 {{- end }}
 
 {{- /* What values.yaml has, where a line there was left blank: Helm takes that for no value at all. */}}

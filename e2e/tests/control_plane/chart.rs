@@ -19,8 +19,9 @@ use values::{REFUSED, RENDERED};
 const NAMESPACE: &str = "chart-test";
 const WATCHED: [&str; 2] = ["chart-test-a", "chart-test-b"];
 
-/// What has no default: who may read the catalog.
-const SAID: [&str; 2] = ["--set", "catalog.auth.none=true"];
+/// What has no default: who may read the catalog, and where the images are.
+const SAID: [&str; 2] =
+    ["--set", "catalog.auth.none=true,images.operator=a/longshore:1,images.sidecar=a/sidecar:1"];
 
 /// In one test, since all of them have to do with what is in the cluster and not in a namespace.
 #[test]
@@ -323,7 +324,9 @@ fn template_with(cluster: &Cluster, namespace: &str, values: &str, more: &[&str]
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     // Values from a file go beneath those that are set, so this one goes first.
     let said = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
-    std::fs::write(said.path(), "{catalog: {auth: {none: true}}}").unwrap();
+    let words =
+        "{catalog: {auth: {none: true}}, images: {operator: 'a/longshore:1', sidecar: 'a/sidecar:1'}}";
+    std::fs::write(said.path(), words).unwrap();
     std::fs::write(file.path(), values).unwrap();
     let mut helm = helm(cluster).unwrap();
     helm.args(["template", "longshore", &chart("longshore"), "--namespace", namespace, "--values"])

@@ -43,10 +43,12 @@ fn an_alert_tells_of_every_server_that_is_not_all_right() {
 fn alerts() -> Vec<Alert> {
     let template = include_str!("../../../charts/longshore/templates/prometheusrule.yaml");
     let own = "namespace=\"longshore-system\"";
-    let template =
-        template.replace("{ {{- $own -}} }", &format!("{{{own}}}")).replace("{ {{- $own -}} ", &format!("{{{own}"));
+    let template = template
+        .replace("{ {{- $own -}} }", &format!("{{{own}}}"))
+        .replace("{ {{- $own -}} ", &format!("{{{own}"));
     let alerts = template.split("- alert: ").skip(1).map(|rule| {
-        let value = |key: &str| rule.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::to_owned);
+        let value =
+            |key: &str| rule.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::to_owned);
         let name = rule.lines().next().unwrap_or_default().to_owned();
         (name, value("expr: ").unwrap(), value("for: "))
     });

@@ -9,7 +9,7 @@ pub(super) const RENDERED: &[&str] = &[
     "{metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}}",
     "{metrics: {prometheusRule: {enabled: true, labels: {release: prometheus}}}}",
     "{metrics: {podMonitor: {enabled: true}}, watchNamespaces: [chart-test-a, chart-test-b]}",
-    "{images: {prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
+    "{images: {operator: '', sidecar: '', prefix: registry.example/team/}, imagePullSecrets: [{name: registry}]}",
     "{sidecar: {imagePullSecrets: [{name: mirror}], resources: {requests: {memory: 64Mi}, limits: {cpu: 1, memory: 256Mi}}}}",
     "{sidecar: {resources: null, imagePullSecrets: null}}",
     "{sidecar: {resources: {limits: {memory: null}, requests: {cpu: null, memory: 0}}}}",
@@ -37,7 +37,7 @@ pub(super) const RENDERED: &[&str] = &[
     "{podDisruptionBudget: {enabled: false}, networkPolicy: {enabled: false}}",
     "{podDisruptionBudget: null, networkPolicy: null, commonLabels: null, nodeSelector: null, metrics: {podMonitor: null}}",
     // As they are where every line below a name is commented out.
-    "{metrics: null, serviceAccount: null, rbac: null, crds: null, watchNamespaces: null, images: null, sidecar: null}",
+    "{metrics: null, serviceAccount: null, rbac: null, crds: null, watchNamespaces: null, sidecar: null}",
     "{clusterDomain: corp.lan}",
     "{nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, resources: {}}",
     "{affinity: {nodeAffinity: {}}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}]}",
@@ -57,6 +57,10 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{images: {prefix: registry.example}}", "at '/images/prefix'"),
     ("{images: {operator: 'a b'}}", "at '/images/operator'"),
     ("{images: {sidecar: {repository: a}}}", "at '/images/sidecar'"),
+    // There are none of these names anywhere.
+    ("{images: {operator: ''}}", "say where the images are: set images.operator and images.sidecar"),
+    ("{images: {sidecar: ''}}", "images.sidecar is empty"),
+    ("{images: null}", "or images.prefix=PREFIX/"),
     ("{watchNamespaces: ['*']}", "at '/watchNamespaces/0'"),
     ("{metrics: {from: [monitoring]}}", "at '/metrics/from/0'"),
     ("{metrics: {from: [{}]}}", "at '/metrics/from/0'"),

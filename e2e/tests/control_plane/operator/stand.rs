@@ -36,7 +36,7 @@ pub(crate) fn install(cluster: &Cluster) -> Result<(), String> {
     let crds = run(print).map_err(|error| error.to_string())?;
     let mut template = helm(cluster).map_err(|error| error.to_string())?;
     template.arg("template").arg("longshore").arg(chart()).args(["--namespace", NAMESPACE]);
-    template.args(["--set", "catalog.auth.none=true"]);
+    template.args(["--set", "catalog.auth.none=true,images.prefix=a/"]);
     for name in TEMPLATES {
         template.args(["--show-only", name]);
     }
