@@ -92,7 +92,10 @@ impl Report {
             text.push_str(&format!("  {name:widest$}  {}  {key}\n", super::url(served.address)));
         }
         text.push_str(&format!("  {:widest$}  http://{catalog}/v1/tools\n", "catalog"));
-        text.push_str(&format!("\nFor MCP clients:\n\n{}\n", snippet(servers)));
+        text.push_str(&format!(
+            "\nFor MCP clients (docs/clients.md has other forms):\n\n{}\n",
+            snippet(servers)
+        ));
         self.line(&text);
     }
 
@@ -195,5 +198,19 @@ mod tests {
                 "y": {"type": "http", "url": "http://127.0.0.1:3/mcp", "headers": {"Authorization": "Bearer KEY"}},
             }})
         );
+    }
+
+    /// Whoever pastes what is printed finds on the page for which client it is. All else there is JSON, too.
+    #[test]
+    fn clients_shows_the_snippet() {
+        let page = include_str!("../../../docs/clients.md");
+        let blocks = page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+        let blocks: Vec<Value> = blocks.map(|block| serde_json::from_str(block).unwrap()).collect();
+        let id = ServerId { namespace: "default".to_owned(), name: "first".to_owned() };
+        let key = ClientKey::Known("${FIRST_KEY}".to_owned());
+        let served = Served { id: &id, address: SocketAddr::from(([127, 0, 0, 1], 8080)), key: &key };
+        assert_eq!(blocks[0], serde_json::from_str::<Value>(&snippet(&[served])).unwrap());
+        let (_, claude_code) = page.split_once("## Claude Code\n").unwrap();
+        assert!(claude_code.find("```json").unwrap() < claude_code.find("\n## ").unwrap());
     }
 }
