@@ -21,6 +21,29 @@ fn troubleshooting_explains_every_reason() {
     assert_eq!(explained, given);
 }
 
+/// Argo CD goes on waiting for what troubleshooting says to wait for, and for nothing else.
+#[test]
+fn argo_waits_for_what_passes() {
+    let page = include_str!("../../../docs/operating.md");
+    let (_, script) = page.split_once("    local waiting = {").unwrap();
+    let (waiting, script) = script.split_once('}').unwrap();
+    let waiting: BTreeSet<&str> =
+        waiting.split(',').map(|entry| entry.trim().strip_suffix(" = true").unwrap()).collect();
+    let table = include_str!("../../../docs/troubleshooting.md");
+    let (_, table) = table.split_once("## Reasons").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let passes = |row: &&str| row.rsplit(" | ").next().is_some_and(|cell| cell.starts_with("wait"));
+    let rows = table.lines().filter(passes).filter_map(|row| row.strip_prefix("| `")?.split_once("` | "));
+    let told: BTreeSet<&str> = rows.flat_map(|(reasons, _)| reasons.split("`, `")).collect();
+    assert_eq!(waiting, told);
+
+    let (script, _) = script.split_once("    return ").unwrap();
+    let named: BTreeSet<&str> =
+        script.split(".reason == \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let known = [Reason::ScaledToZero, Reason::RolloutFailing, Reason::Ready, Reason::ConfigurationRefused];
+    assert_eq!(named, known.iter().map(|reason| reason.name()).collect());
+}
+
 /// The page names every metric of the operator. Those of the catalog and of the sidecar are compared beside them.
 #[test]
 fn operating_names_every_metric_and_no_other() {
