@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longshore::Reason;
 use longshore::{Metrics, Outcome, Write};
+use longshore_sidecar_config::ports;
 
 /// Whoever looks a reason up finds it, and finds none that is no longer given.
 #[test]
@@ -42,6 +43,24 @@ fn argo_waits_for_what_passes() {
         script.split(".reason == \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     let known = [Reason::ScaledToZero, Reason::RolloutFailing, Reason::Ready, Reason::ConfigurationRefused];
     assert_eq!(named, known.iter().map(|reason| reason.name()).collect());
+}
+
+/// Whoever denies by default allows what stands there.
+#[test]
+fn operating_names_every_port() {
+    let page = include_str!("../../../docs/operating.md");
+    let (_, table) = page.split_once("| port | from | to | for |\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let first = table.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").next());
+    let told: BTreeSet<u16> = first.filter_map(|cell| cell.parse().ok()).filter(|port| *port != 53).collect();
+    let templates = [
+        include_str!("../../../charts/longshore/templates/deployment.yaml"),
+        include_str!("../../../charts/longshore/templates/catalog/deployment.yaml"),
+    ];
+    let listening = templates.iter().flat_map(|template| template.split("containerPort: ").skip(1));
+    let listening = listening.map(|rest| rest.split('}').next().unwrap().parse::<u16>().unwrap());
+    let open: BTreeSet<u16> = listening.chain([ports::MCP, ports::ADMIN, ports::PEERS]).collect();
+    assert_eq!(told, open);
 }
 
 /// The page names every metric of the operator. Those of the catalog and of the sidecar are compared beside them.
