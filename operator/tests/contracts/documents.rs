@@ -45,6 +45,22 @@ fn argo_waits_for_what_passes() {
     assert_eq!(named, known.iter().map(|reason| reason.name()).collect());
 }
 
+/// What the page says it is tested with is what the tests install, and what it says does not work the chart refuses.
+#[test]
+fn operating_names_the_versions_of_the_tests() {
+    let page = include_str!("../../../docs/operating.md");
+    let programs = include_str!("../../../e2e/cluster/programs/go.mod");
+    for (what, module) in [("Kubernetes", "k8s.io/kubernetes v"), ("Helm", "helm.sh/helm/v4 v")] {
+        let (_, version) = programs.split_once(module).unwrap();
+        let version = version.split_whitespace().next().unwrap();
+        assert!(page.contains(&format!("\n| {what} | {version} | ")), "{what} {version}");
+    }
+    let chart = include_str!("../../../charts/longshore/Chart.yaml");
+    let (_, oldest) = chart.split_once("kubeVersion: \">=").unwrap();
+    let oldest = oldest.split(".0-0").next().unwrap();
+    assert!(page.contains(&format!("| older than {oldest}: the chart is not installed |")), "{oldest}");
+}
+
 /// Whoever denies by default allows what stands there.
 #[test]
 fn operating_names_every_port() {
