@@ -244,11 +244,15 @@ fn blank_lines_leave_the_defaults(cluster: &Cluster) {
 /// Prometheus is kept out unless its namespace is named, and its targets alone would say so.
 fn notes_tell_of_targets_that_would_be_down(cluster: &Cluster) {
     let enabled = "metrics.podMonitor.enabled=true";
+    let rules = "metrics.prometheusRule.enabled=true";
     for (values, words) in [
         (&[][..], None),
         (&[enabled], Some("none of the pods, and their targets are down")),
         (&[enabled, "networkPolicy.enabled=false"], Some("no server's pod, and their targets are down")),
         (&[enabled, "metrics.from[0].team=a"], None),
+        (&[rules], Some("none of the pods, and their targets are down")),
+        (&[rules], Some("the alert LongshoreNotHeard comes")),
+        (&[enabled, rules, "metrics.from[0].team=a"], None),
     ] {
         let mut helm = helm(cluster).unwrap();
         helm.args([
@@ -262,6 +266,8 @@ fn notes_tell_of_targets_that_would_be_down(cluster: &Cluster) {
         helm.args(SAID).args(values.iter().flat_map(|value| ["--set", value]));
         let notes = run(helm).unwrap();
         assert!(notes.contains("kubectl apply"), "{values:?}: {notes}");
+        assert!(!notes.contains("auth: {none"), "the first server is for whoever has a key: {notes}");
+        assert_eq!(notes.contains("LongshoreNotHeard"), values == [rules], "{values:?}: {notes}");
         assert_eq!(notes.contains("targets are down"), words.is_some(), "{values:?}: {notes}");
         assert!(words.is_none_or(|words| notes.contains(words)), "{values:?}: {notes}");
     }
