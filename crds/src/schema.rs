@@ -5,7 +5,7 @@
 //! pod's schema is kept as it is written. And the API server estimates the cost of every CEL rule from the bounds in
 //! the schema, so whatever a rule reads has a bound.
 
-use k8s_openapi::api::core::v1::{PodSecurityContext, ResourceRequirements};
+use k8s_openapi::api::core::v1::{EnvVar, PodSecurityContext, ResourceRequirements};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
@@ -208,9 +208,21 @@ pub(crate) fn sidecar_resources(generator: &mut SchemaGenerator) -> Schema {
 }
 
 fn remove(schema: &mut Schema, property: &str) {
-    if let Some(properties) = schema.pointer_mut("/properties").and_then(Value::as_object_mut) {
+    remove_at(schema, "/properties", property);
+}
+
+fn remove_at(schema: &mut Schema, pointer: &str, property: &str) {
+    if let Some(properties) = schema.pointer_mut(pointer).and_then(Value::as_object_mut) {
         properties.remove(property);
     }
+}
+
+/// `spec.source.env`.
+pub(crate) fn environment(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = kubernetes::<Vec<EnvVar>>(generator);
+    // Of 1.34, and off there: older API servers do not know it, and would refuse the Deployment.
+    remove_at(&mut schema, "/items/properties/valueFrom/properties", "fileKeyRef");
+    schema
 }
 
 /// `spec.pod.securityContext`: Kubernetes' own, but neither root's user nor the sidecar's user and group.

@@ -104,7 +104,9 @@ pub fn apply_examples(cluster: &Cluster) -> Result<(), InstallError> {
     let mut kubectl = cluster.command("kubectl")?;
     kubectl.arg("apply");
     for path in examples.flatten().map(|entry| entry.path()) {
-        if path.extension().is_some_and(|it| it == "yaml") && !LEFT_OUT.iter().any(|name| path.ends_with(name)) {
+        if path.extension().is_some_and(|it| it == "yaml")
+            && !LEFT_OUT.iter().any(|name| path.ends_with(name))
+        {
             kubectl.arg("-f").arg(path);
         }
     }

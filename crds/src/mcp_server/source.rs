@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar};
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::kubernetes;
+use crate::schema::{environment, kubernetes};
 
 /// What to run: a container image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -33,7 +33,7 @@ pub struct Source {
     pub args: Vec<String>,
     /// Environment variables, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "kubernetes::<Vec<EnvVar>>", length(max = 256))]
+    #[schemars(schema_with = "environment", length(max = 256))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,
     /// Secrets and ConfigMaps whose entries become environment variables, as in a pod.

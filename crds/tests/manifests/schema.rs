@@ -61,6 +61,20 @@ fn described(path: &str, field: &Value) {
     }
 }
 
+/// The oldest cluster that the chart is installed on knows all of them, and has them switched on.
+#[test]
+fn a_variable_comes_from_what_every_cluster_has() {
+    for definition in longshore_crds::manifests().unwrap() {
+        for version in definition.spec.versions {
+            let schema = serde_json::to_value(version.schema.unwrap().open_api_v3_schema.unwrap()).unwrap();
+            let env = &schema["properties"]["spec"]["properties"]["source"]["properties"]["env"];
+            let sources = env["items"]["properties"]["valueFrom"]["properties"].as_object().unwrap();
+            let sources: Vec<&str> = sources.keys().map(String::as_str).collect();
+            assert_eq!(sources, ["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"]);
+        }
+    }
+}
+
 /// What waits for a server by `observedGeneration` waits for the operator's first look too.
 #[test]
 fn a_status_that_nobody_has_written_is_of_no_generation() {

@@ -264,7 +264,8 @@ fn notes_tell_of_targets_that_would_be_down(cluster: &Cluster) {
             "--dry-run=client",
         ]);
         helm.args(SAID).args(values.iter().flat_map(|value| ["--set", value]));
-        let notes = run(helm).unwrap();
+        let printed = run(helm).unwrap();
+        let (_, notes) = printed.split_once("\nNOTES:\n").unwrap();
         assert!(notes.contains("kubectl apply"), "{values:?}: {notes}");
         assert!(!notes.contains("auth: {none"), "the first server is for whoever has a key: {notes}");
         assert_eq!(notes.contains("LongshoreNotHeard"), values == [rules], "{values:?}: {notes}");
