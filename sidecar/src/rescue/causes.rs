@@ -30,7 +30,7 @@ impl From<lowered::Failure> for Refusal {
             Failure::Cancelled => Self::Cancelled,
             Failure::Ended => Self::SessionEnded,
             Failure::Forgotten => Self::SessionLost,
-            Failure::BrokenOff => Self::ServerLost,
+            Failure::BrokenOff | Failure::Late => Self::ServerLost,
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::NotHeld => Self::AnswerNotHeld,
             Failure::NotKept => Self::TooMuchKept,

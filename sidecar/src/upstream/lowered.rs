@@ -57,6 +57,9 @@ pub(crate) enum Failure {
     /// The server stopped in the middle of its answer.
     #[error("the server broke the connection off")]
     BrokenOff,
+    /// It has not said in time that it has understood.
+    #[error("the server did not say that it has understood")]
+    Late,
     /// What it said is larger than what is read as a whole.
     #[error("the server's answer is too large")]
     TooLarge,

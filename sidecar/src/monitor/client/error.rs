@@ -103,7 +103,7 @@ impl From<Failure> for CallError {
             Failure::Http(Unanswered::Lost(_)) => Self::Lost,
             Failure::Call(failure) => failure.into(),
             Failure::Lowered(lowered::Failure::Forgotten | lowered::Failure::Ended) => Self::SessionGone,
-            Failure::Lowered(lowered::Failure::BrokenOff) => Self::Lost,
+            Failure::Lowered(lowered::Failure::BrokenOff | lowered::Failure::Late) => Self::Lost,
             Failure::Lowered(lowered::Failure::TooLarge) => Self::TooLarge,
             Failure::Lowered(failure) => Self::Lowered(failure),
             Failure::Sse(failure) => Self::Sse(failure),

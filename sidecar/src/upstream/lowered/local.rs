@@ -16,8 +16,7 @@ use crate::upstream::{Answer, Failure as Any, Opener};
 const TOLD: Duration = Duration::from_secs(5);
 
 const UNSAID: &str = "the server does not say that it will tell of changes of this resource";
-const REFUSED: &str = "the server refuses to tell of the resources of this session, for this one, or another one that is to be \
-                       unsubscribed from first";
+const REFUSED: &str = "the server refuses to tell of changes of this resource";
 
 /// A subscription that the server has not taken. It is taken back when this is dropped: what is refused, or what nobody
 /// waits for any more, must not be asked for with every other one.
@@ -71,15 +70,15 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         let mut over = session.over.subscribe();
         let taken = async {
             tokio::select! {
-                told = heard.wait_for(|heard| heard.knows(wanted)) => {
-                    told.is_ok_and(|told| told.takes(&uri, wanted, untaken.turn.was_taken))
+                told = heard.wait_for(|heard| heard.wishes >= wanted) => {
+                    told.is_ok_and(|told| told.granted.contains(&*uri))
                 }
                 _ = over.wait_for(|over| *over) => true,
             }
         };
         // Who does not listen any more is as one who does not listen yet.
         if !timeout(TOLD, taken).await.unwrap_or_else(|_| !session.is_heard()) {
-            let why = if session.heard.borrow().refused >= wanted { REFUSED } else { UNSAID };
+            let why = if session.is_refused(&uri) { REFUSED } else { UNSAID };
             return Ok(refused(request, Code::InternalError, why));
         }
     }

@@ -66,10 +66,8 @@ struct Ear {
 pub(super) struct Heard {
     /// After so many changes.
     pub(super) wishes: u64,
-    /// The resources of which it says that it will. `None`: it does not say.
-    pub(super) granted: Option<BTreeSet<String>>,
-    /// After so many it has refused to tell of all, for whichever of the resources.
-    pub(super) refused: u64,
+    /// The resources that it tells of.
+    pub(super) granted: BTreeSet<String>,
 }
 
 /// What a call hears of its client: each of the last two once, and one for each of its questions.
@@ -92,11 +90,7 @@ pub(super) struct UnderWay {
 }
 
 /// One of the times that a resource was subscribed to.
-pub(super) struct Turn {
-    number: u64,
-    /// The server has taken it before.
-    pub(super) was_taken: bool,
-}
+pub(super) struct Turn(u64);
 
 /// Listens to what belongs to no call, until it is dropped.
 pub(super) struct Listening(Arc<Session>);
@@ -118,21 +112,6 @@ pub(in crate::upstream) struct Parts {
     pub(super) offers: Offers,
     /// Whether it has log messages.
     pub(super) logs: bool,
-}
-
-impl Heard {
-    /// Whether the server has been asked for so many.
-    pub(super) fn knows(&self, wishes: u64) -> bool {
-        self.wishes.max(self.refused) >= wishes
-    }
-
-    /// Whether it tells of a resource that was subscribed to by then, or had been taken before, as far as it says.
-    pub(super) fn takes(&self, uri: &str, wishes: u64, was_taken: bool) -> bool {
-        match &self.granted {
-            Some(uris) => uris.contains(uri),
-            None => was_taken || self.wishes >= wishes,
-        }
-    }
 }
 
 impl Deref for Session {
@@ -202,19 +181,39 @@ impl Session {
         (all.clone(), all - &state.refused)
     }
 
-    /// The server refuses to tell of these, and no others.
-    pub(super) fn note_refused(&self, mut uris: BTreeSet<String>) {
+    /// The server refuses to tell of these.
+    pub(super) fn note_refused(&self, uris: &BTreeSet<String>) {
         let mut state = self.lock();
         // Its client may have unsubscribed from some meanwhile.
-        uris.retain(|uri| state.wishes.has(uri));
-        state.refused = uris;
-    }
-
-    /// Nor of these.
-    pub(super) fn note_refused_too(&self, uris: &BTreeSet<String>) {
-        let mut state = self.lock();
         let had: Vec<_> = uris.iter().filter(|uri| state.wishes.has(uri)).cloned().collect();
         state.refused.extend(had);
+    }
+
+    /// It tells of these.
+    pub(super) fn note_taken(&self, uris: &BTreeSet<String>) {
+        self.lock().refused.retain(|uri| !uris.contains(uri));
+    }
+
+    /// Whether it refuses to tell of a resource.
+    pub(super) fn is_refused(&self, uri: &str) -> bool {
+        self.lock().refused.contains(uri)
+    }
+
+    /// Whether the client has been told of one of these that it is subscribed to.
+    pub(super) fn has_promised(&self, uris: &BTreeSet<String>) -> bool {
+        let state = self.lock();
+        uris.iter().any(|uri| !state.turns.contains_key(uri))
+    }
+
+    /// The server has been asked after so many changes, and tells of these.
+    pub(super) fn note_heard(&self, wishes: u64, granted: &BTreeSet<String>) {
+        self.heard.send_if_modified(|heard| {
+            let is_new = wishes >= heard.wishes;
+            if is_new {
+                *heard = Heard { wishes, granted: granted.clone() };
+            }
+            is_new
+        });
     }
 
     /// A notification of the server's, if the client wants it, for the client.
@@ -241,18 +240,18 @@ impl Session {
             self.wishes.send_modify(|count| *count += 1);
         }
         state.turn += 1;
-        let turn = Turn { number: state.turn, was_taken: had && !state.turns.contains_key(uri) };
+        let turn = state.turn;
         // One that the server has taken stays, whatever comes of asking for it again.
-        if !turn.was_taken {
-            state.turns.entry(uri.to_owned()).or_default().push(turn.number);
+        if !had || state.turns.contains_key(uri) {
+            state.turns.entry(uri.to_owned()).or_default().push(turn);
         }
-        Ok(turn)
+        Ok(Turn(turn))
     }
 
     /// The server has taken a subscription.
     pub(super) fn taken(&self, uri: &str, turn: &Turn) {
         let mut state = self.lock();
-        if state.turns.get(uri).is_some_and(|turns| turns.contains(&turn.number)) {
+        if state.turns.get(uri).is_some_and(|turns| turns.contains(&turn.0)) {
             state.turns.remove(uri);
         }
     }
@@ -266,7 +265,7 @@ impl Session {
     pub(super) fn take_back(&self, uri: &str, turn: &Turn) {
         let is_last = self.lock().turns.get_mut(uri).is_some_and(|turns| {
             let count = turns.len();
-            turns.retain(|other| *other != turn.number);
+            turns.retain(|other| *other != turn.0);
             turns.is_empty() && count > 0
         });
         if is_last {

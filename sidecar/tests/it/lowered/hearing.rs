@@ -54,9 +54,9 @@ fn telling_so(
             }
             scripted::begin_events(stream);
             // Nobody looks at them between this one and its acknowledgement.
-            let mut open = open.lock().unwrap();
+            let mut all = open.lock().unwrap();
             if !is_own {
-                open.push((id.clone(), wanted.clone(), stream.try_clone().unwrap()));
+                all.push((id.clone(), wanted.clone(), stream.try_clone().unwrap()));
             }
             let mut honoured = wanted;
             let uris = honoured.get_mut("resourceSubscriptions").and_then(Value::as_array_mut);
@@ -64,9 +64,12 @@ fn telling_so(
                 uris.into_iter().for_each(|uris| uris.retain(|uri| uri != "test://refused"));
                 acknowledge(stream, &id, if says { &honoured } else { &Value::Null });
             }
-            drop(open);
+            drop(all);
             let mut rest = [0; 1];
             let _ = std::io::Read::read(stream, &mut rest);
+            if !is_own {
+                open.lock().unwrap().retain(|(other, ..)| *other != id);
+            }
         });
     (server, streams)
 }
@@ -300,6 +303,28 @@ fn r073_a_stream_that_breaks_off_soon_again_is_no_reason_to_read_everything_anew
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://a/part"}));
     let heard: Vec<_> = (0..4).map(|_| events.next().unwrap().message()["params"]["uri"].clone()).collect();
     assert_eq!(heard, [Value::Null, Value::Null, json!("test://a"), json!("test://a/part")]);
+}
+
+/// Where the old one goes before the new one is there.
+#[test]
+fn r073_what_may_have_been_missed_between_two_streams_is_said_as_well() {
+    let open = Arc::<Mutex<Streams>>::default();
+    let all = open.clone();
+    let (server, streams) = telling_unless(move |wanted| {
+        if wanted.get("resourceSubscriptions").is_some() {
+            break_off(&all.lock().unwrap());
+            // It is seen to have gone.
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        false
+    });
+    *open.lock().unwrap() = streams;
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let mut events = Events::open(&client.get(), sidecar.mcp);
+    let taken = client.ask("resources/subscribe", json!({"uri": "test://a"}));
+    assert_eq!(taken["result"], json!({}), "{taken}");
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
 }
 
 /// It has sessions of its own then, and this is none of them.

@@ -1,0 +1,109 @@
+//! One stream of a server's: how it is asked for it, and what its refusal says.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use http::StatusCode;
+use longshore_mcp::envelope::{self, Message, Outcome, Response};
+use longshore_mcp::error::{self, Code};
+use longshore_mcp::listen::Filter;
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::{Method, ServerNotification};
+use longshore_mcp::object;
+use tokio::time::{Duration, timeout};
+
+use crate::upstream::Failure as Any;
+use crate::upstream::forgotten::is_not_now;
+use crate::upstream::lowered::Failure;
+use crate::upstream::lowered::source::{Source, is_answer};
+use crate::upstream::lowered::way::{Way, repeat};
+
+/// How long a server may take to say that it has understood. Nobody computes anything for it.
+const UNDERSTOOD: Duration = Duration::from_secs(5);
+/// For how many resources it is asked at once, each by itself.
+const AT_ONCE: usize = 4;
+
+/// A stream, and the resources that it tells of, if it says.
+pub(super) type Told = (Source, Option<BTreeSet<String>>);
+
+/// The server's stream of its lists and these resources, understood in time, and those of them that it will tell of; none if
+/// there is nothing to ask for.
+pub(super) async fn open(way: &Way, uris: &BTreeSet<String>) -> Result<Option<Told>, Any> {
+    let id = way.lowered.question();
+    let Some(request) = way.session.listen_to(&id, uris) else { return Ok(None) };
+    let opened = timeout(UNDERSTOOD, ask(way, &id, request)).await;
+    opened.unwrap_or(Err(Failure::Late.into())).map(Some)
+}
+
+/// Which of these resources a server does not tell of: it is asked for each by itself, and the stream is given up that it
+/// gives. What it refuses is noted at once: whatever ends this, that need not be found again.
+pub(super) async fn untold(way: &Way, uris: BTreeSet<String>) -> Result<BTreeSet<String>, Any> {
+    let is_untold = async |uri: String| {
+        let alone = BTreeSet::from([uri]);
+        match open(way, &alone).await {
+            Ok(_) => Ok(BTreeSet::new()),
+            Err(failure) if says_no(&failure) => {
+                way.session.note_refused(&alone);
+                Ok(alone)
+            }
+            Err(failure) => Err(failure),
+        }
+    };
+    stream::iter(uris).map(is_untold).buffer_unordered(AT_ONCE).try_concat().await
+}
+
+async fn ask(way: &Way, id: &str, request: String) -> Result<Told, Any> {
+    let repeated = repeat(Method::SubscriptionsListen, &Outline::default(), None);
+    let mut source = way.call(request.into(), &repeated).await?;
+    if !source.streams || !source.status.is_success() {
+        let said = source.answer(id).await.ok().flatten();
+        return Err(refused(source.status, said.as_deref()).into());
+    }
+    while let Some(message) = source.next().await? {
+        if is_answer(&message, id) {
+            // An end before the beginning is none.
+            return Err(refused(source.status, Some(&message)).into());
+        }
+        if is(&message, ServerNotification::SubscriptionsAcknowledged) {
+            let granted = object::at(&message, &["params"]).and_then(Filter::read).map(|filter| filter.uris);
+            return Ok((source, granted));
+        }
+    }
+    Err(Failure::BrokenOff.into())
+}
+
+/// Why there is no stream: with 405 if the server has none, whatever it says that with. What else it may answer it may
+/// answer otherwise the next time.
+fn refused(status: StatusCode, answer: Option<&str>) -> Failure {
+    let has_none = match answer.map(|answer| envelope::read_servers(answer.as_bytes())) {
+        Some(Ok(Message::Response(Response { outcome: Outcome::Error(error), .. }))) => {
+            error::code_of(error.get()).and_then(Code::of) == Some(Code::MethodNotFound)
+        }
+        Some(_) => false,
+        None => is_for_good(status),
+    };
+    let status = if has_none { StatusCode::METHOD_NOT_ALLOWED } else { status };
+    Failure::Status(status.as_u16())
+}
+
+/// Whether the server has a stream, and none of what it was asked for. One that has no answer to it may have one to less.
+pub(super) fn says_no(failure: &Any) -> bool {
+    let status = match failure {
+        Any::Lowered(Failure::Status(status)) => status,
+        failure => return matches!(failure, Any::Lowered(Failure::Late)),
+    };
+    let status = StatusCode::from_u16(*status).unwrap_or_default();
+    status != StatusCode::METHOD_NOT_ALLOWED && !is_not_now(status)
+}
+
+/// Whether a status refuses something once and for all.
+pub(super) fn is_for_good(status: StatusCode) -> bool {
+    (status.is_client_error() || status == StatusCode::NOT_IMPLEMENTED) && !is_not_now(status)
+}
+
+pub(super) fn is(message: &str, method: ServerNotification) -> bool {
+    matches!(
+        envelope::read(message.as_bytes()),
+        Ok(Message::Notification(notification)) if notification.method.as_str() == method.as_str()
+    )
+}
