@@ -28,7 +28,7 @@ const ALL: Duration = Duration::from_secs(10);
 /// How long a call waits for the turn of its session. If that comes later, nobody waits for it but who listens.
 const TURN: Duration = Duration::from_secs(2);
 
-/// Sets again what a client had set, if its turn comes soon. Says whether it does.
+/// Sets again what a client had set, if its turn comes soon. Says whether it does, and the server is there for all of it.
 pub(super) async fn set_again(
     sessions: &Sessions,
     principal: &Arc<str>,
@@ -40,12 +40,11 @@ pub(super) async fn set_again(
     }
     let until = Instant::now() + ALL;
     let Ok(_turn) = timeout(TURN, sessions.turn(principal)).await else { return false };
-    set(server, copy, until).await;
-    true
+    set(server, copy, until).await
 }
 
 /// The session goes on without, if need be: a server that does not take it is no reason to lose it. Says whether it was there
-/// for all of it.
+/// for all of it, and had time for it.
 async fn set(server: &Server, copy: &Copy, until: Instant) -> bool {
     let said = Cell::default();
     match timeout_at(until, server.set_again(copy, SETTING, &said)).await {

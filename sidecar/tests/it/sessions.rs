@@ -1,6 +1,7 @@
 //! Sessions: whose they are, how many, how they end.
 
 mod again;
+mod late;
 mod restarts;
 mod turns;
 mod unheard;

@@ -10,7 +10,7 @@ use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::message::Copy;
 use serde_json::{Value, json};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{CallError, Face, Server, quote};
 use crate::upstream::Hold;
@@ -18,6 +18,8 @@ use crate::upstream::request;
 
 /// How many resources are asked for side by side: whoever waits for that waits for all of them.
 const AT_ONCE: usize = 4;
+/// How long a server is left alone that has no time now.
+const BREATHER: Duration = Duration::from_secs(1);
 
 impl Server {
     /// The handshake, for a client that can do this, as JSON, and speaks this revision. Another revision is an error:
@@ -49,40 +51,63 @@ impl Server {
     }
 
     /// What the client had set, as far as the server takes it, and each of it for so long; how many things have been said is
-    /// counted. An error: the server is not there for the rest.
+    /// counted. An error: the server is not there for the rest, or has no time for some of it.
     pub(crate) async fn set_again(
         &self,
         copy: &Copy,
         patience: Duration,
         said: &Cell<usize>,
     ) -> Result<(), CallError> {
-        if let Some(level) = copy.log_level {
-            self.set(McpMethod::LoggingSetLevel, json!({"level": level}), patience).await?;
-            said.set(said.get() + 1);
-        }
-        let uris = stream::iter(&copy.subscriptions).map(Ok);
-        let subscribe = async |uri| {
-            self.set(McpMethod::ResourcesSubscribe, json!({"uri": uri}), patience).await?;
-            said.set(said.get() + 1);
+        let (latest, put_off) = (Instant::now() + patience, Cell::new(None));
+        let set = async |method, params| {
+            match self.set(method, params, patience, latest).await {
+                Ok(()) => said.set(said.get() + 1),
+                // That says nothing of the others.
+                Err(error) if error.is_answer() => put_off.set(Some(error)),
+                Err(error) => return Err(error),
+            }
             Ok(())
         };
-        uris.try_for_each_concurrent(AT_ONCE, subscribe).await
+        if let Some(level) = copy.log_level {
+            set(McpMethod::LoggingSetLevel, json!({"level": level})).await?;
+        }
+        let uris = stream::iter(&copy.subscriptions).map(Ok);
+        let subscribe = |uri| set(McpMethod::ResourcesSubscribe, json!({"uri": uri}));
+        uris.try_for_each_concurrent(AT_ONCE, subscribe).await?;
+        put_off.take().map_or(Ok(()), Err)
     }
 
-    /// One thing of it. That the server does not take it, or says nothing of it, says nothing of the others.
-    async fn set(&self, method: McpMethod, params: Value, patience: Duration) -> Result<(), CallError> {
-        match timeout(patience, self.call(method, params)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) if error.is_answer() => {
-                tracing::debug!(method = method.as_str(), %error, "the server does not take what a client had set");
+    /// One thing of it. That the server does not take it, or says nothing of it, says nothing of the others. One that has no
+    /// time for it now is asked once more, until the `latest`.
+    async fn set(
+        &self,
+        method: McpMethod,
+        params: Value,
+        patience: Duration,
+        latest: Instant,
+    ) -> Result<(), CallError> {
+        loop {
+            match timeout(patience, self.call(method, params.clone())).await {
+                Ok(Err(error)) if error.is_not_now() => {
+                    if Instant::now() + BREATHER > latest {
+                        return Err(error);
+                    }
+                    sleep(BREATHER).await;
+                }
+                Ok(Err(error)) if error.is_answer() => {
+                    tracing::debug!(method = method.as_str(), %error, "the server does not take what a client had set");
+                    return Ok(());
+                }
+                Ok(said) => return said.map(drop),
+                Err(_) => {
+                    tracing::debug!(
+                        method = method.as_str(),
+                        "the server does not say whether it takes what a client had set"
+                    );
+                    return Ok(());
+                }
             }
-            Ok(Err(error)) => return Err(error),
-            Err(_) => tracing::debug!(
-                method = method.as_str(),
-                "the server does not say whether it takes what a client had set"
-            ),
         }
-        Ok(())
     }
 
     /// Ends it.

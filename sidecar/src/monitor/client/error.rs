@@ -204,13 +204,22 @@ impl CallError {
 
     /// Whether the server is there and has no time, which says nothing of the session or of what was asked.
     pub(in crate::monitor) fn is_busy(&self) -> bool {
-        let (Self::Rpc { status, .. }
-        | Self::Status { status, .. }
-        | Self::Lowered(lowered::Failure::Status(status))) = self
-        else {
-            return false;
-        };
-        matches!(status, 408 | 425 | 429)
+        matches!(self.answered(), Some(408 | 425 | 429))
+    }
+
+    /// Whether it may do later what it was asked for.
+    pub(super) fn is_not_now(&self) -> bool {
+        self.answered().and_then(|status| StatusCode::from_u16(status).ok()).is_some_and(is_not_now)
+    }
+
+    /// The status of its answer, where that is of no use.
+    fn answered(&self) -> Option<u16> {
+        match self {
+            Self::Rpc { status, .. }
+            | Self::Status { status, .. }
+            | Self::Lowered(lowered::Failure::Status(status)) => Some(*status),
+            _ => None,
+        }
     }
 
     /// Whether the server has a stream of its own, and only gives it later.
@@ -218,9 +227,7 @@ impl CallError {
         match self {
             // A server that ends, or whatever is between, cuts streams off; the session may live on all the same.
             Self::Lost | Self::Refused { .. } | Self::TooLarge => true,
-            Self::Status { status, .. } | Self::Lowered(lowered::Failure::Status(status)) => {
-                StatusCode::from_u16(*status).is_ok_and(is_not_now)
-            }
+            Self::Status { .. } | Self::Lowered(_) => self.is_not_now(),
             _ => false,
         }
     }

@@ -1,6 +1,8 @@
 //! Replicas that die, and what becomes of their sessions.
 
 use std::io::BufReader;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore_sidecar_config::OnOwnerLoss;
@@ -258,6 +260,35 @@ fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
     let heard: Vec<_> = heard.filter(|method| method != "ping" && method != "initialize").collect();
     let last = &heard[heard.len() - 3..];
     assert_eq!(last, ["logging/setLevel", "resources/subscribe", "tools/call"]);
+}
+
+/// Nobody else would tell it: it is there again, and nobody listens.
+#[test]
+fn what_was_set_is_set_once_more_where_the_server_was_gone_before_it_had_all() {
+    let was_gone = AtomicBool::new(false);
+    let servers = [
+        Scripted::nameless(|request, stream| {
+            scripted::json(stream, &scripted::reply_to(request, &json!({})))
+        }),
+        Scripted::nameless(move |request, stream| {
+            let is_set = scripted::method_of(request) == "resources/subscribe";
+            if is_set && !was_gone.swap(true, Ordering::SeqCst) {
+                let _ = stream.shutdown(Shutdown::Both);
+            } else {
+                scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            }
+        }),
+    ];
+    let network = Network::new();
+    let ports = servers.each_ref().map(|server| server.port);
+    let replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let client = Client::open(&replicas[0], ALICE);
+    client.ask("resources/subscribe", json!({"uri": "file:///a"}));
+    eventually("the other one keeps it", || (replicas[0].copied(1) > 0).then_some(()));
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2]);
+    client.through(&replicas[1]).send("ping", json!({}));
+    eventually("it is told again", || (servers[1].seen("resources/subscribe").len() == 2).then_some(()));
 }
 
 /// Also those that have to wait for their turns, and whose clients listen meanwhile: it is not done once more for them.

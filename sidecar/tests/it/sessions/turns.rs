@@ -16,10 +16,10 @@ use crate::harness::{
 };
 
 /// The revision of a server that gives session ids.
-const NAMED: &str = "2025-06-18";
+pub(super) const NAMED: &str = "2025-06-18";
 
 /// A server that gives session ids, in which it knows nobody any more as soon as it `forgets`, or none.
-fn restarting(
+pub(super) fn restarting(
     is_named: bool,
     forgets: &Arc<AtomicBool>,
     answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
@@ -44,7 +44,7 @@ fn restarting(
 }
 
 /// Takes what a client has set, or never answers if it is `mute` and has that in its name.
-fn take(request: &Request, stream: &mut TcpStream, is_mute: bool) {
+pub(super) fn take(request: &Request, stream: &mut TcpStream, is_mute: bool) {
     if is_mute && scripted::message(request)["params"]["uri"].to_string().contains("mute") {
         // Until the other side closes.
         let _ = std::io::Read::read(stream, &mut [0]);
@@ -54,14 +54,14 @@ fn take(request: &Request, stream: &mut TcpStream, is_mute: bool) {
 }
 
 /// A sidecar in front of it that begins sessions again.
-fn beginning_again(server: &Scripted) -> Sidecar {
+pub(super) fn beginning_again(server: &Scripted) -> Sidecar {
     let mut config = config(server.port);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     Sidecar::start(&config).ready()
 }
 
 /// How often a server was told of each resource.
-fn told(server: &Scripted) -> HashMap<String, usize> {
+pub(super) fn told(server: &Scripted) -> HashMap<String, usize> {
     let mut told = HashMap::new();
     for request in server.seen("resources/subscribe") {
         *told
