@@ -69,8 +69,8 @@ pub(crate) use opening::{NoId, Opened};
 pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
 pub(crate) use session::{Change, Session, Use};
-pub(crate) use setting::{set_all_again, set_one_again};
-use turns::Turns;
+use setting::Setting;
+pub(crate) use setting::{set_in_turn, set_one_again};
 
 /// All sessions of the process.
 pub(crate) struct Sessions {
@@ -94,8 +94,8 @@ pub(crate) struct Sessions {
     uncopied: AtomicBool,
     /// Endings were forgotten for others, and it was said.
     forgets: AtomicBool,
-    /// Whose clients' settings are said again, whoever says them.
-    setting: Turns,
+    /// Those of which the server is yet to be told what their clients have set.
+    setting: Setting,
 }
 
 // === impl Sessions ===
@@ -128,7 +128,7 @@ impl Sessions {
             free: Notify::new(),
             uncopied: AtomicBool::new(false),
             forgets: AtomicBool::new(false),
-            setting: Turns::default(),
+            setting: Setting::default(),
         }
     }
 

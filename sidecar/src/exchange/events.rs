@@ -68,8 +68,8 @@ pub(super) struct Source {
     mute: u32,
     /// Its client is to be told of what it has missed, once it is.
     is_due: bool,
-    /// The server may have become another one while it was told what its client has set.
-    is_in_doubt: bool,
+    /// When it was not given last, or broke off, and cannot be taken up again.
+    pub(super) lost: Option<Instant>,
 }
 
 /// Passes events on until the answer has come. Nothing follows it.
@@ -210,7 +210,7 @@ impl Source {
             is_given: true,
             mute: 0,
             is_due: false,
-            is_in_doubt: false,
+            lost: None,
         }
     }
 
@@ -293,13 +293,16 @@ impl Source {
     /// It has broken off, or ended.
     pub(super) fn broke_off(&mut self) {
         self.gap.broke_off();
-        self.is_in_doubt |= self.last.is_none();
+        if self.last.is_none() {
+            self.lost = Some(Instant::now());
+        }
     }
 
     /// Whether its server gave it when it was asked. Says whether that may be another one than before.
     pub(super) fn note_given(&mut self, given: Given) -> bool {
         self.is_given = given == Given::Stream;
         if given != Given::Stream {
+            self.lost = Some(Instant::now());
             self.gap.was_absent();
         }
         // Another one may come, to which the last event says nothing: some wait for what follows such an event, for ever.
@@ -353,25 +356,20 @@ impl Source {
         }
     }
 
-    /// Whether its server may be another one by now, and is first told what its client has set.
-    pub(super) fn may_be_of_another(&self) -> bool {
-        self.within.is_none() && self.another.may_be_there()
+    /// Since when its server may be another one, and is first told what its client has set.
+    pub(super) fn lost_for_another(&self) -> Option<Instant> {
+        self.lost.filter(|_| self.within.is_none() && self.another.may_be_there())
     }
 
-    /// Its server is being told what its client has set.
-    pub(super) fn note_setting(&mut self) {
-        self.is_in_doubt = false;
-    }
-
-    /// It is told, and before that its server, if that `is_set`. If not, or if that may be another one since, both are due
-    /// later.
-    pub(super) fn note_told(&mut self, is_set: bool) {
+    /// It is told, and before that its server, if that `is_set`. If not, or if that may be another one since (`is_in_doubt`),
+    /// both are due later.
+    pub(super) fn note_told(&mut self, is_set: bool, is_in_doubt: bool) {
         self.gap.note_told();
         self.is_due = false;
         if is_set {
             self.another.note_told();
         }
-        if (!is_set || self.is_in_doubt) && self.within.is_none() {
+        if (!is_set || is_in_doubt) && self.within.is_none() {
             self.gap.broke_off();
         }
     }
@@ -433,13 +431,15 @@ mod tests {
         let mut source = Source::new(response.into_body(), lease, share).of_no_call(RETRY, None);
         for ends in [true, false] {
             source.broke_off();
-            assert!(source.has_missed(None) && source.may_be_of_another(), "{ends}");
-            source.note_setting();
+            assert!(source.has_missed(None) && source.lost_for_another().is_some(), "{ends}");
+            tokio::time::advance(RETRY).await;
+            let begun = Some(Instant::now());
+            tokio::time::advance(RETRY).await;
             if ends {
                 source.broke_off();
                 let _ = source.has_missed(None);
             }
-            source.note_told(true);
+            source.note_told(true, begun < source.lost);
             let due = timeout(SELDOM * 2, source.due()).await;
             assert_eq!(due.is_ok(), ends);
         }

@@ -325,10 +325,9 @@ async fn pass(
             }
             () = due, if setting.is_empty() => {
                 // What changes before the server knows that, nobody hears of.
-                let another = source.may_be_of_another();
-                if another || session.is_unset() {
-                    source.note_setting();
-                    setting.spawn_local(sessions::set_one_again(&worker.pool, session, another));
+                let lost = source.lost_for_another();
+                if lost.is_some() || session.is_unset() {
+                    setting.spawn_local(sessions::set_one_again(session, lost));
                 } else {
                     tell_missed(worker, session, source, writer, false);
                 }
@@ -394,7 +393,7 @@ async fn pass(
 
 /// Tells the client that all may have changed.
 fn tell_missed(worker: &Worker, session: &Session, source: &mut Source, writer: &Writer, is_set: bool) {
-    source.note_told(is_set);
+    source.note_told(is_set, !session.is_set_since(source.lost));
     missed::tell_all(worker, session, |message| writer.write(message));
 }
 

@@ -1,22 +1,15 @@
 //! When what clients have set is said again at a server that gives no session ids: where it may be another one by now.
 
 use std::future::pending;
-use std::rc::Rc;
-use std::sync::Arc;
-
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::sessions;
 use crate::shared::Shared;
 use crate::upstream::Pool;
 use crate::upstream::gap::SELDOM;
 
-/// What is said again, and when.
+/// When it is said again.
 #[derive(Default)]
 pub(super) struct Settings {
-    /// What runs. It comes to its end: where each time began with the same clients, others might never have their turn.
-    round: JoinSet<()>,
     /// When the next time is due.
     wanted: Option<Instant>,
     /// When it is due where nothing but a stream tells.
@@ -35,21 +28,20 @@ impl Settings {
         self.wanted = Some(Instant::now());
     }
 
-    /// Returns when it is time, and nothing runs.
-    pub(super) async fn due(&mut self) {
-        while self.round.join_next().await.is_some() {}
+    /// Returns when it is time.
+    pub(super) async fn due(&self) {
         match self.wanted {
             Some(at) => sleep_until(at).await,
             None => pending().await,
         }
     }
 
-    /// Says it again. Those whose requests stand alone begin anew.
-    pub(super) fn say(&mut self, shared: &Arc<Shared>, pool: &Rc<Pool>) {
+    /// Has it said again. Those whose requests stand alone begin anew.
+    pub(super) fn say(&mut self, shared: &Shared, pool: &Pool) {
         self.wanted = None;
         self.next = Some(Instant::now() + SELDOM);
         pool.leave_unheard();
-        self.round.spawn_local(sessions::set_all_again(shared.clone(), pool.clone()));
+        shared.sessions.set_all_again();
     }
 }
 
@@ -66,13 +58,12 @@ mod tests {
         settings.due().await;
         assert_eq!(began.elapsed(), Duration::ZERO);
         (settings.wanted, settings.next) = (None, Some(began + SELDOM));
-        settings.round.spawn(tokio::time::sleep(Duration::from_secs(7)));
-        // Once is enough for both, and not before the last time is over.
+        // Once is enough for both.
         settings.doubted();
         settings.lost();
         settings.doubted();
         settings.due().await;
-        assert_eq!(began.elapsed(), Duration::from_secs(7));
+        assert_eq!(began.elapsed(), Duration::ZERO);
         settings.wanted = None;
         settings.doubted();
         settings.due().await;

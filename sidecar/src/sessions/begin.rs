@@ -10,7 +10,7 @@ use longshore_sessions::routing::Take;
 use longshore_sessions::{Capsule, ServerSession};
 use tokio::time::{Duration, Instant, timeout};
 
-use super::setting::{SETTING, set_again, set_late, set_without_session};
+use super::setting::SETTING;
 use super::{Full, Place, Session, Sessions, Use};
 use crate::configuration::Snapshot;
 use crate::exchange;
@@ -25,7 +25,7 @@ const KNOWN: Duration = Duration::from_secs(5);
 
 /// What became of a session that was to go on.
 pub(super) enum Begun {
-    /// It goes on here. What its client has set is set again, or is to be.
+    /// It goes on here, and perhaps has to be set again.
     Session(Box<Session>, SessionTaken, bool),
     /// It cannot: what the server knew in it is gone.
     Lost,
@@ -36,8 +36,6 @@ struct Anew {
     /// What the server calls it.
     upstream: Option<HeaderValue>,
     hold: Hold,
-    /// What its client has set is set again.
-    is_set: bool,
 }
 
 /// Goes on with a session that was opened by a sidecar before this one, or by another replica. It may go on elsewhere if
@@ -71,11 +69,8 @@ pub(super) async fn begin(
     match (take, &capsule.server) {
         (_, ServerSession::None) => {
             // That is another server.
-            let is_set = take != Take::Adopt || {
-                let revision = capsule.server_revision;
-                set_without_session(sessions, pool, snapshot, principal, revision, &copy).await
-            };
-            return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how, is_set));
+            let is_unset = take == Take::Adopt;
+            return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how, is_unset));
         }
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
@@ -83,7 +78,7 @@ pub(super) async fn begin(
             if pool.recall(&snapshot.config.upstream, snapshot.protocol, &id, former).await?
                 == Recalled::GoesOn
             {
-                return Ok(Begun::Session(Box::new(go_on(place, Some(id), copy).of_before()), how, true));
+                return Ok(Begun::Session(Box::new(go_on(place, Some(id), copy).of_before()), how, false));
             }
             if !may_begin_again().await {
                 return Ok(Begun::Lost);
@@ -91,11 +86,11 @@ pub(super) async fn begin(
         }
         (Take::Up, ServerSession::Unfit | ServerSession::KeptHere) | (Take::Adopt, _) => {}
     }
-    match anew(sessions, pool, snapshot, opener.again(may_go_on), (principal, capsule), &copy).await? {
-        Some(Anew { upstream, hold, is_set }) => {
+    match anew(pool, snapshot, opener.again(may_go_on), capsule).await? {
+        Some(Anew { upstream, hold }) => {
             // From here on whoever ends the session tells the server.
             hold.keep();
-            Ok(Begun::Session(Box::new(go_on(place, upstream, copy)), how, is_set))
+            Ok(Begun::Session(Box::new(go_on(place, upstream, copy)), how, true))
         }
         None => Ok(Begun::Lost),
     }
@@ -176,30 +171,21 @@ async fn begin_whole(
     }
     // It is this replica's, and goes nowhere else.
     let opener = Opener::client(session.place.principal(), &snapshot.config).again(false);
-    let (sessions, copy) = (&used.sessions, session.copy());
-    let whose = (session.principal(), &session.capsule);
-    let Some(anew) = anew(sessions, pool, snapshot, opener, whose, &copy).await? else {
+    let sessions = &used.sessions;
+    let Some(Anew { upstream, hold }) = anew(pool, snapshot, opener, &session.capsule).await? else {
         return Ok(false);
     };
-    let Anew { upstream, hold, is_set } = anew;
-    if !is_set {
-        session.note_unset();
-    }
     // First: whoever ends it from now on tells the server of this one.
-    session.set_upstream(upstream.clone());
-    if !used.sessions.holds(session) {
+    session.set_upstream(upstream.clone(), || sessions.set_again(session, Instant::now()));
+    if !sessions.holds(session) {
         if let Some(id) = upstream {
             exchange::end_named(pool, snapshot, id, session.server_revision).await;
         }
         return Err(Refusal::UnknownSession);
     }
     hold.keep();
-    if is_set {
-        session.note_set(true);
-    } else {
-        set_late(sessions, pool, session);
-    }
-    Ok(true)
+    sessions.until_set_or_late(session).await;
+    if sessions.holds(session) { Ok(true) } else { Err(Refusal::UnknownSession) }
 }
 
 /// Whether the server may still be spoken to as it was when the session began: in the same revision, where one is said by
@@ -218,14 +204,12 @@ async fn is_as_it_was(pool: &Pool, snapshot: &Snapshot, capsule: &Capsule) -> bo
     pool.keeps_sessions(snapshot.protocol) || pool.speaks().get().is_none()
 }
 
-/// The handshake of the client's, once more, and what the client had set. None: the server speaks another revision now.
+/// The handshake of the client's, once more. None: the server speaks another revision now.
 async fn anew(
-    sessions: &Sessions,
     pool: &Rc<Pool>,
     snapshot: &Snapshot,
     opener: Opener,
-    (principal, capsule): (&Arc<str>, &Capsule),
-    copy: &Copy,
+    capsule: &Capsule,
 ) -> Result<Option<Anew>, Refusal> {
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
     let pin = snapshot.protocol;
@@ -243,9 +227,8 @@ async fn anew(
         let _ = timeout(SETTING, server.end()).await;
         return unfit;
     }
-    let is_set = set_again(sessions, principal, &server, copy).await;
     let (upstream, hold) = server.into_session();
-    Ok(Some(Anew { upstream, hold, is_set }))
+    Ok(Some(Anew { upstream, hold }))
 }
 
 fn refusal(error: CallError) -> Refusal {

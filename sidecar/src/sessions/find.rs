@@ -13,10 +13,9 @@ use longshore_sessions::message::Copy;
 use longshore_sessions::routing::{Entry, Event, Failure, NotForwarded, Take};
 use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Capsule, Peer, PodId, Question, Route, SessionKey, Step};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::begin::{self, Begun};
-use super::setting::set_late;
 use super::{Session, Sessions, Use, is_too_old, unix};
 use crate::configuration::Snapshot;
 use crate::metrics::SessionTaken;
@@ -84,7 +83,11 @@ pub(crate) async fn find(
         return Ok(Way::Here(session));
     }
     let search = Search::new(sessions.clone(), Capsule::clone(&capsule), came);
-    Box::pin(search.run(worker, snapshot, principal, purpose, forward)).await
+    let way = Box::pin(search.run(worker, snapshot, principal, purpose, forward)).await?;
+    if let (Way::Here(session), Purpose::Use) = (&way, purpose) {
+        sessions.until_set_or_late(&session.session).await;
+    }
+    Ok(way)
 }
 
 /// Holds the session of an id open for a stream, if it is held here.
@@ -336,7 +339,7 @@ impl Search {
         match begin::begin(&worker.pool, &self.sessions, snapshot, principal, &self.capsule, take, copy)
             .await?
         {
-            Begun::Session(session, how, is_set) => {
+            Begun::Session(session, how, is_unset) => {
                 let session = Arc::<Session>::from(session);
                 let has_copy = session.has_copy();
                 let taken = {
@@ -346,8 +349,8 @@ impl Search {
                 match taken {
                     Ok(()) => {
                         metrics.session_taken(how);
-                        if !is_set {
-                            set_late(&self.sessions, &worker.pool, &session);
+                        if is_unset {
+                            self.sessions.set_again(&session, Instant::now());
                         }
                         self.sessions.compare_keys(&session, snapshot);
                         self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);

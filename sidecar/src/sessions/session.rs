@@ -201,9 +201,11 @@ impl Session {
         self.aliases.find(id)
     }
 
-    /// The server calls it so from now on.
-    pub(super) fn set_upstream(&self, upstream: Option<HeaderValue>) {
-        *self.upstream.write() = upstream.and_then(alone);
+    /// The server calls it so from now on. Nobody learns of that before `then` is done.
+    pub(super) fn set_upstream(&self, upstream: Option<HeaderValue>, then: impl FnOnce()) {
+        let mut known = self.upstream.write();
+        *known = upstream.and_then(alone);
+        then();
     }
 
     /// Whether it can go elsewhere now, or end: no call is under way, and nobody is about to come for an answer. Streams

@@ -1,90 +1,110 @@
-//! Turns to be set again: a few for all sessions, and fewer for those of one principal, whose server may take long for each.
-//! In the line for the common ones stand no more of any principal than may have one, so that whoever waits is served principal
-//! by principal.
+//! Whose turn it is: first of those that somebody waits for, then of the others, and of either one of each principal after
+//! the other.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-
-/// How many there are, whoever finds out that one is needed: a server that has only just started may have thousands of
-/// sessions.
+/// How many have theirs at once: a server that has only just started may have thousands of sessions.
 pub(super) const ALL: usize = 8;
-/// How many of them one principal may have, where there are others.
+/// How many of them one principal may have, where there are others: its server may take long for each.
 pub(super) const OWN: usize = ALL / 2;
 
-/// The turns, and those of each principal who has some, or waits for some.
-pub(super) struct Turns {
-    all: Semaphore,
-    own: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
+/// Those that wait for their turns, and whose the others are that have one.
+#[derive(Default)]
+pub(super) struct Turns<T> {
+    awaited: Lines<T>,
+    others: Lines<T>,
+    /// How many each principal has.
+    taken: HashMap<Arc<str>, usize>,
 }
 
-/// One of them. It is somebody else's when this is dropped.
-pub(super) struct Turn<'a> {
-    _all: SemaphorePermit<'a>,
-    _own: OwnedSemaphorePermit,
+/// A line for each principal.
+#[derive(Default)]
+struct Lines<T> {
+    lines: HashMap<Arc<str>, VecDeque<T>>,
+    /// Whose it is next.
+    order: VecDeque<Arc<str>>,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        Self { all: Semaphore::new(ALL), own: Mutex::default() }
-    }
-}
-
-impl Turns {
-    /// Waits for one, of which this principal may have so many. `None`: there will be none.
-    pub(super) async fn take(&self, principal: &Arc<str>, may_have: usize) -> Option<Turn<'_>> {
-        let own = self.of(principal, may_have).acquire_owned().await.ok()?;
-        Some(Turn { _all: self.all.acquire().await.ok()?, _own: own })
+impl<T> Turns<T> {
+    /// Puts one at the end of its line.
+    pub(super) fn wait(&mut self, whose: &Arc<str>, what: T, is_awaited: bool) {
+        if is_awaited { &mut self.awaited } else { &mut self.others }.push(whose, what);
     }
 
-    fn of(&self, principal: &Arc<str>, may_have: usize) -> Arc<Semaphore> {
-        // Nothing that holds the lock can leave it half changed.
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turns) = own.get(principal).and_then(Weak::upgrade) {
-            return turns;
+    /// Who has a turn now, of those whose principals have fewer than they may.
+    pub(super) fn take(&mut self, may_have: usize) -> Option<(Arc<str>, T)> {
+        let Self { awaited, others, taken } = self;
+        let may = |whose: &Arc<str>| taken.get(whose).is_none_or(|taken| *taken < may_have);
+        let (whose, what) = awaited.pop(may).or_else(|| others.pop(may))?;
+        *taken.entry(whose.clone()).or_default() += 1;
+        Some((whose, what))
+    }
+
+    /// One of this principal's turns is over.
+    pub(super) fn give_back(&mut self, whose: &Arc<str>) {
+        if let Some(taken) = self.taken.get_mut(whose) {
+            *taken -= 1;
+            self.taken.retain(|_, taken| *taken > 0);
         }
-        // Nobody is remembered who has none, and waits for none.
-        own.retain(|_, turns| turns.strong_count() > 0);
-        let turns = Arc::new(Semaphore::new(may_have));
-        own.insert(principal.clone(), Arc::downgrade(&turns));
-        turns
+    }
+}
+
+impl<T> Lines<T> {
+    fn push(&mut self, whose: &Arc<str>, what: T) {
+        let line = self.lines.entry(whose.clone()).or_default();
+        if line.is_empty() {
+            self.order.push_back(whose.clone());
+        }
+        line.push_back(what);
+    }
+
+    fn pop(&mut self, may: impl Fn(&Arc<str>) -> bool) -> Option<(Arc<str>, T)> {
+        let whose = self.order.remove(self.order.iter().position(may)?)?;
+        let line = self.lines.get_mut(&whose)?;
+        let what = line.pop_front()?;
+        if line.is_empty() {
+            self.lines.remove(&whose);
+        } else {
+            self.order.push_back(whose.clone());
+        }
+        Some((whose, what))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
-    use tokio::time::{Duration, timeout};
-
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn principals_have_turns_one_after_the_other() {
-        let turns = Turns::default();
-        let take = |who: &str| {
-            let who: Arc<str> = who.into();
-            let turns = &turns;
-            Box::pin(async move { turns.take(&who, OWN).await.unwrap() })
-        };
-        let mut taken: Vec<_> = ["a", "b"]
-            .iter()
-            .flat_map(|who| [*who; OWN])
-            .map(|who| take(who).now_or_never().unwrap())
-            .collect();
-        let mut waiting: Vec<_> = ["a"; 100].map(take).into();
-        for wait in &mut waiting {
-            assert!(timeout(Duration::ZERO, wait).await.is_err());
+    #[test]
+    fn principals_have_turns_one_after_the_other_and_who_is_awaited_goes_first() {
+        let mut turns = Turns::default();
+        let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
+        let wait = |turns: &mut Turns<_>, whose, what, is_awaited| turns.wait(whose, what, is_awaited);
+        let take = |turns: &mut Turns<_>| turns.take(2).map(|(_, what)| what);
+        for (whose, what) in [(&a, "a1"), (&a, "a2"), (&a, "a3"), (&a, "a4"), (&b, "b1"), (&b, "b2")] {
+            wait(&mut turns, whose, what, false);
         }
-        let mut other = take("c");
-        assert!(timeout(Duration::ZERO, &mut other).await.is_err(), "all are taken");
-        taken.pop();
-        assert!(other.now_or_never().is_some(), "whoever has its part waits in no line for those of others");
-        // Who does not wait any more is passed by.
-        let last = waiting.pop().unwrap();
-        drop((taken, waiting));
-        assert!(last.now_or_never().is_some());
-        let _new = take("d").await;
-        assert_eq!(turns.own.lock().unwrap().len(), 1);
+        assert_eq!([(); 2].map(|()| take(&mut turns)), [Some("a1"), Some("b1")]);
+        for (whose, what) in [(&c, "c1"), (&c, "c2"), (&a, "a5")] {
+            wait(&mut turns, whose, what, true);
+        }
+        let taken = [(); 5].map(|()| take(&mut turns));
+        assert_eq!(
+            taken,
+            [Some("c1"), Some("a5"), Some("c2"), Some("b2"), None],
+            "the rest is of whom has all"
+        );
+        turns.give_back(&b);
+        assert_eq!(take(&mut turns), None);
+        turns.give_back(&a);
+        assert_eq!([(); 2].map(|()| take(&mut turns)), [Some("a2"), None]);
+        turns.give_back(&a);
+        turns.give_back(&a);
+        assert_eq!([(); 3].map(|()| take(&mut turns)), [Some("a3"), Some("a4"), None]);
+        for whose in [&a, &a, &b, &c, &c] {
+            turns.give_back(whose);
+        }
+        assert!(turns.taken.is_empty() && turns.others.lines.is_empty() && turns.awaited.order.is_empty());
     }
 }

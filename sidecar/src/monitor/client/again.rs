@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// One thing of it. That the server does not take it, or says nothing of it, says nothing of the others. One that has no
-    /// time for it now is asked once more, until the `latest`.
+    /// time for it now, or is not there, is asked once more, until the `latest`.
     async fn set(
         &self,
         method: McpMethod,

@@ -207,9 +207,10 @@ impl CallError {
         matches!(self.answered(), Some(408 | 425 | 429))
     }
 
-    /// Whether it may do later what it was asked for.
+    /// Whether it may do later what it was asked for: it has no time now, or is not there.
     pub(super) fn is_not_now(&self) -> bool {
-        self.answered().and_then(|status| StatusCode::from_u16(status).ok()).is_some_and(is_not_now)
+        let says = |status| StatusCode::from_u16(status).is_ok_and(is_not_now);
+        matches!(self, Self::Lost | Self::Refused { .. }) || self.answered().is_some_and(says)
     }
 
     /// The status of its answer, where that is of no use.
@@ -222,14 +223,10 @@ impl CallError {
         }
     }
 
-    /// Whether the server has a stream of its own, and only gives it later.
+    /// Whether the server has a stream of its own, and only gives it later. A server that ends, or whatever is between, cuts
+    /// streams off; the session may live on all the same.
     pub(super) fn may_give_its_stream(&self) -> bool {
-        match self {
-            // A server that ends, or whatever is between, cuts streams off; the session may live on all the same.
-            Self::Lost | Self::Refused { .. } | Self::TooLarge => true,
-            Self::Status { .. } | Self::Lowered(_) => self.is_not_now(),
-            _ => false,
-        }
+        matches!(self, Self::TooLarge) || self.is_not_now()
     }
 
     /// Whether the server answered, in the session as it was, and what it answered is of no use.

@@ -9,6 +9,7 @@ use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Session;
 use crate::held::{Share, Shares, subscription};
@@ -23,8 +24,29 @@ pub(super) struct Set {
     matters: bool,
     /// Which one keeps it as it is now.
     kept_at: Option<PodId>,
-    /// The server here is yet to be told of it. Who waits for that hears whether it was there.
-    unset: Option<watch::Sender<bool>>,
+    /// The server here is yet to be told of it.
+    unset: Option<Unset>,
+    /// When it was told of it last.
+    told: Option<Instant>,
+}
+
+/// What is known of that until then.
+#[derive(Default)]
+struct Unset {
+    at: At,
+    /// Who waits for it hears whether it was there.
+    said: watch::Sender<bool>,
+}
+
+/// Where a session is that waits for that.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum At {
+    /// Behind those that somebody waits for.
+    #[default]
+    Behind,
+    Ahead,
+    /// It has its turn since then.
+    Turn(Instant),
 }
 
 /// Something that a client sets in its session, and that has to be set again where the session is begun again.
@@ -45,7 +67,7 @@ impl Session {
         let mut share = shares.nothing(self.place.principal());
         copy.subscriptions.retain(|uri| share.add(subscription(uri)));
         let set = (copy != Copy::default())
-            .then(|| Box::new(Set { copy, share: Some(share), matters, kept_at: None, unset: None }));
+            .then(|| Box::new(Set { copy, share: Some(share), matters, ..Set::default() }));
         self.streams.were_elsewhere();
         // It goes on: its client has used it.
         Self { set: Mutex::new(set), known: AtomicBool::new(true), ..self }
@@ -61,33 +83,61 @@ impl Session {
         self.set.lock().as_ref().is_some_and(|set| set.matters)
     }
 
-    /// The server is yet to be told of it.
-    pub(in super::super) fn note_unset(&self) {
-        if let Some(set) = self.set.lock().as_mut() {
-            set.unset.get_or_insert_with(|| watch::Sender::new(true));
-        }
-    }
-
-    /// The server has been told, if it was there.
-    pub(in super::super) fn note_set(&self, was_there: bool) {
-        let unset = self.set.lock().as_mut().and_then(|set| set.unset.take());
-        if let Some(unset) = unset {
-            unset.send_replace(was_there);
-        }
-    }
-
     /// Whether the server is yet to be told.
     pub(crate) fn is_unset(&self) -> bool {
         self.set.lock().as_ref().is_some_and(|set| set.unset.is_some())
     }
 
-    /// Where the server is yet to be told: whether it was there, once it has been.
-    pub(in super::super) async fn until_set(&self) -> Option<bool> {
-        let unset = self.set.lock().as_ref().and_then(|set| Some(set.unset.as_ref()?.subscribe()));
-        let mut unset = unset?;
-        // It is dropped with the session at the latest.
-        let _ = unset.changed().await;
-        Some(*unset.borrow())
+    /// Whether there is nothing to tell it, or it was told since it was `lost`, if it was.
+    pub(crate) fn is_set_since(&self, lost: Option<Instant>) -> bool {
+        self.set.lock().as_ref().is_none_or(|set| set.is_set_since(lost))
+    }
+
+    /// It is to be told, unless it has been since it was `lost`, or is being told. If that takes one more place in line,
+    /// whether somebody waits for it.
+    pub(in super::super) fn unset(&self, lost: Instant) -> Option<bool> {
+        let mut set = self.set.lock();
+        let set = set.as_mut().filter(|set| !set.is_set_since(Some(lost)))?;
+        match set.unset.as_ref().map(|unset| unset.at) {
+            Some(At::Behind | At::Ahead) => return None,
+            Some(At::Turn(begun)) if begun >= lost => return None,
+            Some(At::Turn(_)) | None => {}
+        }
+        let unset = set.unset.get_or_insert_default();
+        let is_awaited = unset.said.receiver_count() > 0;
+        unset.at = if is_awaited { At::Ahead } else { At::Behind };
+        Some(is_awaited)
+    }
+
+    /// For who waits until it is told: how it will have gone, and whether that takes a place before others.
+    pub(in super::super) fn awaits(&self) -> Option<(watch::Receiver<bool>, bool)> {
+        let mut set = self.set.lock();
+        let unset = set.as_mut()?.unset.as_mut()?;
+        let was_behind = unset.at == At::Behind;
+        if was_behind {
+            unset.at = At::Ahead;
+        }
+        Some((unset.said.subscribe(), was_behind))
+    }
+
+    /// Its turn begins, if it has yet to come.
+    pub(in super::super) fn begin_to_set(&self) -> Option<Instant> {
+        let mut set = self.set.lock();
+        let unset = set.as_mut()?.unset.as_mut().filter(|unset| !matches!(unset.at, At::Turn(_)))?;
+        let begun = Instant::now();
+        unset.at = At::Turn(begun);
+        Some(begun)
+    }
+
+    /// The turn is over that has begun then, and the server was told, if it was there. If it is to be told anew by now, that
+    /// is nothing.
+    pub(in super::super) fn note_set(&self, begun: Instant, was_there: bool) {
+        if let Some(set) = self.set.lock().as_mut()
+            && let Some(unset) = set.unset.take_if(|unset| unset.at == At::Turn(begun))
+        {
+            set.told = Some(begun).filter(|_| was_there);
+            unset.said.send_replace(was_there);
+        }
     }
 
     /// What this replica is to keep, if it does not.
@@ -139,13 +189,54 @@ impl Session {
     }
 }
 
+impl Set {
+    fn is_set_since(&self, lost: Option<Instant>) -> bool {
+        self.copy.log_level.is_none() && self.copy.subscriptions.is_empty() || self.told >= lost
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::session;
+    use tokio::time::Duration;
+
     use super::*;
     use crate::held::Bounds;
     use crate::sessions::Places;
     use crate::sessions::places::tests::limits;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_server_is_told_once_for_each_time_that_it_was_lost() {
+        let shares = Shares::new(Bounds { total: 1_000, per_principal: 1_000 });
+        let session = session(Arc::new(Places::default()).take(&"a".into(), &limits()).ok().unwrap());
+        let moment = || tokio::time::advance(Duration::from_secs(1));
+        let lost = Instant::now();
+        assert!(session.unset(lost).is_none() && !session.is_unset(), "there is nothing to say");
+        session.change(Change::Subscribe("a:1".into()), &shares);
+        assert_eq!((session.unset(lost), session.unset(lost)), (Some(false), None), "one place in line");
+        let (mut said, is_ahead) = session.awaits().unwrap();
+        assert!(is_ahead && !session.awaits().unwrap().1);
+        moment().await;
+        let begun = session.begin_to_set().unwrap();
+        assert!(session.begin_to_set().is_none() && session.unset(lost).is_none());
+        moment().await;
+        // What is said meanwhile is said to one that is gone.
+        let lost_again = Instant::now();
+        assert_eq!(session.unset(lost_again), Some(true));
+        session.note_set(begun, true);
+        assert!(session.is_unset() && !session.is_set_since(Some(lost)));
+        let begun = session.begin_to_set().unwrap();
+        session.note_set(begun, true);
+        assert!(
+            !session.is_unset() && session.is_set_since(Some(lost_again)) && session.unset(lost).is_none()
+        );
+        said.changed().await.unwrap();
+        assert!(*said.borrow());
+        moment().await;
+        assert_eq!(session.unset(Instant::now()), Some(false));
+        session.note_set(session.begin_to_set().unwrap(), false);
+        assert!(!session.is_unset() && session.unset(lost).is_some(), "it was not there");
+    }
 
     #[test]
     fn subscriptions_of_all_sessions_are_bounded_together() {

@@ -226,45 +226,58 @@ fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
     assert_eq!(another.status, 200, "{}", another.text());
 }
 
-/// However many others there are, where all callers are one principal: they are said again by the way, and nobody waits for
-/// that.
+/// However many others there are, of one principal or of many: they are said again by the way, and nobody waits for that.
 #[test]
 fn a_client_that_listens_does_not_wait_for_all_those_that_do_not() {
     const OTHERS: usize = 64;
-    let (cuts, is_new) = ([(); 2].map(|()| Gate::default()), Arc::<AtomicBool>::default());
-    let (gates, asked, holds) = (cuts.clone(), [(); 2].map(|()| AtomicUsize::new(0)), is_new.clone());
-    let server = Scripted::nameless_listening(move |request, stream| {
-        if request.method != "GET" {
-            if holds.load(Ordering::SeqCst) && scripted::method_of(request) == "resources/subscribe" {
-                std::thread::sleep(Duration::from_secs(1));
+    // So many sessions of each principal.
+    for of_each in [None, Some(4)] {
+        let (cuts, is_new) = ([(); 2].map(|()| Gate::default()), Arc::<AtomicBool>::default());
+        let (gates, asked, holds) = (cuts.clone(), [(); 2].map(|()| AtomicUsize::new(0)), is_new.clone());
+        let server = Scripted::nameless_listening(move |request, stream| {
+            if request.method != "GET" {
+                if holds.load(Ordering::SeqCst) && scripted::method_of(request) == "resources/subscribe" {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
             }
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            // The sidecar's own is nobody's.
+            let whose = usize::from(request.value("mcp-protocol-version") == Some(NAMED));
+            scripted::begin_events(stream);
+            if asked[whose].fetch_add(1, Ordering::SeqCst) == 0 {
+                scripted::chunk(stream, "retry: 50\n\n");
+                gates[whose].pass();
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            } else {
+                let _ = std::io::Read::read(stream, &mut [0]);
+            }
+        });
+        let names: Vec<_> = (0..=OTHERS).map(|number| format!("key-{number}")).collect();
+        let key = |number: usize| of_each.map(|of_each| &*names[number / of_each]);
+        let config = config(server.port);
+        let sidecar = match of_each {
+            None => Sidecar::start(&config).ready(),
+            Some(_) => {
+                let all: Vec<_> = names.iter().map(|name| (&**name, &**name)).collect();
+                let files = Files::new();
+                files.write_with_keys(&config, &keys(&all));
+                Sidecar::with(files, &[]).loaded().ready()
+            }
+        };
+        let clients: Vec<_> = (0..=OTHERS).map(|number| Client::of(&sidecar, key(number), NAMED)).collect();
+        for (number, client) in clients.iter().enumerate() {
+            client.ask("resources/subscribe", json!({"uri": format!("memo://{number}")}));
         }
-        // The sidecar's own is nobody's.
-        let whose = usize::from(request.value("mcp-protocol-version") == Some(NAMED));
-        scripted::begin_events(stream);
-        if asked[whose].fetch_add(1, Ordering::SeqCst) == 0 {
-            scripted::chunk(stream, "retry: 50\n\n");
-            gates[whose].pass();
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        } else {
-            let _ = std::io::Read::read(stream, &mut [0]);
-        }
-    });
-    let sidecar = Sidecar::start(&config(server.port)).ready();
-    let clients: Vec<_> = (0..=OTHERS).map(|_| Client::of(&sidecar, None, NAMED)).collect();
-    for (number, client) in clients.iter().enumerate() {
-        client.ask("resources/subscribe", json!({"uri": format!("memo://{number}")}));
+        let mut events = Events::open(&clients[OTHERS].get(), sidecar.mcp);
+        is_new.store(true, Ordering::SeqCst);
+        cuts[0].open();
+        eventually("all turns are taken", || {
+            (told(&server).values().filter(|times| **times > 1).count() >= 8).then_some(())
+        });
+        cuts[1].open();
+        events.patience(Duration::from_secs(5));
+        let (uri, changed) = (format!("memo://{OTHERS}"), events.next().unwrap().message());
+        assert_eq!(changed["params"]["uri"], uri, "{of_each:?}: {changed}");
+        assert!(told(&server)[&uri] > 1, "{of_each:?}: the server knows it by then");
     }
-    let mut events = Events::open(&clients[OTHERS].get(), sidecar.mcp);
-    is_new.store(true, Ordering::SeqCst);
-    cuts[0].open();
-    eventually("all turns are taken", || {
-        (told(&server).values().filter(|times| **times > 1).count() >= 8).then_some(())
-    });
-    cuts[1].open();
-    events.patience(Duration::from_secs(5));
-    let (uri, changed) = (format!("memo://{OTHERS}"), events.next().unwrap().message());
-    assert_eq!(changed["params"]["uri"], uri, "{changed}");
-    assert!(told(&server)[&uri] > 1, "the server knows it by then");
 }
