@@ -49,7 +49,7 @@ use apply::Applier;
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
-use memory::{ServerMemory, Whose, lock};
+use memory::{ServerMemory, lock};
 use pursuit::{Pursuit, Urls};
 use status::{Address, Observation, Publication};
 use upgrades::Turn;
@@ -110,10 +110,9 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         }
     };
     let replicas = object.0.as_ref().map_or_else(|it| it.replicas, |server| Some(server.spec.replicas));
+    let applier = Applier { context: &context, server: &key, uid: &uid, memory: &memory, keys_from: None };
     if let (None, Some(replicas)) = (&pursuit.desired, replicas) {
         // Nothing could be made of it. Whoever wants fewer pods, or none, gets that all the same.
-        let applier =
-            Applier { context: &context, server: &key, uid: &uid, memory: &memory, keys_from: None };
         if let Err(error) = applier.scale(replicas).await {
             pursuit.error.get_or_insert(Error::Apply(error));
         }
@@ -124,7 +123,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
     let written = match &pursuit.error {
         Some(Error::Apply(apply::Error::NamespaceEnds)) => Ok(None),
         _ if pursuit.blind => Ok(None),
-        Some(_) | None => write_status(&object, &context, &key, &memory, &pursuit).await,
+        Some(_) | None => write_status(&object, &applier, &pursuit).await,
     };
     let (later, unwritten) = match written {
         Ok(later) => (later, None),
@@ -331,10 +330,7 @@ async fn pursue(
     let touched = probe::touch(context, key, memory, &desired, &pursuit.pods).await;
     pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
     pursuit.untouched = touched.failed;
-    // A Service of that name may be somebody else's; whatever other object may not be had does not matter.
-    if lock(memory).service_is == Some(Whose::Ours) {
-        pursuit.urls = Some(Urls::of(&validated, &key.namespace, &context.settings.cluster_domain));
-    }
+    pursuit.urls = Some(Urls::of(&validated, &key.namespace, &context.settings.cluster_domain));
     pursuit.desired = Some(desired);
     pursuit.error = pursuit.error.or(unread);
     pursuit
@@ -353,11 +349,10 @@ fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstr
 /// Writes down how the server is, or says when that will be worth it.
 async fn write_status(
     object: &Guarded,
-    context: &Context,
-    key: &ServerKey,
-    memory: &Mutex<ServerMemory>,
+    applier: &Applier<'_>,
     pursuit: &Pursuit,
 ) -> Result<Option<Duration>, ApiError> {
+    let Applier { context, server: key, memory, .. } = *applier;
     let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
     let previous = status::previous(memory, version, object.status());
     let deployment = context.mirrors.deployments.get(key, &key.name);
@@ -370,12 +365,7 @@ async fn write_status(
         desired: pursuit.desired.as_ref(),
         pods: &pursuit.pods,
         deployment: deployment.as_deref(),
-        address: match (&pursuit.urls, lock(memory).service_is) {
-            (Some(urls), _) => Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() },
-            (None, Some(Whose::Others)) => Address::Taken,
-            (None, Some(Whose::Nobodys)) => Address::Refused,
-            (None, Some(Whose::Ours) | None) => Address::Unknown,
-        },
+        address: address(applier, pursuit.urls.as_ref()),
         selector: names::selector_text(&key.name),
         publication: publication(object.0.as_ref().ok(), &context.settings),
         access: object.0.as_ref().ok().map(|server| &server.spec.access),
@@ -399,6 +389,20 @@ async fn write_status(
     }
     status::write(context, key, object.meta(), memory, previous.as_ref(), &status).await?;
     Ok(None)
+}
+
+/// Where clients find a server: whatever other object may not be had does not matter.
+fn address(applier: &Applier<'_>, urls: Option<&Urls>) -> Address {
+    if lock(applier.memory).service_is_others {
+        return Address::Taken;
+    }
+    match urls {
+        Some(urls) if applier.has_service() => {
+            Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() }
+        }
+        _ if !applier.has_service() && applier.has_deployment() => Address::Missing,
+        Some(_) | None => Address::Unknown,
+    }
 }
 
 /// Whether the catalog lists a server.

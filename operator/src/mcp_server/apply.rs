@@ -29,7 +29,7 @@ use crate::digest;
 use crate::mcp_server::build::{Applied, Prepared, Resources};
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{Record, SECRET, ServerMemory, Whose, lock};
+use crate::mcp_server::memory::{Record, SECRET, ServerMemory, lock};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
 use crate::names::{CONFIGURED_ANNOTATION, MANAGER, ObjectNames};
@@ -143,15 +143,13 @@ impl Applier<'_> {
             },
         );
         lock(self.memory).configuration_failed = configuration.is_err();
-        let whose = match &service_outcome {
-            Ok(()) => Some(Whose::Ours),
-            Err(Error::Problem(problem)) if problem.reason == Reason::NameTaken => Some(Whose::Others),
-            // That of the name was looked for, and is not somebody else's.
-            Err(Error::Problem(_)) => Some(if self.has_service() { Whose::Ours } else { Whose::Nobodys }),
-            Err(_) => None,
-        };
-        if let Some(whose) = whose {
-            lock(self.memory).service_is = Some(whose);
+        match &service_outcome {
+            Err(Error::Problem(problem)) => {
+                // That of the name was looked for.
+                lock(self.memory).service_is_others = problem.reason == Reason::NameTaken;
+            }
+            Ok(()) => lock(self.memory).service_is_others = false,
+            Err(_) => {}
         }
         let mut outcome = configuration
             .and(account)
@@ -205,11 +203,18 @@ impl Applier<'_> {
     }
 
     /// Whether the server has a Service, be it of before.
-    fn has_service(&self) -> bool {
+    pub(crate) fn has_service(&self) -> bool {
         let name = ObjectNames::of(&self.server.name).service();
         let live = self.context.mirrors.services.get(self.server, &name);
         live.is_some_and(|service| self.is_ours(&service.live))
             || lock(self.memory).applied.contains_key(&(Owned::<Service>::KIND, name))
+    }
+
+    /// Whether it has pods, or had some. None are made before its Service is there.
+    pub(crate) fn has_deployment(&self) -> bool {
+        let name = ObjectNames::of(&self.server.name).deployment();
+        let live = self.context.mirrors.deployments.get(self.server, &name);
+        live.is_some_and(|deployment| self.is_ours(&deployment.live))
     }
 
     fn is_ours(&self, live: &Live) -> bool {

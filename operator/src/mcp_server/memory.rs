@@ -67,8 +67,8 @@ pub(crate) struct ServerMemory {
     pub deployment_failed: bool,
     /// Whether the configuration, or the keys that belong to it, failed when they were last applied.
     pub configuration_failed: bool,
-    /// Whose the Service of its name is, once that is known.
-    pub service_is: Option<Whose>,
+    /// Whether the Service of its name was last found to be somebody else's, to whom clients would show their keys.
+    pub service_is_others: bool,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
     pub let_go: bool,
     /// That of the condition `Ready`.
@@ -82,17 +82,6 @@ pub(crate) const SECRET: &str = "Secret";
 
 /// The kind of an object and its name.
 pub(crate) type Object = (&'static str, String);
-
-/// Whose the Service of a server's name is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// The server's own.
-    Ours,
-    /// Somebody else's, to whom clients would show their keys.
-    Others,
-    /// Nobody's: the API server refuses the server's own.
-    Nobodys,
-}
 
 /// An object as it was applied.
 #[derive(Clone, Debug)]
@@ -151,7 +140,7 @@ impl ServerMemory {
     pub(crate) fn pursues(&mut self, generation: i64) {
         if std::mem::replace(&mut self.generation, generation) != generation {
             // Whose the Service of its name is, no manifest changes.
-            let is_taken = self.service_is == Some(Whose::Others);
+            let is_taken = self.service_is_others;
             self.refused.take_if(|problem| !(is_taken && problem.reason == Reason::NameTaken));
         }
     }
@@ -404,16 +393,16 @@ mod tests {
             assert_eq!(memory.refused("c1", false).is_some(), is_said, "generation {generation}");
         }
         // Whose the Service is, its manifest does not say.
-        for (whose, reason, is_said) in [
-            (Whose::Others, Reason::NameTaken, true),
-            (Whose::Others, Reason::Rejected, false),
-            (Whose::Nobodys, Reason::Rejected, false),
-            (Whose::Ours, Reason::NameTaken, false),
+        for (service_is_others, reason, is_said) in [
+            (true, Reason::NameTaken, true),
+            (true, Reason::Rejected, false),
+            (false, Reason::Rejected, false),
+            (false, Reason::NameTaken, false),
         ] {
-            let mut memory = ServerMemory { service_is: Some(whose), ..ServerMemory::default() };
+            let mut memory = ServerMemory { service_is_others, ..ServerMemory::default() };
             memory.note_refused("c1", Problem::new(reason, "x"));
             memory.pursues(1);
-            assert_eq!(memory.refused("c1", false).is_some(), is_said, "{whose:?} {reason:?}");
+            assert_eq!(memory.refused("c1", false).is_some(), is_said, "{service_is_others} {reason:?}");
         }
     }
 

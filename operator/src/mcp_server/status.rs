@@ -101,12 +101,12 @@ pub(crate) enum Address {
         /// That outside of it. A manifest that names no host has none.
         public_url: Option<String>,
     },
-    /// Where they did, if they did: the manifest cannot be used now.
+    /// Where they did, if they did: the manifest cannot be used now, or it is new.
     Unknown,
     /// Nowhere: the Service of its name is somebody else's.
     Taken,
-    /// Nowhere: there is none, and the API server refuses it.
-    Refused,
+    /// Nowhere: it has pods, and no Service.
+    Missing,
 }
 
 /// Whether a catalog lists a server. It says nothing about who may call it.
@@ -187,7 +187,7 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let (url, public_url) = match &observed.address {
         Address::Known { url, public_url } => (Some(url.clone()), public_url.clone()),
         Address::Unknown => (previous.url, previous.public_url),
-        Address::Taken | Address::Refused => (None, None),
+        Address::Taken | Address::Missing => (None, None),
     };
     let mut status = McpServerStatus {
         observed_generation: Some(generation),

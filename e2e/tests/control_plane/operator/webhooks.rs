@@ -192,7 +192,7 @@ fn a_webhook_that_does_not_answer_is_said_to_keep_the_pods_from_being_made() {
 
 /// As when what is down looks at Services, and not at what pods are made of.
 #[test]
-fn a_change_that_a_webhook_keeps_back_is_not_in_force_before_it_is_taken() {
+fn what_a_webhook_keeps_back_is_not_in_force_before_it_is_taken() {
     STAGE.with_namespace(async |namespace| {
         let (_operator, _node, _pod) = ready(namespace).await;
         let rule = |group: &str, resource: &str, operation: &str| {
@@ -219,5 +219,15 @@ fn a_change_that_a_webhook_keeps_back_is_not_in_force_before_it_is_taken() {
         let is_taken = |server: &McpServer| in_force(server) == Some(2);
         let taken = namespace.wait(&servers, "demo", "to be in force", is_taken).await;
         assert!(is(&taken, "Ready", "True", "Ready"), "{taken:?}");
+
+        // Somebody deletes the Service, and no other can be made in its place.
+        let rules = [rule("", "services", "CREATE"), rule("apps", "deployments", "CREATE")];
+        let name = webhook_is_down(namespace, json!({"clientConfig": client, "rules": rules})).await;
+        namespace.kubectl(&["delete", "service", "demo"]).await.unwrap();
+        let is_missing = |server: &McpServer| is(server, "Ready", "False", "Rejected");
+        let missing = namespace.wait(&servers, "demo", "to have no Service", is_missing).await;
+        assert_eq!(missing.status.and_then(|status| status.url), None);
+        namespace.kubectl(&["delete", "validatingwebhookconfiguration", &name]).await.unwrap();
+        wait_for(namespace, "Ready", "True", "Ready").await;
     });
 }

@@ -9,8 +9,8 @@ use super::cast::Cast;
 use super::history::Before;
 use super::lack::{Lack, Lacking};
 use super::running;
-use super::{Address, Observation, Offered, UNSAID, Verdict, before, is_silent, nobody, verdict};
-use crate::mcp_server::condition::{ConditionType, Reason, Truth};
+use super::{Address, Observation, Offered, UNSAID, Verdict, is_silent, nobody, verdict};
+use crate::mcp_server::condition::{Reason, Truth};
 
 /// Whether clients can use the server.
 pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> Verdict {
@@ -107,25 +107,17 @@ pub(super) fn in_force(observed: &Observation<'_>, cast: &Cast<'_>, ready: &Verd
     }
 }
 
-/// Why nothing that clients say at the server's address comes to it, if so: whatever else is wrong, since the next operator
-/// has to know it.
+/// Why nothing that clients say at the server's address comes to it, if so: whatever else is wrong.
 fn unreached(observed: &Observation<'_>, accepted: &Verdict) -> Option<Verdict> {
-    let names_nothing = || observed.previous.is_some_and(|status| status.url.is_none());
-    let reason = match observed.address {
-        Address::Taken => Reason::NameTaken,
-        Address::Refused => Reason::Rejected,
-        // So it was said to be. It also named no address then, unlike where it was another object, and had pods: of a new
-        // server nothing may have been taken, and none are made before its Service is there.
-        Address::Unknown if observed.deployment.is_some() && names_nothing() => {
-            let ready = before(observed, ConditionType::Ready, Truth::False)?;
-            [Reason::NameTaken, Reason::Rejected].into_iter().find(|it| it.name() == ready.reason)?
+    let (reason, words) = match observed.address {
+        Address::Taken => (
+            Reason::NameTaken,
+            "the Service of the server's name is somebody else's, to whom clients would show their keys",
+        ),
+        Address::Missing => {
+            (Reason::Rejected, "the server has no Service, and the API server has not taken one yet")
         }
         Address::Unknown | Address::Known { .. } => return None,
-    };
-    let words = if reason == Reason::NameTaken {
-        "the Service of the server's name is somebody else's, to whom clients would show their keys"
-    } else {
-        "the API server refuses the Service of the server's name, and there is none"
     };
     let message = match accepted.truth {
         _ if accepted.reason == reason => accepted.message.clone(),

@@ -120,14 +120,10 @@ fn ready(pod: PodView) -> PodView {
     PodView { ready: true, ..pod }
 }
 
-fn deployed() -> DeploymentView {
-    let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
-    DeploymentView { live, template: None, replicas: None, refused: None }
-}
-
 /// A Deployment of which the API server refuses a pod, with these words.
 fn deployment_refused(words: &str) -> DeploymentView {
-    DeploymentView { refused: Some(words.to_owned()), ..deployed() }
+    let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
+    DeploymentView { live, template: None, replicas: None, refused: Some(words.to_owned()) }
 }
 
 fn rules(rules: &Value) -> Access {

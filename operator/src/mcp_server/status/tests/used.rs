@@ -192,91 +192,54 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
     assert_eq!([&could, &could_not].map(words), ["True/ServingPrevious 3", "False/Unreadable 3"]);
 }
 
-/// Another operator has to go by what was said, until it can ask for the Service.
+/// Nothing that was said before is needed to know it, so another operator says the same.
 #[test]
-fn whose_the_service_is_stays_known_until_it_is_asked_for_again() {
-    let heard = || running(None, Some(true));
-    let lost = || failed(ConnectionReason::ConnectionLost, "gone");
-    let problems = |reason| vec![Problem::new(reason, "x")];
-    let taken = |reason| Scene {
-        address: Address::Taken,
-        problems: problems(reason),
-        ..Scene::of(vec![said(ready(pod("new")), summary())])
-    };
-    for (first, missing, desired) in [
-        (Reason::NameTaken, Reason::Malformed, None),
-        (Reason::NameTaken, Reason::Unreadable, None),
-        (Reason::NameTaken, Reason::ConfigMapNotFound, Some(desired())),
-        // Which is said of the manifest before the other.
-        (Reason::Rejected, Reason::Malformed, None),
+fn a_server_without_a_service_is_not_reached_whatever_else_is_wrong() {
+    let heard = || said(ready(pod("new")), running(None, Some(true)));
+    let lost = || said(pod("new"), failed(ConnectionReason::ConnectionLost, "gone"));
+    let no_service = "the server has no Service, and the API server has not taken one yet";
+    for (address, reason, words_of) in [
+        (Address::Taken, Reason::NameTaken, "the Service of the server's name is somebody else's"),
+        (Address::Missing, Reason::Rejected, no_service),
     ] {
-        let unknown = |pod, summary| Scene {
-            address: Address::Unknown,
-            deployment: Some(deployed()),
-            problems: problems(missing),
-            desired: desired.clone(),
-            ..Scene::of(vec![said(pod, summary)])
-        };
-        let before = taken(first).after(&was_ready()).status();
-        let works = || unknown(ready(pod("new")), heard());
-        let without_pods = Scene { pods: vec![], ..works() };
-        for second in [works(), unknown(pod("new"), lost()), without_pods] {
-            let found = one_by_one(before.clone(), vec![taken(first), second, works(), works()]);
-            let is_taken = |words: &String| words.starts_with("False/NameTaken ");
-            assert!(found.iter().all(is_taken), "{first:?} {missing:?}: {found:?}");
+        for (problem, desired) in [
+            // A request for it fails, and no longer than for a moment.
+            (None, Some(desired())),
+            (Some(Reason::ConfigMapNotFound), Some(desired())),
+            // Nothing of the manifest is applied: nobody makes the Service again.
+            (Some(Reason::Invalid), None),
+            (Some(Reason::Malformed), None),
+            (Some(Reason::Unreadable), None),
+        ] {
+            for pods in [vec![heard()], vec![silent(ready(pod("new")))], vec![lost()], vec![]] {
+                let found = ready_after(|| Scene {
+                    address: address.clone(),
+                    problems: problem.map(|reason| Problem::new(reason, "x")).into_iter().collect(),
+                    desired: desired.clone(),
+                    ..Scene::of(pods.clone())
+                });
+                let is_unreached =
+                    |it: &Condition| words(it).starts_with(&format!("False/{} ", reason.name()));
+                assert!(found.iter().all(is_unreached), "{address:?} {problem:?}: {found:?}");
+                assert!(found[0].message.starts_with(words_of), "{}", found[0].message);
+            }
         }
-        let own = Scene { address: address(None), ..Scene::of(vec![said(ready(pod("new")), summary())]) };
-        assert_eq!(one_by_one(before, vec![works(), own]).last().unwrap(), "True/Ready 4");
     }
-    // It has gone, and the server's own is refused.
-    let refused = |reason| Scene { address: Address::Refused, problems: problems(reason), ..taken(reason) };
-    let after = |scene: Scene| Scene {
+    let own = || Scene::of(vec![said(ready(pod("new")), summary())]);
+    let missing = || Scene { address: Address::Missing, ..own() };
+    assert_eq!(missing().after(&was_ready()).status().url, None);
+    assert_eq!(one_by_one(was_ready(), vec![missing(), own()]), ["False/Rejected 3", "True/Ready 4"]);
+    // Nothing was taken of a new one, perhaps for reasons of its own: it has no pods that a Service could lead to.
+    let new = |reason, desired| Scene {
         address: Address::Unknown,
-        deployment: Some(deployed()),
-        problems: problems(Reason::Malformed),
-        desired: None,
-        pods: vec![said(ready(pod("new")), heard())],
-        ..scene
-    };
-    for (reason, of_refused) in [
-        (Reason::Rejected, "x"),
-        // Of another object, which is said first.
-        (Reason::NameTaken, "the API server refuses the Service of the server's name, and there is none; x"),
-    ] {
-        let before = taken(Reason::NameTaken).after(&was_ready()).status();
-        let status = refused(reason).after(&before).status();
-        assert_eq!((status.url.as_ref(), &*of(&status, ConditionType::Ready).message), (None, of_refused));
-        let own = Scene::of(vec![said(ready(pod("new")), summary())]);
-        let found = one_by_one(before, vec![refused(reason), after(refused(reason)), own]);
-        assert_eq!(found, ["False/Rejected 3", "False/Rejected 3", "True/Ready 4"]);
-    }
-    // Nothing was taken of a new one, perhaps for reasons of its own: the Service was not refused.
-    let nothing_taken = |reason| Scene {
-        address: Address::Unknown,
-        problems: problems(reason),
-        deployment: None,
+        problems: vec![Problem::new(reason, "x")],
+        desired,
         ..Scene::of(vec![])
     };
     for reason in [Reason::Rejected, Reason::NameTaken] {
-        let invalid = Scene { desired: None, ..nothing_taken(Reason::Invalid) };
-        let status = nothing_taken(reason).status();
-        assert_eq!(status.url, None);
-        assert_eq!(one_by_one(status, vec![invalid]), ["False/Invalid 4"]);
+        let status = new(reason, Some(desired())).status();
+        assert_eq!(one_by_one(status, vec![new(Reason::Invalid, None)]), ["False/Invalid 4"]);
     }
-    // That of another object is no word of the Service's.
-    let another = |callers| Scene {
-        problems: problems(Reason::NameTaken),
-        ..Scene::of(vec![said(ready(pod("new")), running(None, callers))])
-    };
-    let malformed = || Scene {
-        address: Address::Unknown,
-        deployment: Some(deployed()),
-        problems: problems(Reason::Malformed),
-        desired: None,
-        ..another(Some(true))
-    };
-    let found = one_by_one(was_ready(), vec![another(Some(false)), malformed()]);
-    assert_eq!(found, ["False/NameTaken 3", "True/ServingPrevious 3"]);
 }
 
 #[test]
