@@ -327,7 +327,8 @@ async fn pursue(
 
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
     pursuit.pods = probe::probe(context, key, uid);
-    let touched = probe::touch(context, key, memory, &desired, &pursuit.pods).await;
+    let is_there = !pursuit.unapplied.as_ref().is_some_and(|unapplied| unapplied.configuration);
+    let touched = probe::touch(context, key, memory, &desired, &pursuit.pods, is_there).await;
     pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
     pursuit.untouched = touched.failed;
     pursuit.urls = Some(Urls::of(&validated, &key.namespace, &context.settings.cluster_domain));

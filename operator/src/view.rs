@@ -16,6 +16,8 @@ use crate::names::{CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION};
 pub(crate) use objects::BriefDeployment;
 #[cfg(test)]
 pub(crate) use objects::BriefPod;
+#[cfg(test)]
+pub(crate) use pod::Told;
 pub(crate) use pod::{ContainerState, ContainerView, Ended, KeptOut, OtherContainer, PodView};
 
 /// Messages of the cluster are cut here, on their way into memory.

@@ -50,8 +50,6 @@ pub(crate) struct ServerMemory {
     pub failures: Failures,
     /// The pods that were touched, by UID.
     pub touches: HashMap<String, Touch>,
-    /// The digest of the configuration that each pod was last heard to run, by UID.
-    pub heard: HashMap<String, String>,
     /// The digest of the template that a new release of Longshore gives it, now or in its turn.
     pub upgrades_to: Option<String>,
     /// The digest of the template that its owner's change gives it, which waits for nobody's turn, however often it is tried.

@@ -88,10 +88,11 @@ pub(crate) async fn touch(
     memory: &Mutex<ServerMemory>,
     desired: &Desired,
     pods: &[PodFacts],
+    is_there: bool,
 ) -> Touched {
-    remember(&mut lock(memory), pods);
+    lock(memory).touches.retain(|uid, _| pods.iter().any(|facts| facts.pod.uid == *uid));
     let touches: Vec<_> =
-        pods.iter().map(|facts| touch_one(context, server, memory, desired, facts)).collect();
+        pods.iter().map(|facts| touch_one(context, server, memory, desired, is_there, facts)).collect();
     let touches: Vec<_> = stream::iter(touches).buffer_unordered(AT_ONCE).collect().await;
     let now = Instant::now();
     let again = touches.iter().filter_map(|(again, _)| *again).min();
@@ -107,10 +108,11 @@ async fn touch_one(
     server: &ServerKey,
     memory: &Mutex<ServerMemory>,
     desired: &Desired,
+    is_there: bool,
     facts: &PodFacts,
 ) -> (Option<Instant>, bool) {
-    let heard = lock(memory).heard.get(&facts.pod.uid).cloned();
-    let Some(wanted) = stale(facts, desired, heard.as_deref()) else {
+    let second = Timestamp::now().as_second();
+    let Some(wanted) = stale(facts, desired, is_there, second) else {
         lock(memory).touches.remove(&facts.pod.uid);
         return (None, false);
     };
@@ -125,7 +127,8 @@ async fn touch_one(
         return (None, false);
     }
     let (pod, namespace) = (&facts.pod.name, &server.namespace);
-    let value = touched(&wanted, Timestamp::now().as_second(), attempts);
+    let told = facts.pod.told.as_ref().filter(|told| told.digest == wanted);
+    let value = touched(&wanted, told.map_or(second, |told| told.since), second, attempts);
     let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
     let objects = Api::<Pod>::namespaced(context.client.clone(), namespace);
     let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
@@ -160,22 +163,10 @@ fn pause(times: u32) -> Duration {
     FIRST_RETRY.saturating_mul(1_u32 << times.saturating_sub(2).min(7)).min(LAST_RETRY)
 }
 
-/// What is written on a pod. It is another value each time, whoever led before: what is there already would be no change,
-/// and wake no kubelet.
-fn touched(wanted: &str, second: i64, attempt: u32) -> String {
-    format!("{}.{second}.{attempt}", wanted.trim_start_matches("sha256:"))
-}
-
-/// Keeps what each pod was last heard to run, and forgets those that have gone.
-fn remember(memory: &mut ServerMemory, pods: &[PodFacts]) {
-    let is_there = |uid: &String| pods.iter().any(|facts| facts.pod.uid == *uid);
-    memory.touches.retain(|uid, _| is_there(uid));
-    memory.heard.retain(|uid, _| is_there(uid));
-    for facts in pods {
-        if let Some(summary) = facts.report.summary() {
-            memory.heard.insert(facts.pod.uid.clone(), summary.config.digest.clone());
-        }
-    }
+/// What is written on a pod: what it is told, since when, and another value each time, whoever led before: what is there
+/// already would be no change, and wake no kubelet.
+fn touched(wanted: &str, since: i64, second: i64, attempt: u32) -> String {
+    format!("{}.{since}.{second}.{attempt}", wanted.trim_start_matches("sha256:"))
 }
 
 /// How often a pod is touched for one configuration.
@@ -187,19 +178,19 @@ fn most_touches(report: &Report) -> u32 {
     }
 }
 
-/// The digest of the configuration that a sidecar should run, if it runs another, or if it cannot be asked and has not
-/// been heard to run it.
-fn stale(facts: &PodFacts, desired: &Desired, heard: Option<&str>) -> Option<String> {
+/// The digest of the configuration that a sidecar should run, if it runs another, or may.
+fn stale(facts: &PodFacts, desired: &Desired, is_there: bool, now: i64) -> Option<String> {
     let pod = &facts.pod;
-    if pod.ending || pod.failed.is_some() {
+    let can_load = match &facts.report {
+        Report::Answered(_) => true,
+        // It serves all the same, whatever is between it and the operator. Nothing but the time since it was told will say that
+        // it has what is there.
+        Report::Unreachable(_) => is_there && pod.sidecar.state == ContainerState::Running,
+        Report::Pending => false,
+    };
+    if pod.ending || pod.failed.is_some() || !can_load {
         return None;
     }
     let wanted = desired.config_of(pod)?;
-    let runs = match &facts.report {
-        Report::Answered(summary) => Some(summary.config.digest.as_str()),
-        // It serves all the same, whatever is between it and the operator.
-        Report::Unreachable(_) if pod.sidecar.state == ContainerState::Running => heard,
-        Report::Unreachable(_) | Report::Pending => return None,
-    };
-    (runs != Some(wanted)).then(|| wanted.to_owned())
+    (!facts.runs(wanted, now)).then(|| wanted.to_owned())
 }

@@ -356,15 +356,10 @@ fn condition(
 pub(crate) fn is_in_force(status: &McpServerStatus) -> bool {
     let is_ready = find(&status.conditions, ConditionType::Ready)
         .is_some_and(|ready| ready.status == Truth::True.name() && ready.reason == Reason::Ready.name());
-    is_ready && !is_replacing(status)
-}
-
-/// Whether pods of the version before serve, and others are to take their place.
-fn is_replacing(status: &McpServerStatus) -> bool {
-    let available = find(&status.conditions, ConditionType::Available);
-    available.is_some_and(|available| {
+    let is_replacing = find(&status.conditions, ConditionType::Available).is_some_and(|available| {
         [Reason::RollingOut, Reason::RolloutFailing].iter().any(|it| it.name() == available.reason)
-    })
+    });
+    is_ready && !is_replacing
 }
 
 /// The condition of this type, if it is there.
@@ -441,6 +436,23 @@ impl Observation<'_> {
             )
         };
         self.held_back && !self.problems.iter().all(is_missing)
+    }
+}
+
+// === impl PodFacts ===
+
+impl PodFacts {
+    /// Whether its sidecar runs the configuration with this digest: as it says, or, where it cannot be asked, since its pod was
+    /// told of it long enough ago.
+    pub(crate) fn runs(&self, digest: &str, now: i64) -> bool {
+        match &self.report {
+            Report::Answered(summary) => summary.config.digest == digest,
+            Report::Unreachable(_) => {
+                let told = self.pod.told.as_ref().filter(|told| told.digest == digest);
+                told.is_some_and(|told| told.left(now).is_none())
+            }
+            Report::Pending => false,
+        }
     }
 }
 

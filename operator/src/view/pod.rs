@@ -1,16 +1,21 @@
 //! What the operator remembers of a pod and its containers.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ContainerStatus;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
 
 use super::objects::{BriefPod, BriefVolume};
 use super::{View, annotation, controller, cut, cut_front};
-use crate::names::{TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
+use crate::names::{CONFIG_ANNOTATION, TEMPLATE_ANNOTATION, UPSTREAM_ANNOTATION};
 
 /// So many ConfigMaps of a pod are known. Longshore's volumes come before the manifest's own.
 const MOST_CONFIG_MAPS: usize = 64;
+
+/// So many seconds it takes at most until a sidecar runs what it was told to load: the kubelet looks after its files every
+/// minute or so, if nothing wakes it.
+const TAKES: i64 = 120;
 
 /// On a pod that Istio's ambient mode has taken in: its agent on the node writes it.
 const AMBIENT_ANNOTATION: &str = "ambient.istio.io/redirection";
@@ -30,6 +35,8 @@ pub(crate) struct PodView {
     pub template: Option<String>,
     /// How its sidecar reaches its server.
     pub upstream: Option<String>,
+    /// What its sidecar was last told to load, if it ever was.
+    pub told: Option<Told>,
     /// Seconds since the epoch when it was made.
     pub created: i64,
     /// Whether it is on its way out.
@@ -58,6 +65,15 @@ pub(crate) struct PodView {
     pub config_maps: Vec<String>,
     /// The name of its ServiceAccount.
     pub service_account: Option<String>,
+}
+
+/// The configuration that a sidecar was told to load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Its digest.
+    pub digest: String,
+    /// Seconds since the epoch when it was told of it first.
+    pub since: i64,
 }
 
 /// What keeps a pod out whose containers are ready.
@@ -152,6 +168,11 @@ impl View for PodView {
             controller: controller(metadata),
             template: annotation(TEMPLATE_ANNOTATION),
             upstream: annotation(UPSTREAM_ANNOTATION),
+            told: annotation(CONFIG_ANNOTATION).and_then(|text| {
+                let mut parts = text.split('.');
+                let digest = format!("sha256:{}", parts.next()?);
+                Some(Told { digest, since: parts.next()?.parse().ok()? })
+            }),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             ending: metadata.deletion_timestamp.is_some(),
             gone_by: metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second()),
@@ -224,6 +245,16 @@ impl PodView {
             return None;
         }
         self.ip.as_deref()?.parse().ok()
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    /// For how much longer it may run another one all the same.
+    pub(crate) fn left(&self, now: i64) -> Option<Duration> {
+        let left = self.since.saturating_add(TAKES).saturating_sub(now).min(TAKES);
+        u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_secs)
     }
 }
 
@@ -322,6 +353,22 @@ mod tests {
         let pod = PodView { ip: Some("10.0.0.1".to_owned()), sidecar, ..PodView::default() };
         assert!(pod.askable_at().is_some());
         assert_eq!(PodView { ending: true, ..pod }.askable_at(), None);
+    }
+
+    #[test]
+    fn what_a_pod_was_told_and_since_when_is_read_from_it() {
+        let told = |text: &str| {
+            let pod = json!({"metadata": {"annotations": {CONFIG_ANNOTATION: text}}});
+            PodView::of(&serde_json::from_value(pod).unwrap()).told
+        };
+        let expected = Told { digest: "sha256:ab".to_owned(), since: 10 };
+        // As an earlier release wrote it, too.
+        for text in ["ab.10.700.2", "ab.10.2"] {
+            assert_eq!(told(text).as_ref(), Some(&expected), "{text}");
+        }
+        assert_eq!(["", "ab", "ab.soon"].map(told), [None, None, None]);
+        let left = [10, 129, 130, 1000].map(|now| expected.left(now).map(|left| left.as_secs()));
+        assert_eq!(left, [Some(120), Some(1), None, None]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::inventory::Summary;
 use crate::mcp_server::apply::tests::context;
-use crate::view::ContainerView;
+use crate::view::{ContainerView, Told};
 
 fn said(digest: &str, error: Option<&str>) -> Report {
     let error = error.map(str::to_owned);
@@ -63,7 +63,7 @@ async fn no_pod_waits_for_another_one_that_cannot_be_touched() {
     let desired = desired();
     // Nobody is asked again before the time.
     for _ in 0..2 {
-        let touched = touch(&context, &key, &memory, &desired, &pods);
+        let touched = touch(&context, &key, &memory, &desired, &pods, true);
         let touched = timeout(Duration::from_secs(10), touched).await.unwrap();
         let again = touched.again.unwrap();
         assert!(touched.failed && again <= FIRST_RETRY, "{touched:?}");
@@ -102,7 +102,7 @@ async fn no_pod_waits_for_one_of_which_nothing_is_answered_and_none_is_touched_a
         })
         .collect();
     let desired = desired();
-    let mut touches = Box::pin(touch(&context, &key, &memory, &desired, &pods));
+    let mut touches = Box::pin(touch(&context, &key, &memory, &desired, &pods, true));
     assert!(timeout(Duration::from_secs(1), &mut touches).await.is_err());
     assert_eq!(asked.load(Ordering::Relaxed), 39);
     let touched = touches.await;
@@ -114,23 +114,29 @@ async fn no_pod_waits_for_one_of_which_nothing_is_answered_and_none_is_touched_a
 fn pods_are_touched_that_run_another_configuration_or_may() {
     let desired = desired();
     let unreachable = || Report::Unreachable("refused".to_owned());
+    let told =
+        |digest: &str, since| PodView { told: Some(Told { digest: digest.to_owned(), since }), ..pod() };
     let of_before = || PodView { config_maps: vec!["map-of-before".to_owned()], ..pod() };
     let starting = || PodView { sidecar: ContainerView::default(), ..pod() };
-    for (name, pod, report, heard, expected) in [
-        ("runs it", pod(), said("new", None), None, false),
-        ("runs the one before", pod(), said("old", None), None, true),
-        ("says nothing yet", pod(), Report::Pending, None, false),
-        ("cannot be asked", pod(), unreachable(), None, true),
-        ("cannot be asked, and ran the one before", pod(), unreachable(), Some("old"), true),
-        ("cannot be asked, and ran it", pod(), unreachable(), Some("new"), false),
-        ("does not run yet", starting(), unreachable(), None, false),
-        ("ends", PodView { ending: true, ..pod() }, said("old", None), None, false),
-        ("has ended", PodView { failed: Some("Evicted".to_owned()), ..pod() }, unreachable(), None, false),
-        ("reads what is not written any more", of_before(), said("old", None), None, false),
-        ("reads that, and cannot be asked", of_before(), unreachable(), Some("old"), false),
+    for (name, pod, report, expected) in [
+        ("runs it", pod(), said("new", None), false),
+        ("runs the one before", pod(), said("old", None), true),
+        ("and was told of the new one long ago", told("new", 0), said("old", None), true),
+        ("says nothing yet", pod(), Report::Pending, false),
+        ("cannot be asked", pod(), unreachable(), true),
+        ("cannot be asked, and was told of the one before", told("old", 0), unreachable(), true),
+        ("cannot be asked, and was told just now", told("new", 990), unreachable(), true),
+        ("cannot be asked, and was told long ago", told("new", 0), unreachable(), false),
+        ("does not run yet", starting(), unreachable(), false),
+        ("ends", PodView { ending: true, ..pod() }, said("old", None), false),
+        ("has ended", PodView { failed: Some("Evicted".to_owned()), ..pod() }, unreachable(), false),
+        ("reads what is not written any more", of_before(), said("old", None), false),
+        ("reads that, and cannot be asked", of_before(), unreachable(), false),
     ] {
         let facts = PodFacts { pod: Arc::new(pod), report };
-        assert_eq!(stale(&facts, &desired, heard).is_some(), expected, "{name}");
+        assert_eq!(stale(&facts, &desired, true, 1000).is_some(), expected, "{name}");
+        let is_heard = facts.report.summary().is_some();
+        assert_eq!(stale(&facts, &desired, false, 1000).is_some(), expected && is_heard, "not there: {name}");
     }
     assert_eq!(most_touches(&unreachable()), TOUCHES_OF_THE_UNHEARD);
     assert_eq!(most_touches(&said("old", Some("broken"))), MOST_TOUCHES_OF_A_REFUSAL);
@@ -138,23 +144,7 @@ fn pods_are_touched_that_run_another_configuration_or_may() {
 }
 
 #[test]
-fn what_a_pod_was_heard_to_run_is_remembered_while_it_is_there() {
-    let facts = |report: Report| vec![PodFacts { pod: Arc::new(pod()), report }];
-    let mut memory = ServerMemory::default();
-    for (pods, expected) in [
-        (facts(Report::Pending), None),
-        (facts(said("old", None)), Some("old")),
-        (facts(Report::Unreachable(String::new())), Some("old")),
-        (facts(said("new", None)), Some("new")),
-        (vec![], None),
-    ] {
-        remember(&mut memory, &pods);
-        assert_eq!(memory.heard.get("1").map(String::as_str), expected);
-    }
-}
-
-#[test]
 fn no_touch_is_like_another() {
-    let values = [(10, 1), (10, 2), (700, 1)].map(|(second, attempt)| touched("sha256:ab", second, attempt));
-    assert_eq!(values, ["ab.10.1", "ab.10.2", "ab.700.1"]);
+    let values = [(10, 1), (10, 2), (700, 1)].map(|(second, it)| touched("sha256:ab", 10, second, it));
+    assert_eq!(values, ["ab.10.10.1", "ab.10.10.2", "ab.10.700.1"]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::diagnosis::{self, Severity};
-use super::{Observation, PodFacts};
+use super::{Observation, PodFacts, Report};
 use crate::mcp_server::build::MIN_READY_SECONDS;
 use crate::view::PodView;
 
@@ -86,9 +86,12 @@ impl<'a> Cast<'a> {
     }
 }
 
-/// When to look again at pods that serve, and of which it is not certain yet that they go on.
+/// When to look again at pods that serve, and of which it is not certain yet that they go on, or, of those that cannot be
+/// asked, that they run what they were told to.
 pub(crate) fn trials_end(pods: &[PodFacts], now: i64) -> Option<Duration> {
-    pods.iter().filter_map(|facts| trial(facts, now)).min()
+    let unheard = pods.iter().filter(|facts| matches!(facts.report, Report::Unreachable(_)));
+    let told = unheard.filter_map(|facts| facts.pod.told.as_ref()?.left(now));
+    pods.iter().filter_map(|facts| trial(facts, now)).chain(told).min()
 }
 
 /// How much longer a pod that failed has to serve until it is believed: as long as its Deployment waits before it sends

@@ -1,9 +1,11 @@
 //! What was said of a server before, and what of that still holds where its sidecar says nothing. Pure.
+//!
+//! Nobody hears then what it runs. What it was told to, and when, stands on its pod, and is so some time later.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::cast::{Cast, Version};
-use super::{Observation, PodFacts, UNSAID, Verdict, before, is_replacing, unheard, verdict};
+use super::{Observation, PodFacts, UNSAID, Verdict, before, unheard, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// What is known of before.
@@ -46,81 +48,74 @@ impl<'a> Before<'a> {
         silent: &PodFacts,
         accepted: &Verdict,
     ) -> Option<Verdict> {
+        let unheard = unheard(&silent.report);
         match self {
-            Self::Could(before) => Some(goes_on(before, observed, cast, silent)),
+            Self::Could(before) => Some(goes_on(before, observed, cast, unheard.as_deref())),
             Self::CouldNot(before) if self.was_refused() || !has_gone(observed, silent) => {
                 Some(kept_out(before, accepted))
             }
-            Self::CouldNot(_) => Some(comes_back(observed, cast, silent)),
+            Self::CouldNot(_) => Some(match unheard {
+                // Nobody will hear when the sidecar knows it.
+                Some(why) => can(used(observed, cast, false), observed, &why),
+                None => verdict(Truth::False, Reason::ConfigurationPending, UNSAID),
+            }),
             Self::Nothing => None,
         }
     }
 }
 
-/// What is said of a server that clients could use: the same, or more where other pods tell it.
-fn goes_on(before: &Condition, observed: &Observation<'_>, cast: &Cast<'_>, silent: &PodFacts) -> Verdict {
-    let unheard = unheard(&silent.report);
+/// What is said of a server that clients could use.
+fn goes_on(
+    before: &Condition,
+    observed: &Observation<'_>,
+    cast: &Cast<'_>,
+    unheard: Option<&str>,
+) -> Verdict {
     let was = |reason: Reason| reason.name() == before.reason;
     if was(Reason::ConfigurationRefused) {
         return verdict(Truth::True, Reason::ConfigurationRefused, before.message.clone());
     }
-    let is_unchanged = observed.was_in_force() == Some(observed.generation);
-    let reason = if is_unchanged && was(Reason::Ready) { Reason::Ready } else { Reason::ServingPrevious };
-    let why = unheard.as_deref().unwrap_or(UNSAID);
-    if reason != Reason::Ready && are_followed(before, observed, cast) {
-        // One of before may be away for a moment alone, in which another that fails serves.
-        let has_all =
-            observed.is_whole() && can_have_configuration(observed, silent) && !observed.has_pods_of_before();
-        let is_now = has_all && unheard.is_some();
-        // Otherwise a word of its own, by which the next look knows that they are.
-        return can_but(if is_now { Reason::Ready } else { Reason::ConfigurationPending }, why);
-    }
+    let reason = used(observed, cast, was(Reason::Ready));
     if unheard.is_none() && was(reason) {
         return verdict(Truth::True, reason, before.message.clone());
     }
-    if is_unchanged {
-        return can_but(reason, why);
-    }
-    let message = format!("clients use the server as it was before the last change, or as it is now: {why}");
-    verdict(Truth::True, reason, message)
+    can(reason, observed, unheard.unwrap_or(UNSAID))
 }
 
-/// What is said where nothing keeps clients out any more.
-fn comes_back(observed: &Observation<'_>, cast: &Cast<'_>, silent: &PodFacts) -> Verdict {
-    // Nobody will hear when the sidecar knows it.
-    let Some(unheard) = unheard(&silent.report) else {
-        return verdict(Truth::False, Reason::ConfigurationPending, UNSAID);
+/// Whether clients use the server as it is now: so they did, and nothing was changed since; or all that serve are of now.
+fn used(observed: &Observation<'_>, cast: &Cast<'_>, was_ready: bool) -> Reason {
+    let runs_it = |facts: &&PodFacts| {
+        let wanted = observed.desired.and_then(|desired| desired.config_of(&facts.pod));
+        wanted.is_some_and(|wanted| facts.runs(wanted, observed.now.0.as_second()))
     };
-    let is_now = cast.serving == Some(Version::Current) && observed.can_be_in_force();
-    can_but(if is_now { Reason::Ready } else { Reason::ServingPrevious }, &unheard)
+    let is_of_now = cast.serving == Some(Version::Current)
+        && observed.can_be_in_force()
+        // One of before may be away for a moment alone, in which another that fails serves.
+        && !observed.has_pods_of_before()
+        && cast.serves.iter().all(runs_it);
+    if was_ready && is_unchanged(observed) || is_of_now { Reason::Ready } else { Reason::ServingPrevious }
 }
 
-fn can_but(reason: Reason, unheard: &str) -> Verdict {
-    verdict(Truth::True, reason, format!("clients can use the server, but {unheard}"))
+/// What is said of a server that goes on so, and why nobody knows better.
+fn can(reason: Reason, observed: &Observation<'_>, why: &str) -> Verdict {
+    let used = if reason == Reason::Ready || is_unchanged(observed) {
+        "clients can use the server, but"
+    } else {
+        "clients use the server as it was before the last change, or as it is now:"
+    };
+    verdict(Truth::True, reason, format!("{used} {why}"))
 }
 
-/// Whether what kept clients out is known to be gone, whatever of it was said: the sidecar can have the configuration, in which
-/// somebody has a key.
+fn is_unchanged(observed: &Observation<'_>) -> bool {
+    observed.was_in_force() == Some(observed.generation)
+}
+
+/// Whether what kept clients out is known to be gone, whatever of it was said: the sidecar is of a release that can have the
+/// configuration of now, in which somebody has a key.
 fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
     observed.principals.is_some_and(|principals| !principals.is_empty())
-        && can_have_configuration(observed, silent)
+        && observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
         && !observed.unapplied.is_some_and(|unapplied| unapplied.configuration)
-}
-
-/// Whether the sidecar is of a release that reads the configuration of now.
-fn can_have_configuration(observed: &Observation<'_>, silent: &PodFacts) -> bool {
-    observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
-}
-
-/// Whether pods of before served under this manifest, and all that serve now are later ones. Those started with the
-/// configuration of now, or with one that is two minutes old at most: nothing more is known of any server that is not heard.
-/// Another manifest may have nothing replaced at all: it may be that of the pods that served all the time.
-fn are_followed(before: &Condition, observed: &Observation<'_>, cast: &Cast<'_>) -> bool {
-    let seen = observed.previous.and_then(|previous| previous.observed_generation);
-    let was_replacing = observed.previous.is_some_and(is_replacing);
-    let is_remembered = before.reason == Reason::ConfigurationPending.name();
-    let is_of_this = seen == Some(observed.generation);
-    cast.serving == Some(Version::Current) && is_of_this && (was_replacing || is_remembered)
 }
 
 /// Why clients are still kept out: what is wrong now, or what was.

@@ -83,8 +83,7 @@ fn is_starting(status: &McpServerStatus) -> bool {
     let is_on_its_way =
         |condition: &Condition| condition.status == Truth::True.name() || is_passing(&condition.reason);
     of_the_start.all(is_on_its_way)
-        && find(&status.conditions, ConditionType::Ready)
-            .is_some_and(|ready| ready.status != Truth::True.name() && is_passing(&ready.reason))
+        && find(&status.conditions, ConditionType::Ready).is_some_and(|ready| is_passing(&ready.reason))
 }
 
 /// Says that no status can be written, once: it is the same with every server.
@@ -313,10 +312,6 @@ mod tests {
             assert_eq!(wait(&memory, Some(&starting), &news), None, "{news:?}");
             assert_eq!(wait(&memory, Some(&news), &connecting), None, "{news:?}");
         }
-        // Clients could use it, whatever was on its way.
-        let pending = status(("True", Reason::ConfigurationPending), "a");
-        let again = status(("False", Reason::Starting), "a");
-        assert_eq!(wait(&memory, Some(&pending), &again), None);
         tokio::time::advance(PASSING - Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, Some(&starting), &connecting), None);
     }

@@ -2,6 +2,7 @@
 
 use super::used::{one_by_one, ready_after, running, unreachable, words};
 use super::*;
+use crate::view::Told;
 
 /// A server of which the Secret of the keys has gone.
 fn without_keys(pods: Vec<PodFacts>) -> Scene {
@@ -63,6 +64,7 @@ fn what_a_sidecar_says_of_its_keys_comes_before_what_was_said_of_it() {
 #[test]
 fn what_kept_clients_out_is_gone_only_where_that_is_known() {
     let unheard = || with_keys(vec![unreachable(ready(pod("new")))]);
+    let is_before = "True/ServingPrevious 3";
     for (callers, reasons, flawed) in [
         (None, vec![], false),
         (Some(false), vec![], false),
@@ -94,7 +96,7 @@ fn what_kept_clients_out_is_gone_only_where_that_is_known() {
         ..Scene::of(vec![unreachable(ready(pod("new")))])
     };
     let found = one_by_one(keyless(), vec![invalid(), invalid(), unheard()]);
-    assert_eq!(found, ["False/Invalid 3", "False/Invalid 3", "True/Ready 4"]);
+    assert_eq!(found, ["False/Invalid 3", "False/Invalid 3", is_before]);
     // The API server does not take the configuration in which they are.
     let yet = |kind, scene| Scene { unapplied: unapplied(kind), ..scene };
     let rejected = |kind, scene| Scene { problems: problems([Reason::Rejected]), ..yet(kind, scene) };
@@ -102,10 +104,9 @@ fn what_kept_clients_out_is_gone_only_where_that_is_known() {
     let scenes = vec![yet(map, unheard()), rejected(map, unheard()), rejected(map, unheard()), unheard()];
     let found = one_by_one(keyless(), scenes);
     let (as_before, is_rejected) = ("False/SecretNotFound 3", "False/Rejected 3");
-    assert_eq!(found, [as_before, is_rejected, is_rejected, "True/Ready 4"]);
+    assert_eq!(found, [as_before, is_rejected, is_rejected, is_before]);
     // They are, and the pods are of before.
     let older = || with_keys(vec![unreachable(ready(pod("old")))]);
-    let is_before = "True/ServingPrevious 3";
     assert_eq!(one_by_one(keyless(), vec![older(), older()]), [is_before; 2]);
     // It takes that, and something else it does not.
     for (kind, scene) in [("Service", unheard as fn() -> Scene), ("Deployment", older)] {
@@ -115,51 +116,59 @@ fn what_kept_clients_out_is_gone_only_where_that_is_known() {
     }
 }
 
-/// Those that follow started with the configuration of now, whether or not anybody hears it from them.
+/// Nobody hears when it runs what it was told to.
 #[test]
-fn an_unheard_server_is_of_now_when_all_of_its_pods_of_before_are_followed() {
-    let (old, new) = (|| unreachable(ready(pod("old"))), || unreachable(ready(pod("new"))));
-    let (older, newer) = (|| with_keys(vec![old()]), || with_keys(vec![new()]));
-    let both = || with_keys(vec![old(), new()]);
-    let unsaid = || with_keys(vec![silent(ready(pod("new")))]);
-    let yet = || Scene { unapplied: unapplied("Service"), ..newer() };
-    let (is_before, is_now, pending) =
-        ("True/ServingPrevious 3", "True/Ready 4", "True/ConfigurationPending 3");
-    for (before, scenes, expected) in [
-        // What changed while the keys were away is applied as they come back.
-        (keyless(), vec![older(), both(), newer(), newer()], [is_before, is_before, is_now, is_now]),
-        (was_ready(), vec![older(), both(), newer(), newer()], [is_before, is_before, is_now, is_now]),
-        // Whoever has just started has yet to find that it cannot be heard.
-        (was_ready(), vec![older(), unsaid(), unsaid(), newer()], [is_before, pending, pending, is_now]),
-        (was_ready(), vec![older(), yet(), yet(), newer()], [is_before, pending, pending, is_now]),
-        // Another change makes pods of before of them once more.
-        (was_ready(), vec![older(), unsaid(), older(), newer()], [is_before, pending, is_before, is_now]),
-        // What changed is the configuration alone.
-        (was_ready(), vec![newer(), newer(), newer(), newer()], [is_before; 4]),
+fn an_unheard_server_is_of_now_when_all_that_serve_were_told_so_long_enough_ago() {
+    // Two minutes before it is looked at, or one second less.
+    let (long, lately) = (1010 - 120, 1010 - 119);
+    let told = |template: &str, digest: &str, since| PodView {
+        told: Some(Told { digest: digest.to_owned(), since }),
+        ..ready(pod(template))
+    };
+    let unheard = |pods: Vec<PodView>| with_keys(pods.into_iter().map(unreachable).collect());
+    let (old, new, soon) =
+        (|| told("old", WANTED, long), || told("new", WANTED, long), || told("new", WANTED, lately));
+    let (older, newer, both) =
+        (|| unheard(vec![old()]), || unheard(vec![new()]), || unheard(vec![old(), new()]));
+    let unsaid = || with_keys(vec![silent(new())]);
+    let (is_before, is_now) = ("True/ServingPrevious 3", "True/Ready 4");
+    for (name, scene) in [
+        ("it was told lately", &(|| unheard(vec![soon()])) as &dyn Fn() -> Scene),
+        ("it was told of another one", &|| unheard(vec![told("new", "sha256:old", long)])),
+        ("it was never told", &|| unheard(vec![ready(pod("new"))])),
+        ("one of two was told lately", &|| unheard(vec![new(), soon()])),
+        ("its pods are of before", &older),
+        ("one of them is", &both),
+        ("and something is missing", &|| Scene { problems: problems([Reason::SecretKeyNotFound]), ..both() }),
+        ("not all is taken", &|| Scene { unapplied: unapplied("Service"), ..newer() }),
+        ("it is away for a moment", &|| unheard(vec![PodView { ready: false, ..old() }, new()])),
     ] {
-        assert_eq!(one_by_one(before, scenes), expected);
+        for before in [was_ready(), keyless()] {
+            let found = one_by_one(before, vec![scene(), scene(), newer(), newer()]);
+            assert_eq!(found, [is_before, is_before, is_now, is_now], "{name}");
+        }
     }
-    // Another manifest that changes the configuration alone, of pods that served all the time or have followed those of before.
-    let edited = |scene| Scene { generation: 5, ..scene };
-    let desired = || Some(Desired { template: "old".to_owned(), ..desired() });
-    let taken_back = || edited(Scene { desired: desired(), ..older() });
-    let found = one_by_one(was_ready(), vec![older(), taken_back(), taken_back()]);
-    assert_eq!(found, [is_before; 3]);
-    let found = one_by_one(was_ready(), vec![older(), unsaid(), edited(newer()), edited(newer())]);
-    assert_eq!(found, [is_before, pending, is_before, is_before]);
-    // One of before is away for a moment in which the new one, that fails, serves.
-    let blip = || with_keys(vec![unreachable(pod("old")), new()]);
-    let found = one_by_one(was_ready(), vec![older(), blip(), blip(), older(), newer()]);
-    assert_eq!(found, [is_before, pending, pending, is_before, is_now]);
-    // That one was refused has to be heard otherwise.
-    let refuses = with_keys(vec![said(ready(pod("old")), running(Some("no such field"), None))]);
+    // Whoever has just started has yet to find that it cannot be heard.
+    let found = one_by_one(was_ready(), vec![unheard(vec![soon()]), unsaid(), newer(), unsaid()]);
+    assert_eq!(found, [is_before, is_before, is_now, is_now]);
+    // Another number of pods is no news for sidecars, whenever it comes: as an autoscaler changes it.
+    let edited = |generation, scene| Scene { generation, ..scene };
+    let found =
+        one_by_one(was_ready(), vec![newer(), edited(5, newer()), edited(6, both()), edited(7, newer())]);
+    assert_eq!(found, [is_now, "True/Ready 5", "True/ServingPrevious 5", "True/Ready 7"]);
+    // It was heard that the same manifest's keys are on their way, and then nothing.
+    let behind = with_keys(vec![said(new(), running(None, None))]);
+    let found =
+        one_by_one(newer().after(&was_ready()).status(), vec![behind, unheard(vec![soon()]), newer()]);
+    assert_eq!(found, ["True/ServingPrevious 4", "True/ServingPrevious 4", is_now]);
+    // That it was refused has to be heard otherwise.
+    let refuses = with_keys(vec![said(old(), running(Some("no such field"), None))]);
     let found = one_by_one(was_ready(), vec![refuses, older(), newer()]);
     assert_eq!(found, ["True/ConfigurationRefused 3"; 3]);
     // With the first manifest there is no earlier number.
     let mut status = keyless();
     status.conditions.iter_mut().for_each(|it| it.observed_generation = Some(1));
-    let first = |scene: Scene| Scene { generation: 1, ..scene };
-    let found = one_by_one(status, vec![first(older()), first(newer())]);
+    let found = one_by_one(status, vec![edited(1, unheard(vec![soon()])), edited(1, newer())]);
     assert_eq!(found, ["True/ServingPrevious 1", "True/Ready 1"]);
 }
 
@@ -171,7 +180,7 @@ fn whatever_else_was_wrong_is_gone_too() {
         let both = Scene { problems: problems([reason, Reason::SecretNotFound]), ..without_keys(pods()) };
         let found = one_by_one(was_ready(), vec![both, with_keys(pods()), with_keys(pods())]);
         let lacks = format!("False/{} 3", reason.name());
-        assert_eq!(found, [&*lacks, "True/Ready 4", "True/Ready 4"]);
+        assert_eq!(found, [&*lacks, "True/ServingPrevious 3", "True/ServingPrevious 3"]);
     }
 }
 

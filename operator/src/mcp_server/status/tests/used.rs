@@ -135,7 +135,7 @@ fn what_pods_are_and_run_is_what_clients_use() {
 /// The running pods have an empty list of keys by then, or will in a moment.
 #[test]
 fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
-    let at_once = "clients can use the server";
+    let at_once = "clients use the server as it was before the last change, or as it is now: ";
     let ada = || Some(vec!["ada".to_owned()]);
     let problem = |reason| vec![Problem::new(reason, "x")];
     let taken_words =
@@ -174,14 +174,14 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
     let could_not = of(&unheard().after(&keyless).status(), ConditionType::Ready).clone();
     assert_eq!(
         (words(&could_not), &could_not.message[..at_once.len()]),
-        ("True/Ready 4".to_owned(), at_once)
+        ("True/ServingPrevious 3".to_owned(), at_once)
     );
     assert_eq!(words(&away), "False/SidecarUnreachable 3");
     // Also where the operator has just started, and has yet to find that it cannot hear it.
     let status = with_keys(vec![silent(ready(pod("new")))]).after(&keyless).status();
     assert_eq!(words(of(&status, ConditionType::Ready)), "False/ConfigurationPending 3");
     let status = unheard().after(&status).status();
-    assert_eq!(words(of(&status, ConditionType::Ready)), "True/Ready 4");
+    assert_eq!(words(of(&status, ConditionType::Ready)), "True/ServingPrevious 3");
     // Nobody can say that they are, and nothing else is known to have let anybody in.
     let [could, could_not, ..] = ready_after(|| {
         let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]);
