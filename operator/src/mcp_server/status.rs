@@ -403,10 +403,11 @@ impl Observation<'_> {
         self.principals.is_some_and(<[_]>::is_empty)
     }
 
-    /// Whether what is wrong with the manifest, if anything, keeps none of it from being in force: it was in force before that
-    /// went wrong, or nobody knows of another that was.
+    /// Whether nothing keeps any of the manifest from being in force: it was in force before something went wrong, or nobody
+    /// knows of another that was. A pod of before may be away for a moment alone, in which one that fails serves.
     fn can_be_in_force(&self) -> bool {
-        self.is_whole() || self.was_in_force().is_none_or(|was| was == self.generation)
+        let is_new = self.is_whole() && !self.has_pods_of_before();
+        is_new || self.was_in_force().is_none_or(|was| was == self.generation)
     }
 
     /// The generation of the manifest that clients could last use in full, as far as is remembered.

@@ -90,8 +90,6 @@ fn used(observed: &Observation<'_>, cast: &Cast<'_>, was_ready: bool) -> Reason 
     };
     let is_of_now = cast.serving == Some(Version::Current)
         && observed.can_be_in_force()
-        // One of before may be away for a moment alone, in which another that fails serves.
-        && !observed.has_pods_of_before()
         && cast.serves.iter().all(runs_it);
     if was_ready && is_unchanged(observed) || is_of_now { Reason::Ready } else { Reason::ServingPrevious }
 }

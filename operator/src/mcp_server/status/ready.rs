@@ -57,6 +57,7 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
                 Some(what) if !observed.is_partly_refused() => {
                     format!("the API server has not taken {what} yet")
                 }
+                _ if observed.is_whole() => "a pod of before it is still there".to_owned(),
                 Some(_) | None => accepted.message.clone(),
             };
             let message = but(&format!("not all of the last change is in force: {why}"));

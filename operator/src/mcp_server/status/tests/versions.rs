@@ -1,5 +1,6 @@
 //! A new version over one that works.
 
+use super::used::one_by_one;
 use super::*;
 
 #[test]
@@ -32,6 +33,25 @@ fn a_new_version_that_fails_takes_nothing_away() {
     let ready = of(&status, ConditionType::Ready);
     assert_eq!((ready.observed_generation, ready.last_transition_time.0.as_second()), (Some(3), 10));
     assert_eq!((status.replicas, status.ready_replicas), (Some(2), Some(1)));
+}
+
+/// As one that dies some seconds after each handshake, and is the only one that serves in some of them.
+#[test]
+fn a_version_that_fails_is_not_in_force_while_the_one_before_is_away_for_a_moment() {
+    let older = || Scene::of(vec![said(ready(pod("old")), summary()), said(pod("new"), summary())]);
+    let blip = || Scene::of(vec![said(pod("old"), summary()), said(ready(pod("new")), summary())]);
+    let newer = || Scene::of(vec![said(ready(pod("new")), summary())]);
+    let found = one_by_one(was_ready(), vec![older(), blip(), older(), blip(), newer()]);
+    let is_before = "True/ServingPrevious 3";
+    assert_eq!(found, [is_before, is_before, is_before, is_before, "True/Ready 4"]);
+    let status = blip().after(&was_ready()).status();
+    assert_eq!(
+        of(&status, ConditionType::Ready).message,
+        "clients can use the server, but not all of the last change is in force: a pod of before it is still there"
+    );
+    // An upgrade of Longshore changes nothing of the manifest.
+    let in_force = newer().after(&was_ready()).status();
+    assert_eq!(one_by_one(in_force, vec![older(), blip()]), ["True/ServingPrevious 4", "True/Ready 4"]);
 }
 
 /// What programs go by that know no McpServers: nothing of this is there without need.
