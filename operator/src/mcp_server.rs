@@ -66,9 +66,6 @@ pub(crate) enum Error {
     /// The objects could not be applied.
     #[error(transparent)]
     Apply(#[from] apply::Error),
-    /// What is left over could not be deleted.
-    #[error(transparent)]
-    Prune(#[from] apply::prune::Error),
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] ApiError),
@@ -130,7 +127,9 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         Err(error) => (None, Some(Error::Status(error))),
     };
     let trials = status::trials_end(&pursuit.pods, now().0.as_second());
-    let again = [pursuit.again, later, trials].into_iter().flatten().min();
+    // What cannot be deleted is tried again as what is refused is, and keeps nothing else waiting.
+    let prune = pursuit.unpruned.then(|| lock(&memory).failures.refused());
+    let again = [pursuit.again, later, trials, prune].into_iter().flatten().min();
     let error = pursuit.error.take().or(unwritten);
     let took = started.elapsed();
     let result = match error {
@@ -155,9 +154,9 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         None => {
             // Whether what was refused still is, is seen in its turn, and nothing is better until then: many that are
             // refused for ever would take turns for ever, as fast as they can.
-            lock(&memory).failures.end(pursuit.waits && pursuit.upgrade_refused);
+            lock(&memory).failures.end(pursuit.unpruned || pursuit.waits && pursuit.upgrade_refused);
             let outcome = match &pursuit {
-                Pursuit { untouched: true, .. } => Outcome::Retry,
+                Pursuit { untouched: true, .. } | Pursuit { unpruned: true, .. } => Outcome::Retry,
                 Pursuit { problems, .. } if problems.is_empty() => Outcome::Done,
                 Pursuit { .. } => Outcome::Refused,
             };
@@ -292,19 +291,21 @@ async fn pursue(
         }
     }
 
-    // 4. Apply them, and delete what is left over. Client required.
+    // 4. Apply them. Client required.
     let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
-    match applier.apply(prepared, desired.replicas).await {
+    let applied = match applier.apply(prepared, desired.replicas).await {
         Ok(applied) => {
             lock(memory).note_taken(pursuit.waits);
-            // All of the manifest is taken, so what cannot be deleted is tried again and told nobody else.
-            pursuit.error = applier.prune(&applied, &desired).await.err().map(Error::Prune);
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
+            Some(applied)
         }
-        Err(error) => pursuit.not_applied(error, &desired.template, memory, patient),
-    }
+        Err(error) => {
+            pursuit.not_applied(error, &desired.template, memory, patient);
+            None
+        }
+    };
 
     // Whose new pods cannot be made has none to wait for: the next one's turn.
     let lives = context.mirrors.deployments.get(key, &key.name);
@@ -331,6 +332,11 @@ async fn pursue(
     let touched = probe::touch(context, key, memory, &desired, &pursuit.pods, is_there).await;
     pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
     pursuit.untouched = touched.failed;
+
+    // Delete what is left over, which nothing else waits for: all of the manifest is taken. Client required.
+    if let Some(applied) = applied {
+        pursuit.unpruned = !applier.prune(&applied, &desired).await;
+    }
     pursuit.urls = Some(Urls::of(&validated, &key.namespace, &context.settings.cluster_domain));
     pursuit.desired = Some(desired);
     pursuit.error = pursuit.error.or(unread);

@@ -36,6 +36,8 @@ pub(super) struct Pursuit {
     pub(super) waits: bool,
     /// Whether a pod cannot be touched now. That has delays of its own, and is no failure of anything else.
     pub(super) untouched: bool,
+    /// Whether something that is left over cannot be deleted now. Nor is that.
+    pub(super) unpruned: bool,
     pub(super) error: Option<Error>,
     /// What it met that may pass by itself, the worst of it.
     pub(super) passing: Passing,

@@ -10,31 +10,22 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 
 use super::Applier;
-use crate::api::{self, ApiError};
+use crate::api;
 use crate::mcp_server::build::{Applied, Desired, Resources};
 use crate::metrics::Write;
 use crate::view::PodView;
 
-/// What is no longer needed could not be deleted. Nothing of the manifest waits for that.
-#[derive(Debug, Error)]
-#[error("cannot delete {what}, which is no longer needed: {source}")]
-pub(crate) struct Error {
-    /// Kind and name.
-    what: String,
-    source: ApiError,
-}
-
 impl Applier<'_> {
     /// Deletes what this server no longer needs: configurations that no pod mounts, an identity that no pod can need, and
-    /// a budget for more pods than there are.
-    pub(crate) async fn prune(&self, applied: &Resources<Applied>, desired: &Desired) -> Result<(), Error> {
+    /// a budget for more pods than there are. Says whether all of that has gone: what cannot be deleted keeps nothing else.
+    pub(crate) async fn prune(&self, applied: &Resources<Applied>, desired: &Desired) -> bool {
         if applied.deployment.is_none() {
             // The pods are from before, and may need what is not among the objects of now.
-            return Ok(());
+            return true;
         }
+        let mut has_gone = true;
         let mirrors = &self.context.mirrors;
         // One that has ended never runs again, and may be there for as long as somebody's finalizer or, evicted, for ever.
         let mut pods = mirrors.pods.of_server(self.server);
@@ -43,13 +34,13 @@ impl Applier<'_> {
             let wanted = applied.config_maps.iter().any(|wanted| wanted.name_any() == name);
             let mounts_it = |pod: &PodView| pod.config_maps.contains(&name);
             if !wanted && is_needless(mounts_it, &pods, desired) && self.is_ours(&config_map.live) {
-                self.delete::<ConfigMap>(&name, &config_map.live.uid).await?;
+                has_gone &= self.delete::<ConfigMap>(&name, &config_map.live.uid).await;
             }
         }
         for (name, budget) in mirrors.disruption_budgets.of_server(self.server) {
             let wanted = applied.disruption_budget.as_ref().is_some_and(|wanted| wanted.name_any() == name);
             if !wanted && self.is_ours(&budget.live) {
-                self.delete::<PodDisruptionBudget>(&name, &budget.live.uid).await?;
+                has_gone &= self.delete::<PodDisruptionBudget>(&name, &budget.live.uid).await;
             }
         }
         for (name, account) in mirrors.service_accounts.of_server(self.server) {
@@ -57,13 +48,13 @@ impl Applier<'_> {
             let wanted = account_of_pods(applied) == Some(&name);
             let has_it = |pod: &PodView| pod.service_account.as_ref() == Some(&name);
             if !wanted && is_needless(has_it, &pods, desired) && self.is_ours(&account.live) {
-                self.delete::<ServiceAccount>(&name, &account.live.uid).await?;
+                has_gone &= self.delete::<ServiceAccount>(&name, &account.live.uid).await;
             }
         }
-        Ok(())
+        has_gone
     }
 
-    async fn delete<K>(&self, name: &str, uid: &str) -> Result<(), Error>
+    async fn delete<K>(&self, name: &str, uid: &str) -> bool
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     {
@@ -74,11 +65,13 @@ impl Applier<'_> {
             Ok(_) => {
                 self.context.metrics.wrote(Write::Prune);
                 tracing::info!(kind = %K::kind(&()), name, "deleted what is no longer needed");
-                Ok(())
+                true
             }
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(source) => {
-                Err(Error { what: format!("{} {}/{name}", K::kind(&()), self.server.namespace), source })
+            Err(error) if error.is_not_found() => true,
+            Err(error) => {
+                let (kind, namespace) = (K::kind(&()), &self.server.namespace);
+                tracing::warn!(%error, %kind, name, %namespace, "cannot delete what is no longer needed");
+                false
             }
         }
     }
