@@ -10,7 +10,8 @@ use crate::mcp_server::condition::{Reason, Truth};
 pub(super) struct Lack {
     pub(super) what: Lacking,
     pub(super) why: Verdict,
-    /// Whether a sidecar goes on with rules and keys of before until something else is done.
+    /// Whether a sidecar goes on with rules and keys of before until something else is done: keys that were taken back still
+    /// hold, and where nobody has one in those, nobody will.
     pub(super) lasts: bool,
 }
 
@@ -34,29 +35,26 @@ impl Lack {
         cast: &Cast<'_>,
         [accepted, available, _]: [&Verdict; 3],
     ) -> Option<Self> {
-        let behind = observed.desired.and_then(|desired| behind(desired, cast, observed.has_no_keys()));
-        let lasts = behind.as_ref().is_some_and(|behind| behind.lasts);
-        let lack = |what, why: &Verdict| {
+        let lack = |what, why: &Verdict, lasts| {
             Some(Self { what, why: verdict(Truth::False, why.reason, why.message.clone()), lasts })
         };
-        if observed.desired.is_none() {
-            return lack(Lacking::All, accepted).map(|lack| Self { lasts: true, ..lack });
-        }
+        let Some(desired) = observed.desired else { return lack(Lacking::All, accepted, true) };
+        let behind = behind(desired, cast, observed.has_no_keys());
+        let lasts = behind.as_ref().is_some_and(|behind| behind.lasts);
         match &behind {
+            // Keys that were taken back and still hold are said before pods of before.
             Some(behind) if behind.is_refusal() || lasts && observed.has_no_keys() => {
-                lack(behind.what, &behind.why)
+                lack(behind.what, &behind.why, lasts)
             }
             _ if cast.serving != Some(Version::Current) => {
                 let cannot_be_asked = |facts: &&PodFacts| matches!(facts.report, Report::Unreachable(_));
                 let is_known = behind.is_none() && !cast.serves.iter().any(cannot_be_asked);
                 let what = if is_known { Lacking::Pods } else { Lacking::All };
-                lack(what, if observed.held_back { accepted } else { available })
+                lack(what, if observed.held_back { accepted } else { available }, lasts)
             }
             // It may be the configuration that the API server does not take.
-            Some(_) if observed.is_partly_refused() => {
-                lack(Lacking::All, accepted).map(|lack| Self { lasts: true, ..lack })
-            }
-            Some(behind) => lack(behind.what, &behind.why),
+            Some(_) if observed.is_partly_refused() => lack(Lacking::All, accepted, true),
+            Some(behind) => lack(behind.what, &behind.why, lasts),
             None => None,
         }
     }
