@@ -21,7 +21,6 @@ mod diagnosis;
 mod history;
 mod lack;
 mod ready;
-mod running;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -161,7 +160,7 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let connected = connected(observed, &cast);
     let isolated = isolated(observed, &cast, &connected);
     let ready = ready(observed, &cast, [&accepted, &available, &connected]);
-    let in_force = in_force(observed, &cast, &ready);
+    let in_force = in_force(observed, &ready);
     let generation = observed.generation;
     let is_unusable = |problem: &Problem| matches!(problem.reason, Reason::Invalid | Reason::Malformed);
     let (type_, why) = if observed.held_back && observed.problems.iter().any(is_unusable) {

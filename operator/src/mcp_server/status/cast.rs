@@ -70,6 +70,20 @@ impl<'a> Cast<'a> {
         Self { face, newest, serves, current, serving }
     }
 
+    /// Whether anybody is let in by those that serve, as they say. `None`: nobody can say, since one is silent, or of an
+    /// earlier release that does not say it.
+    pub(super) fn callers(&self) -> Option<bool> {
+        let said: Vec<_> =
+            self.serves.iter().map(|facts| facts.report.summary().and_then(|it| it.config.callers)).collect();
+        if said.contains(&Some(true)) {
+            Some(true)
+        } else if said.contains(&None) || said.is_empty() {
+            None
+        } else {
+            Some(false)
+        }
+    }
+
     /// The newest pod, if it does not serve.
     pub(super) fn lacking(&self) -> Option<&'a PodFacts> {
         self.newest.filter(|newest| !self.serves.iter().any(|facts| facts.pod.uid == newest.pod.uid))

@@ -8,11 +8,11 @@ use longshore_sidecar_config::inventory::Phase;
 use super::cast::Cast;
 use super::history::Before;
 use super::lack::{Lack, Lacking};
-use super::running;
 use super::{Address, Observation, Offered, UNSAID, Verdict, is_silent, nobody, verdict};
 use crate::mcp_server::condition::{Reason, Truth};
 
-/// Whether clients can use the server.
+/// Whether clients can use the server. The first of these that holds is said: it is not reached; nobody has a key; nothing is
+/// heard of it; it does not work; its clients lack nothing of the manifest; they lack something.
 pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> Verdict {
     let [accepted, available, connected] = others;
     let before = Before::of(observed);
@@ -20,7 +20,7 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         return unreached;
     }
     let lack = Lack::of(observed, cast, others);
-    let callers = running::callers(cast);
+    let callers = cast.callers();
     // Of a key that was taken back, and a sidecar that goes on with it, the latter has to be known.
     let goes_on = lack.as_ref().is_some_and(|lack| lack.lasts) && callers != Some(false);
     let silent = cast.face.filter(|face| is_silent(face));
@@ -95,16 +95,14 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
 
 /// The generation of the manifest that clients could last use in full. It moves with what is said of that alone: whatever
 /// is wrong in between, the next word remembers it.
-pub(super) fn in_force(observed: &Observation<'_>, cast: &Cast<'_>, ready: &Verdict) -> i64 {
+pub(super) fn in_force(observed: &Observation<'_>, ready: &Verdict) -> i64 {
     let generation = observed.generation;
     match (ready.truth, observed.was_in_force()) {
         (Truth::True, _) if ready.reason == Reason::Ready => generation,
         (_, Some(was)) => was,
         (Truth::False | Truth::Unknown, None) => generation,
         // Nobody knows any more which version pods of before are: an earlier one.
-        (Truth::True, None) => {
-            running::earliest(observed, cast).unwrap_or(generation - 1).min(generation).max(1)
-        }
+        (Truth::True, None) => (generation - 1).max(1),
     }
 }
 

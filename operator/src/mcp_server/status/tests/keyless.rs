@@ -45,13 +45,6 @@ fn what_a_sidecar_says_of_its_keys_comes_before_what_was_said_of_it() {
         let found = ready_after(|| with_keys(pods.clone()));
         assert_eq!(found.each_ref().map(words), expected, "{error:?} {callers:?}");
     }
-    // The generation too is what it says, if nothing else was heard.
-    let long_before = || {
-        let mut summary = running(Some("no such field"), Some(true));
-        summary.config.generation = 2;
-        Scene::of(vec![said(ready(pod("new")), summary)])
-    };
-    assert_eq!(words(&ready_after(long_before)[3]), "True/ConfigurationRefused 2");
     // And that nobody is let in, where nothing of the manifest could be made.
     let malformed = || Scene {
         desired: None,
