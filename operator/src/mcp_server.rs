@@ -45,7 +45,7 @@ use crate::mirror::ServerKey;
 use crate::names;
 use crate::reading::Guarded;
 use crate::settings::Settings;
-use apply::Applier;
+use apply::{Applier, Part};
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
@@ -310,7 +310,8 @@ async fn pursue(
     // Whose new pods cannot be made has none to wait for: the next one's turn.
     let lives = context.mirrors.deployments.get(key, &key.name);
     let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
-    if pursuit.held_back && pursuit.unapplied.is_some() && !is_new {
+    let unapplied = pursuit.unapplied.as_ref().map(|unapplied| unapplied.part);
+    if pursuit.held_back && unapplied.is_some() && !is_new {
         context.upgrades.done(key);
         if lock(memory).is_upgrade(&desired.template)
             && let Some(live) = live
@@ -318,7 +319,7 @@ async fn pursue(
             // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
             // the manifest is in force: so it is if all else was taken.
             desired.template = live;
-            if lock(memory).deployment_failed {
+            if unapplied == Some(Part::Deployment) {
                 pursuit.upgrade_refused = true;
                 pursuit.unapplied = None;
                 pursuit.held_back = validated.is_held_back();
@@ -328,7 +329,7 @@ async fn pursue(
 
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
     pursuit.pods = probe::probe(context, key, uid);
-    let is_there = !pursuit.unapplied.as_ref().is_some_and(|unapplied| unapplied.configuration);
+    let is_there = unapplied != Some(Part::Configuration);
     let touched = probe::touch(context, key, memory, &desired, &pursuit.pods, is_there).await;
     pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
     pursuit.untouched = touched.failed;

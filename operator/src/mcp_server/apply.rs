@@ -4,6 +4,7 @@
 //! an object that belongs to somebody else is never taken over: each request says what it expects to find, and the API
 //! server refuses it in the same step where that is not so. Nobody has to look first, and nothing can come in between.
 
+mod error;
 pub(crate) mod prune;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -21,7 +22,6 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
-use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::api::{self, ApiError};
@@ -34,47 +34,11 @@ use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
 use crate::names::{CONFIGURED_ANNOTATION, MANAGER, ObjectNames};
 use crate::view::{DeploymentView, Live, Owned, View, controller};
+pub(crate) use error::{Error, NotTaken, Part};
 
 /// A version that no object has: the first that etcd gives is the one after it. Whoever asks for it gets a conflict if
 /// there is an object, whatever is in that.
 const NO_VERSION: &str = "1";
-
-/// Why an object could not be applied.
-#[derive(Debug, Error)]
-pub(crate) enum Error {
-    /// The name is taken, or the API server refuses the object: the manifest or the cluster has to change.
-    #[error("{}", .0.message)]
-    Problem(Problem),
-    /// The namespace is on its way out, and everything in it.
-    #[error("the namespace is being deleted")]
-    NamespaceEnds,
-    /// The API server answers, but not to this.
-    #[error("the API server does not take {what}: {}", api::unanswered())]
-    Unanswered {
-        /// Kind and name.
-        what: String,
-    },
-    /// The API server could not be asked.
-    #[error("cannot apply {what}: {source}")]
-    Api {
-        /// Kind and name.
-        what: String,
-        /// What happened.
-        source: ApiError,
-    },
-}
-
-// === impl Error ===
-
-impl Error {
-    /// Kind and name of what was not taken, where its words are no problem's.
-    pub(crate) fn what(&self) -> Option<&str> {
-        match self {
-            Self::Unanswered { what } | Self::Api { what, .. } => Some(what),
-            Self::Problem(_) | Self::NamespaceEnds => None,
-        }
-    }
-}
 
 /// Applies objects for one server.
 pub(crate) struct Applier<'a> {
@@ -98,7 +62,7 @@ impl Applier<'_> {
         &self,
         prepared: Resources<Prepared>,
         replicas: u32,
-    ) -> Result<Resources<Applied>, Error> {
+    ) -> Result<Resources<Applied>, NotTaken> {
         // Without `..`: an object that nobody applies does not compile.
         let Resources {
             service_account,
@@ -112,7 +76,6 @@ impl Applier<'_> {
             state: _,
         } = prepared;
         let mirrors = &self.context.mirrors;
-        lock(self.memory).deployment_failed = false;
         // Each is tried whatever comes of the others: a key that was revoked must not stay valid because somebody
         // has taken the Service's name.
         let (configuration, account, service_outcome, peers_outcome, policy_outcome, budget) = join!(
@@ -142,7 +105,6 @@ impl Applier<'_> {
                 }
             },
         );
-        lock(self.memory).configuration_failed = configuration.is_err();
         match &service_outcome {
             Err(Error::Problem(problem)) => {
                 // That of the name was looked for.
@@ -151,23 +113,18 @@ impl Applier<'_> {
             Ok(()) => lock(self.memory).service_is_others = false,
             Err(_) => {}
         }
-        let mut outcome = configuration
-            .and(account)
-            .and(service_outcome)
-            .and(peers_outcome)
-            .and(policy_outcome)
-            .and(budget);
+        let of = |part| move |error| NotTaken { part, error };
+        let others = account.and(service_outcome).and(peers_outcome).and(policy_outcome).and(budget);
+        let mut outcome = configuration.map_err(of(Part::Configuration)).and(others.map_err(of(Part::Other)));
         if let Some(deployment) = &deployment
             && outcome.is_ok()
         {
-            outcome = self.apply_one(deployment, &mirrors.deployments).await;
-            lock(self.memory).deployment_failed = outcome.is_err();
+            outcome = self.apply_one(deployment, &mirrors.deployments).await.map_err(of(Part::Deployment));
         }
         // What keeps pods from being as the manifest says keeps nobody from stopping those that are there.
-        if deployment.is_none()
-            || matches!(outcome, Err(Error::Problem(_) | Error::Unanswered { .. } | Error::Api { .. }))
-        {
-            outcome = outcome.and(self.scale(replicas).await);
+        let is_ending = matches!(outcome, Err(NotTaken { error: Error::NamespaceEnds, .. }));
+        if deployment.is_none() || outcome.is_err() && !is_ending {
+            outcome = outcome.and(self.scale(replicas).await.map_err(of(Part::Other)));
         }
         outcome?;
         let state = PhantomData;

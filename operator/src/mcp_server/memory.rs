@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_crds::McpServerStatus;
 use tokio::time::Instant;
 
-use crate::mcp_server::apply::HasLive as _;
+use crate::mcp_server::apply::{HasLive as _, Part};
 use crate::mcp_server::condition::{Problem, Reason, Standing};
 use crate::mcp_server::failures::Failures;
 use crate::mcp_server::session_keys::SessionKeys;
@@ -61,10 +61,6 @@ pub(crate) struct ServerMemory {
     /// Why it did not take the Deployment when that was last applied, which it is not while the server waits for its turn;
     /// and the digest of the template that this had.
     refused_turn: Option<(String, Problem)>,
-    /// Whether it was the Deployment that failed last.
-    pub deployment_failed: bool,
-    /// Whether the configuration, or the keys that belong to it, failed when they were last applied.
-    pub configuration_failed: bool,
     /// Whether the Service of its name was last found to be somebody else's, to whom clients would show their keys.
     pub service_is_others: bool,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
@@ -143,10 +139,10 @@ impl ServerMemory {
         }
     }
 
-    /// The API server does not take an object: if it is the Deployment, one whose pods have this template. Gives what to
+    /// The API server does not take this part: if it is the Deployment, one whose pods have this template. Gives what to
     /// say, of an upgrade the same in its turn as while it waits for another: the status stands still.
-    pub(crate) fn note_refused(&mut self, template: &str, problem: Problem) -> Problem {
-        if !self.deployment_failed {
+    pub(crate) fn note_refused(&mut self, part: Part, template: &str, problem: Problem) -> Problem {
+        if part != Part::Deployment {
             self.refused = Some(problem.clone());
             return problem;
         }
@@ -369,8 +365,8 @@ mod tests {
 
     #[test]
     fn what_was_refused_of_a_change_is_not_said_of_the_next() {
-        let mut memory = ServerMemory { deployment_failed: true, ..ServerMemory::default() };
-        memory.note_refused("c1", Problem::new(Reason::Rejected, "c1 is refused"));
+        let mut memory = ServerMemory::default();
+        memory.note_refused(Part::Deployment, "c1", Problem::new(Reason::Rejected, "c1 is refused"));
         for (template, waits, expected, why) in [
             ("c1", false, Some("c1 is refused"), "it cannot be tried now"),
             ("c1", true, None, "it waits"),
@@ -385,7 +381,7 @@ mod tests {
     fn what_was_refused_of_another_object_is_not_said_of_the_next_manifest() {
         let mut memory = ServerMemory::default();
         memory.pursues(1);
-        memory.note_refused("c1", Problem::new(Reason::Rejected, "the Service is refused"));
+        memory.note_refused(Part::Other, "c1", Problem::new(Reason::Rejected, "the Service is refused"));
         for (generation, is_said) in [(1, true), (2, false), (2, false)] {
             memory.pursues(generation);
             assert_eq!(memory.refused("c1", false).is_some(), is_said, "generation {generation}");
@@ -398,7 +394,7 @@ mod tests {
             (false, Reason::NameTaken, false),
         ] {
             let mut memory = ServerMemory { service_is_others, ..ServerMemory::default() };
-            memory.note_refused("c1", Problem::new(reason, "x"));
+            memory.note_refused(Part::Other, "c1", Problem::new(reason, "x"));
             memory.pursues(1);
             assert_eq!(memory.refused("c1", false).is_some(), is_said, "{service_is_others} {reason:?}");
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::{self, ApiError};
+use crate::mcp_server::apply::NotTaken;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::failures::Passing;
@@ -79,16 +80,15 @@ impl Pursuit {
     /// of what may pass.
     pub(super) fn not_applied(
         &mut self,
-        error: apply::Error,
+        NotTaken { part, error }: NotTaken,
         template: &str,
         memory: &Mutex<ServerMemory>,
         patient: bool,
     ) {
-        let configuration = lock(memory).configuration_failed;
-        self.unapplied = Some(Unapplied { what: error.what().map(str::to_owned), configuration });
+        self.unapplied = Some(Unapplied { what: error.what().map(str::to_owned), part });
         match error {
             apply::Error::Problem(problem) => {
-                let problem = lock(memory).note_refused(template, problem);
+                let problem = lock(memory).note_refused(part, template, problem);
                 self.problems.insert(0, problem.clone());
                 self.held_back = true;
                 self.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -108,7 +108,7 @@ impl Pursuit {
                 };
                 if let Some((what, words)) = lasting {
                     let message = format!("the API server does not take {what}, and is asked again: {words}");
-                    lock(memory).note_refused(template, Problem::new(Reason::Rejected, message));
+                    lock(memory).note_refused(part, template, Problem::new(Reason::Rejected, message));
                 }
                 // What has lasted is so until it is taken, also where it fails in another way now.
                 if let Some(problem) = lock(memory).refused(template, self.waits) {

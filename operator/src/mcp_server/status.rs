@@ -34,6 +34,7 @@ use longshore_crds::mcp_server::status::{ServerInfo, ToolsStatus};
 use longshore_sidecar_config::inventory::ExposedSocket;
 
 use crate::inventory::Summary;
+use crate::mcp_server::apply::Part;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 use crate::view::{DeploymentView, PodView};
@@ -86,8 +87,8 @@ pub(crate) struct Observation<'a> {
 pub(crate) struct Unapplied {
     /// The first object, as kind and name, unless it is a problem's.
     pub what: Option<String>,
-    /// Whether it is the configuration, in which the keys are, whatever else.
-    pub configuration: bool,
+    /// Of which part it is.
+    pub part: Part,
 }
 
 /// Where clients find a server.

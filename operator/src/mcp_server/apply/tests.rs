@@ -88,7 +88,8 @@ async fn reached_beside(
     let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
     let memory = context.memory.of(&key, "7b1c");
     let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
-    let outcome = applier.apply(prepared(&context.settings), 2).await.map(drop);
+    let outcome = applier.apply(prepared(&context.settings), 2).await;
+    let outcome = outcome.map(drop).map_err(|it| it.error);
     let mut applied = applied.lock().unwrap().clone();
     applied.sort();
     (outcome, applied, applier.has_service())

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::cast::{Cast, Version};
 use super::{Observation, PodFacts, UNSAID, Verdict, before, unheard, verdict};
+use crate::mcp_server::apply::Part;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// What is known of before.
@@ -113,7 +114,7 @@ fn is_unchanged(observed: &Observation<'_>) -> bool {
 fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
     observed.principals.is_some_and(|principals| !principals.is_empty())
         && observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())
-        && !observed.unapplied.is_some_and(|unapplied| unapplied.configuration)
+        && observed.unapplied.is_none_or(|unapplied| unapplied.part != Part::Configuration)
 }
 
 /// Why clients are still kept out: what is wrong now, or what was.

@@ -213,7 +213,12 @@ fn of(status: &McpServerStatus, type_: ConditionType) -> &Condition {
 
 /// An object that the API server does not take.
 fn unapplied(kind: &str) -> Option<Unapplied> {
-    Some(Unapplied { what: Some(format!("{kind} tools/github")), configuration: kind == "ConfigMap" })
+    let part = match kind {
+        "ConfigMap" => Part::Configuration,
+        "Deployment" => Part::Deployment,
+        _ => Part::Other,
+    };
+    Some(Unapplied { what: Some(format!("{kind} tools/github")), part })
 }
 
 /// A server of generation 3 that has been ready since second 10.

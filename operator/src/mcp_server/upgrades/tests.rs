@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::mcp_server::apply::Part;
 use crate::mcp_server::condition::Problem;
 use crate::view::Live;
 
@@ -228,9 +229,8 @@ fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
         let said = if turn == Turn::Now { None } else { memory.refused_upgrade() };
         assert_eq!(said.map(|problem| problem.message).as_deref(), expected, "{why}");
-        memory.deployment_failed = turn == Turn::Now;
         if turn == Turn::Now {
-            memory.note_refused(&desired.template, words(template));
+            memory.note_refused(Part::Deployment, &desired.template, words(template));
             upgrades.done(&server("demo"));
         } else {
             memory.note_taken(true);
@@ -239,8 +239,7 @@ fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_
     // Somebody deletes its Deployment, and the next one is refused as well.
     let mut desired = desired("upgrade");
     decide(&manifest(3, 3), &upgrades, &server("demo"), &mut memory, None, &mut desired);
-    memory.deployment_failed = true;
-    let said = memory.note_refused(&desired.template, words("upgrade"));
+    let said = memory.note_refused(Part::Deployment, &desired.template, words("upgrade"));
     assert_eq!(said.message, "upgrade is refused", "it waits for no turn");
 }
 
