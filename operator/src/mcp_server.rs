@@ -28,7 +28,7 @@ pub(crate) mod status;
 pub(crate) mod upgrades;
 pub(crate) mod validate;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -37,6 +37,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use longshore_crds::{McpServer, McpServerStatus};
 use longshore_sidecar_config::Upstream;
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::api::ApiError;
@@ -49,7 +50,7 @@ use apply::{Applier, Part};
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::own_keys;
-use memory::{ServerMemory, lock};
+use memory::ServerMemory;
 use pursuit::{Pursuit, Urls};
 use status::{Address, Observation, Publication};
 use upgrades::Turn;
@@ -114,7 +115,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             pursuit.error.get_or_insert(Error::Apply(error));
         }
     }
-    lock(&memory).failures.met(pursuit.passing, tokio::time::Instant::now());
+    memory.lock().failures.met(pursuit.passing, tokio::time::Instant::now());
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
@@ -128,7 +129,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
     };
     let trials = status::trials_end(&pursuit.pods, now().0.as_second());
     // What cannot be deleted is tried again as what is refused is, and keeps nothing else waiting.
-    let prune = pursuit.unpruned.then(|| lock(&memory).failures.refused());
+    let prune = pursuit.unpruned.then(|| memory.lock().failures.refused());
     let again = [pursuit.again, later, trials, prune].into_iter().flatten().min();
     let error = pursuit.error.take().or(unwritten);
     let took = started.elapsed();
@@ -139,7 +140,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
             // What else is to be done, such as to touch a pod once more, does not wait for that.
-            let delay = lock(&memory).failures.refused();
+            let delay = memory.lock().failures.refused();
             Ok(Action::requeue(again.map_or(delay, |again| again.min(delay))))
         }
         Some(Error::Apply(apply::Error::NamespaceEnds)) => {
@@ -154,7 +155,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         None => {
             // Whether what was refused still is, is seen in its turn, and nothing is better until then: many that are
             // refused for ever would take turns for ever, as fast as they can.
-            lock(&memory).failures.end(pursuit.unpruned || pursuit.waits && pursuit.upgrade_refused);
+            memory.lock().failures.end(pursuit.unpruned || pursuit.waits && pursuit.upgrade_refused);
             let outcome = match &pursuit {
                 Pursuit { untouched: true, .. } | Pursuit { unpruned: true, .. } => Outcome::Retry,
                 Pursuit { problems, .. } if problems.is_empty() => Outcome::Done,
@@ -175,7 +176,7 @@ fn serves_on(finalizers: &[String], context: &Context, key: &ServerKey, uid: &st
     let is_kubernetes_own = |name: &String| name == "foregroundDeletion" || name == "orphan";
     let memory = context.memory.of(key, uid);
     let let_go = {
-        let mut memory = lock(&memory);
+        let mut memory = memory.lock();
         memory.let_go |= finalizers.iter().any(is_kubernetes_own);
         memory.let_go
     };
@@ -192,7 +193,7 @@ pub(crate) fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<C
         // It was deleted meanwhile.
         return Action::await_change();
     }
-    let delay = lock(&context.memory.of(&key, &uid)).failures.delay();
+    let delay = context.memory.of(&key, &uid).lock().failures.delay();
     let Failed { error, again } = failed;
     let delay = again.map_or(delay, |again| again.min(delay));
     tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
@@ -208,13 +209,13 @@ async fn pursue(
     memory: &Mutex<ServerMemory>,
 ) -> Pursuit {
     let mut pursuit = Pursuit::default();
-    lock(memory).pursues(server.metadata.generation.unwrap_or_default());
+    memory.lock().pursues(server.metadata.generation.unwrap_or_default());
 
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
     let wish = rotate::wish(server);
-    let patient = !lock(memory).failures.last(tokio::time::Instant::now());
-    let configured = lock(memory).configured(&context.mirrors.config_maps.of_server(key), uid);
+    let patient = !memory.lock().failures.last(tokio::time::Instant::now());
+    let configured = memory.lock().configured(&context.mirrors.config_maps.of_server(key), uid);
     let (keys, keys_from) = match own_keys::session_keys(context, key, uid, memory, wish).await {
         Ok(found) => found,
         Err(error) => {
@@ -274,7 +275,7 @@ async fn pursue(
     pursuit.again = rotation.again;
     if let Some((keys, _)) = &rotation.next {
         validated.session_keys = keys.clone();
-        lock(memory).session_keys = Some(keys.clone());
+        memory.lock().session_keys = Some(keys.clone());
         (prepared, desired) = build::build(&validated, &context.settings);
     }
     if prepared.deployment.is_none() {
@@ -285,7 +286,7 @@ async fn pursue(
         pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
         pursuit.waits = true;
         // Whether that is still so is seen when it comes again.
-        if let Some(problem) = lock(memory).refused_upgrade() {
+        if let Some(problem) = memory.lock().refused_upgrade() {
             pursuit.problems.insert(0, problem);
             pursuit.upgrade_refused = true;
         }
@@ -295,7 +296,7 @@ async fn pursue(
     let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
     let applied = match applier.apply(prepared, desired.replicas).await {
         Ok(applied) => {
-            lock(memory).note_taken(pursuit.waits);
+            memory.lock().note_taken(pursuit.waits);
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
@@ -313,7 +314,7 @@ async fn pursue(
     let unapplied = pursuit.unapplied.as_ref().map(|unapplied| unapplied.part);
     if pursuit.held_back && unapplied.is_some() && !is_new {
         context.upgrades.done(key);
-        if lock(memory).is_upgrade(&desired.template)
+        if memory.lock().is_upgrade(&desired.template)
             && let Some(live) = live
         {
             // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
@@ -386,7 +387,7 @@ async fn write_status(
     }
     let pending = pursuit.pending();
     let were = {
-        let mut memory = lock(memory);
+        let mut memory = memory.lock();
         (std::mem::replace(&mut memory.ready, ready), std::mem::replace(&mut memory.pending, pending))
     };
     if were != (ready, pending) {
@@ -401,7 +402,7 @@ async fn write_status(
 
 /// Where clients find a server: whatever other object may not be had does not matter.
 fn address(applier: &Applier<'_>, urls: Option<&Urls>) -> Address {
-    if lock(applier.memory).service_is_others {
+    if applier.memory.lock().service_is_others {
         return Address::Taken;
     }
     match urls {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
@@ -13,6 +12,7 @@ use futures::FutureExt as _;
 use futures::future::join;
 use http::{StatusCode, Uri};
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
@@ -52,7 +52,7 @@ impl ApiServer {
     }
 
     async fn answer(&self, is_watch: bool) -> Response {
-        let (list, watch) = *self.does.lock().unwrap();
+        let (list, watch) = *self.does.lock();
         let asked = if is_watch { &self.watches } else { &self.lists };
         asked.fetch_add(1, Ordering::Relaxed);
         match if is_watch { watch } else { list } {
@@ -112,7 +112,7 @@ async fn a_watch_that_never_begins_starts_again() {
     let lists = || server.lists.load(Ordering::Relaxed);
     assert!(timeout(BEGINS_WITHIN * 4, &mut reading).await.is_err());
     assert!((3..=5).contains(&lists()), "{} lists", lists());
-    *server.does.lock().unwrap() = (Does::Answer, Does::Answer);
+    *server.does.lock() = (Does::Answer, Does::Answer);
     assert!(timeout(BEGINS_WITHIN * 2, &mut reading).await.is_err());
     let before = lists();
     assert!(timeout(BEGINS_WITHIN * 8, &mut reading).await.is_err());
@@ -154,7 +154,7 @@ async fn whoever_listens_is_told_while_any_watch_is_not_heard() {
         let lists = one.lists.load(Ordering::Relaxed);
         assert!(lists <= most_lists, "{list:?} {watch:?}: {lists} lists");
 
-        *one.does.lock().unwrap() = (Answer, Answer);
+        *one.does.lock() = (Answer, Answer);
         assert!(timeout(minutes, &mut reading).await.is_err());
         assert!(!listener.is_stale(), "after {list:?} {watch:?}");
     }
@@ -192,7 +192,7 @@ async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_
         assert_eq!(began, begins, "{scope:?} {list:?}");
         assert_eq!(!listener.is_stale(), begins, "{scope:?} {list:?}");
 
-        *gone.does.lock().unwrap() = (Answer, Answer);
+        *gone.does.lock() = (Answer, Answer);
         assert!(timeout(minute, &mut reading).await.is_err());
         assert_eq!(listed.load(Ordering::Relaxed), 2, "{scope:?} {list:?}");
         hearing.begun().await;
@@ -209,7 +209,7 @@ async fn a_namespace_that_goes_after_its_servers_leaves_nothing_out_of_date() {
     let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
     let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
     for (does, stale) in [(Does::Answer, false), (Does::Refuse(503), true), (Does::Refuse(403), false)] {
-        *server.does.lock().unwrap() = (does, does);
+        *server.does.lock() = (does, does);
         assert!(timeout(WATCHED_FOR * 2, &mut reading).await.is_err());
         assert_eq!(listener.is_stale(), stale, "{does:?}");
     }
@@ -255,7 +255,7 @@ impl Lists {
                     pending::<()>().await;
                 }
                 sleep(lists.each).await;
-                *given.lock().unwrap().entry(namespace.clone()).or_default() += 1;
+                *given.lock().entry(namespace.clone()).or_default() += 1;
                 let item = |number: u32| json!({"metadata": {"name": format!("x{number}"), "namespace": namespace, "resourceVersion": "1"}});
                 let next = if is_last { String::new() } else { (page + 1).to_string() };
                 axum::Json(json!({
@@ -295,7 +295,7 @@ async fn of_all_lists_two_pages_are_in_memory_and_none_that_hangs_or_is_long_kee
         let reading = async {
             while let Some((scope, event)) = events.next().await {
                 *handed_on.entry(scope).or_default() += usize::from(matches!(event, Event::InitApply(_)));
-                let given: usize = given.lock().unwrap().values().sum();
+                let given: usize = given.lock().values().sum();
                 let finished: usize = handed_on.values().map(|objects| objects / PAGE as usize).sum();
                 assert!(given - finished <= PAGES, "{} pages are in memory", given - finished);
                 if matches!(event, Event::InitDone) {

@@ -11,7 +11,6 @@ pub(crate) mod tests;
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::sync::Mutex;
 
 use futures::join;
 use k8s_openapi::NamespaceResourceScope;
@@ -20,6 +19,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use crate::digest;
 use crate::mcp_server::build::{Applied, Prepared, Resources};
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{Record, SECRET, ServerMemory, lock};
+use crate::mcp_server::memory::{Record, SECRET, ServerMemory};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
 use crate::names::{CONFIGURED_ANNOTATION, MANAGER, ObjectNames};
@@ -108,9 +108,9 @@ impl Applier<'_> {
         match &service_outcome {
             Err(Error::Problem(problem)) => {
                 // That of the name was looked for.
-                lock(self.memory).service_is_others = problem.reason == Reason::NameTaken;
+                self.memory.lock().service_is_others = problem.reason == Reason::NameTaken;
             }
-            Ok(()) => lock(self.memory).service_is_others = false,
+            Ok(()) => self.memory.lock().service_is_others = false,
             Err(_) => {}
         }
         let of = |part| move |error| NotTaken { part, error };
@@ -164,7 +164,7 @@ impl Applier<'_> {
         let name = ObjectNames::of(&self.server.name).service();
         let live = self.context.mirrors.services.get(self.server, &name);
         live.is_some_and(|service| self.is_ours(&service.live))
-            || lock(self.memory).applied.contains_key(&(Owned::<Service>::KIND, name))
+            || self.memory.lock().applied.contains_key(&(Owned::<Service>::KIND, name))
     }
 
     /// Whether it has pods, or had some. None are made before its Service is there.
@@ -190,7 +190,7 @@ impl Applier<'_> {
         let name = object.name_any();
         let digest = digest::hex(&serde_json::to_vec(object).unwrap_or_default());
         let kind = V::KIND;
-        let record = lock(self.memory).applied.get(&(kind, name.clone())).cloned();
+        let record = self.memory.lock().applied.get(&(kind, name.clone())).cloned();
         let live = mirror.get(self.server, &name);
         let live = live.as_deref().map(HasLive::live);
         if let Some(record) = &record
@@ -212,7 +212,7 @@ impl Applier<'_> {
         (object.meta_mut().uid, object.meta_mut().resource_version) = (uid.cloned(), version);
         let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
         let parameters = PatchParams::apply(MANAGER).force();
-        lock(self.memory).begin((kind, name.clone()));
+        self.memory.lock().begin((kind, name.clone()));
         let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(&object))).await;
         self.context.metrics.wrote(Write::Apply);
         let configured = object.annotations().get(CONFIGURED_ANNOTATION).cloned();
@@ -220,7 +220,7 @@ impl Applier<'_> {
             let live = Live::of(&applied.metadata);
             Record { digest, live, at: Instant::now(), configured }
         });
-        lock(self.memory).end((kind, name.clone()), record);
+        self.memory.lock().end((kind, name.clone()), record);
         if let Err(error) = answer {
             return Err(self.refused(&objects, kind, &name, error).await);
         }
@@ -291,7 +291,7 @@ impl Applier<'_> {
     /// An object of ours was another one than was thought, or there was none: what was found counts. The mirror may never
     /// show it, since somebody may have taken its labels away.
     fn remember(&self, kind: &'static str, name: &str, found: Option<Live>) {
-        let mut memory = lock(self.memory);
+        let mut memory = self.memory.lock();
         let key = (kind, name.to_owned());
         match found {
             // Of no digest, so that it is applied.

@@ -2,9 +2,10 @@
 //! that every object is applied once more.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longshore_crds::McpServerStatus;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::mcp_server::apply::{HasLive as _, Part};
@@ -231,8 +232,8 @@ impl ServerMemory {
 impl Memory {
     /// The memory of a server.
     pub(crate) fn of(&self, server: &ServerKey, uid: &str) -> Arc<Mutex<ServerMemory>> {
-        let memory = lock(&self.servers).entry(server.clone()).or_default().clone();
-        let mut guard = lock(&memory);
+        let memory = self.servers.lock().entry(server.clone()).or_default().clone();
+        let mut guard = memory.lock();
         if guard.uid != uid {
             *guard = ServerMemory { uid: uid.to_owned(), ..ServerMemory::default() };
         }
@@ -242,34 +243,34 @@ impl Memory {
 
     /// Whether this server is remembered: from its first reconciliation until it has gone.
     pub(crate) fn knows(&self, server: &ServerKey, uid: &str) -> bool {
-        let memory = lock(&self.servers).get(server).cloned();
-        memory.is_some_and(|memory| lock(&memory).uid == uid)
+        let memory = self.servers.lock().get(server).cloned();
+        memory.is_some_and(|memory| memory.lock().uid == uid)
     }
 
     /// Whether all that is new of a server in this version is the status that was written last.
     pub(crate) fn is_echo(&self, server: &ServerKey, seen: &Live) -> bool {
-        let memory = lock(&self.servers).get(server).cloned();
+        let memory = self.servers.lock().get(server).cloned();
         memory.is_some_and(|memory| {
-            let memory = lock(&memory);
+            let memory = memory.lock();
             memory.uid == seen.uid && memory.echo == Some(seen.version)
         })
     }
 
     /// The server has gone.
     pub(crate) fn forget(&self, server: &ServerKey) {
-        lock(&self.servers).remove(server);
+        self.servers.lock().remove(server);
     }
 
     /// Every server that is remembered.
     pub(crate) fn servers(&self) -> Vec<ServerKey> {
-        lock(&self.servers).keys().cloned().collect()
+        self.servers.lock().keys().cloned().collect()
     }
 
     /// An object of a server has gone: it has to be applied again.
     pub(crate) fn forget_object(&self, server: &ServerKey, kind: &'static str, name: &str, uid: &str) {
-        let memory = lock(&self.servers).get(server).cloned();
+        let memory = self.servers.lock().get(server).cloned();
         if let Some(memory) = memory {
-            lock(&memory).forget_object((kind, name.to_owned()), uid);
+            memory.lock().forget_object((kind, name.to_owned()), uid);
         }
     }
 
@@ -284,23 +285,23 @@ impl Memory {
         is_there: impl Fn(&ServerKey, &str, &str) -> bool,
     ) -> Vec<ServerKey> {
         let in_scope: Vec<_> = {
-            let servers = lock(&self.servers);
+            let servers = self.servers.lock();
             let in_scope = servers.iter().filter(|(server, _)| scope::covers(scope, &server.namespace));
             in_scope.map(|(server, memory)| (server.clone(), memory.clone())).collect()
         };
         let lacking = in_scope.into_iter().filter(|(server, memory)| {
-            lock(memory).forget_gone(kind, listed, |name, uid| is_there(server, name, uid))
+            memory.lock().forget_gone(kind, listed, |name, uid| is_there(server, name, uid))
         });
         lacking.map(|(server, _)| server).collect()
     }
 
     /// How many servers there are.
     pub(crate) fn counts(&self) -> Counts {
-        let servers: Vec<_> = lock(&self.servers).values().cloned().collect();
+        let servers: Vec<_> = self.servers.lock().values().cloned().collect();
         let mut counts = Counts::default();
         for server in servers {
             let (ready, pending) = {
-                let memory = lock(&server);
+                let memory = server.lock();
                 (memory.ready, memory.pending)
             };
             ready.into_iter().for_each(|standing| *counts.standings.entry(standing).or_default() += 1);
@@ -308,11 +309,6 @@ impl Memory {
         }
         counts
     }
-}
-
-/// Locks what only short, whole steps change: after a panic elsewhere it is still what it was.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -417,12 +413,12 @@ mod tests {
         ] {
             let memory = Memory::default();
             let of_server = memory.of(&server, "7b1c");
-            lock(&of_server).begin(object());
+            of_server.lock().begin(object());
             if let Some(uid) = gone {
                 memory.forget_object(&server, "Service", "demo", uid);
             }
-            lock(&of_server).end(object(), applied.and_then(record));
-            let known = lock(&of_server).applied.contains_key(&object());
+            of_server.lock().end(object(), applied.and_then(record));
+            let known = of_server.lock().applied.contains_key(&object());
             assert_eq!(known, remembered, "{applied:?} is applied, {gone:?} goes");
         }
     }
@@ -444,11 +440,11 @@ mod tests {
             let live = Live { uid: "a".to_owned(), version: 7, fingerprint: 1, controller: None };
             let record = Record { digest: String::new(), live, at, configured: None };
             let of_server = memory.of(&server("tools"), "7b1c");
-            lock(&of_server).applied.insert((kind, "demo".to_owned()), record);
+            of_server.lock().applied.insert((kind, "demo".to_owned()), record);
             let scope = scope.map(str::to_owned);
             let lacking = memory.forget_gone("Service", &scope, listed, |_, _, _| is_there);
             assert_eq!(lacking, if lacks { vec![server("tools")] } else { vec![] }, "{what}");
-            assert_eq!(lock(&of_server).applied.is_empty(), lacks, "{what}");
+            assert_eq!(of_server.lock().applied.is_empty(), lacks, "{what}");
         }
     }
 }

@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
@@ -15,6 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use longshore_sidecar_client::jittered;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ use crate::api::{self, ApiError};
 use crate::inventory::{Observation, PodUid};
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::context::{Context, object_ref};
-use crate::mcp_server::memory::{ServerMemory, Touch, lock};
+use crate::mcp_server::memory::{ServerMemory, Touch};
 use crate::mcp_server::status::{PodFacts, Report};
 use crate::metrics::Write;
 use crate::mirror::ServerKey;
@@ -90,7 +91,7 @@ pub(crate) async fn touch(
     pods: &[PodFacts],
     is_there: bool,
 ) -> Touched {
-    lock(memory).touches.retain(|uid, _| pods.iter().any(|facts| facts.pod.uid == *uid));
+    memory.lock().touches.retain(|uid, _| pods.iter().any(|facts| facts.pod.uid == *uid));
     let touches: Vec<_> =
         pods.iter().map(|facts| touch_one(context, server, memory, desired, is_there, facts)).collect();
     let touches: Vec<_> = stream::iter(touches).buffer_unordered(AT_ONCE).collect().await;
@@ -113,11 +114,11 @@ async fn touch_one(
 ) -> (Option<Instant>, bool) {
     let second = Timestamp::now().as_second();
     let Some(wanted) = stale(facts, desired, is_there, second) else {
-        lock(memory).touches.remove(&facts.pod.uid);
+        memory.lock().touches.remove(&facts.pod.uid);
         return (None, false);
     };
     let now = Instant::now();
-    let before = lock(memory).touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
+    let before = memory.lock().touches.get(&facts.pod.uid).cloned().filter(|touch| touch.digest == wanted);
     if let Some(touch) = before.as_ref().filter(|touch| touch.next > now) {
         return (Some(touch.next), touch.failures > 0);
     }
@@ -154,7 +155,7 @@ async fn touch_one(
         }
     };
     let next = Instant::now() + delay;
-    lock(memory).touches.insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, failures, next });
+    memory.lock().touches.insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, failures, next });
     ((attempts < most_touches(&facts.report)).then_some(next), failures > 0)
 }
 

@@ -1,8 +1,8 @@
 //! What came of the steps, on its way to the status.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api::{self, ApiError};
@@ -10,7 +10,7 @@ use crate::mcp_server::apply::NotTaken;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::failures::Passing;
-use crate::mcp_server::memory::{ServerMemory, lock};
+use crate::mcp_server::memory::ServerMemory;
 use crate::mcp_server::status::{PodFacts, Unapplied};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::mcp_server::{Error, apply};
@@ -88,7 +88,7 @@ impl Pursuit {
         self.unapplied = Some(Unapplied { what: error.what().map(str::to_owned), part });
         match error {
             apply::Error::Problem(problem) => {
-                let problem = lock(memory).note_refused(part, template, problem);
+                let problem = memory.lock().note_refused(part, template, problem);
                 self.problems.insert(0, problem.clone());
                 self.held_back = true;
                 self.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -101,17 +101,17 @@ impl Pursuit {
                     }
                     apply::Error::Unanswered { what } => {
                         self.passing = self.passing.max(Passing::Unanswered);
-                        let lasts = lock(memory).failures.unanswered(Instant::now());
+                        let lasts = memory.lock().failures.unanswered(Instant::now());
                         lasts.then(|| (what, api::unanswered()))
                     }
                     apply::Error::Problem(_) | apply::Error::NamespaceEnds => None,
                 };
                 if let Some((what, words)) = lasting {
                     let message = format!("the API server does not take {what}, and is asked again: {words}");
-                    lock(memory).note_refused(part, template, Problem::new(Reason::Rejected, message));
+                    memory.lock().note_refused(part, template, Problem::new(Reason::Rejected, message));
                 }
                 // What has lasted is so until it is taken, also where it fails in another way now.
-                if let Some(problem) = lock(memory).refused(template, self.waits) {
+                if let Some(problem) = memory.lock().refused(template, self.waits) {
                     self.problems.insert(0, problem);
                     self.held_back = true;
                 }

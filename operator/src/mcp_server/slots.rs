@@ -6,11 +6,10 @@
 //! namespace, and is called: a reconciliation that waited would keep the manifest of when it began.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::mcp_server::memory::lock;
 use crate::mirror::ServerKey;
 
 /// How many servers are looked after at once. That mostly waits for the API server.
@@ -60,7 +59,7 @@ pub(crate) struct Slot<'a> {
 impl Slots {
     /// A slot for a server. If there is none now, it waits, and is called in its turn.
     pub(crate) fn take(&self, server: &ServerKey) -> Option<Slot<'_>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !state.kept.contains(server) {
             state.wait(server);
             self.call(&mut state);
@@ -76,7 +75,7 @@ impl Slots {
     /// Waits until a server is called, which has to come and take what is kept for it, or to be forgotten.
     pub(crate) async fn called(&self) -> ServerKey {
         loop {
-            if let Some(server) = lock(&self.state).called.pop_front() {
+            if let Some(server) = self.state.lock().called.pop_front() {
                 return server;
             }
             self.is_called.notified().await;
@@ -85,7 +84,7 @@ impl Slots {
 
     /// The server has gone, and waits no longer.
     pub(crate) fn forget(&self, server: &ServerKey) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(place) = state.places.remove(server)
             && let Some(line) = state.namespaces.get_mut(&server.namespace)
         {
@@ -160,7 +159,7 @@ impl State {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.slots.state);
+        let mut state = self.slots.state.lock();
         state.give_back(&self.namespace);
         self.slots.call(&mut state);
         state.tidy(&self.namespace);
@@ -251,7 +250,7 @@ mod tests {
         taken.clear();
         taken.extend(slots.take(&server("t", 11)));
         taken.clear();
-        let state = lock(&slots.state);
+        let state = slots.state.lock();
         assert_eq!(state.taken, 0);
         assert!(
             state.namespaces.is_empty() && state.places.is_empty() && state.called.is_empty(),

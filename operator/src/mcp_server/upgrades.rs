@@ -4,17 +4,18 @@
 //! A change of a manifest does not wait here, unless what was there before it was refused too.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_crds::McpServer;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{ServerMemory, lock};
+use crate::mcp_server::memory::ServerMemory;
 use crate::mcp_server::{probe, status};
 use crate::mirror::ServerKey;
 use crate::scope::Scope;
@@ -72,7 +73,7 @@ impl Upgrades {
 
     /// Asks for a turn.
     pub(crate) fn ask(&self, server: &ServerKey) -> Turn {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let free = state.free(self.at_once);
         if state.rolling.contains_key(server) {
             state.waiting.retain(|waiting| waiting != server);
@@ -94,18 +95,18 @@ impl Upgrades {
 
     /// Somebody has given the server a turn already, of which it has yet to make use.
     fn goes_on(&self, server: &ServerKey) {
-        lock(&self.state).rolling.entry(server.clone()).or_insert_with(Instant::now);
+        self.state.lock().rolling.entry(server.clone()).or_insert_with(Instant::now);
     }
 
     /// The server serves its newest version, or has gone: the next one's turn.
     pub(crate) fn done(&self, server: &ServerKey) {
-        lock(&self.state).rolling.remove(server);
+        self.state.lock().rolling.remove(server);
         self.not_needed(server);
     }
 
     /// The server needs no turn, or no longer: if it was given one, it is the next one's.
     pub(crate) fn not_needed(&self, server: &ServerKey) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.waiting.retain(|waiting| waiting != server);
         state.kept.remove(server);
         let free = state.free(self.at_once);
@@ -182,7 +183,7 @@ pub(super) fn turn(
 ) -> Turn {
     let live =
         context.mirrors.deployments.get(key, &key.name).and_then(|deployment| deployment.template.clone());
-    decide(server, &context.upgrades, key, &mut lock(memory), live, desired)
+    decide(server, &context.upgrades, key, &mut memory.lock(), live, desired)
 }
 
 /// The same, of a Deployment whose pods have this template. No client.

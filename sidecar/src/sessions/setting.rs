@@ -3,11 +3,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use futures::future::join_all;
 use longshore_sessions::ServerSession;
 use longshore_sidecar_config::Auth;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, timeout};
 
@@ -36,7 +37,7 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
     let (sessions, setting) = (&shared.sessions, &shared.sessions.setting);
     let turns = async || {
         loop {
-            let turn = setting.lock().take(sessions.turns_of_one());
+            let turn = setting.turns.lock().take(sessions.turns_of_one());
             let Some((principal, session)) = turn else {
                 setting.more.notified().await;
                 continue;
@@ -46,7 +47,7 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
             {
                 session.note_set(begun, set(sessions, &pool, &session).await);
             }
-            setting.lock().give_back(&principal);
+            setting.turns.lock().give_back(&principal);
         }
     };
     join_all([(); turns::ALL].map(|()| turns())).await;
@@ -122,7 +123,7 @@ impl Sessions {
     }
 
     fn line_up(&self, session: &Arc<Session>, is_awaited: bool) {
-        self.setting.lock().wait(session.principal(), Arc::downgrade(session), is_awaited);
+        self.setting.turns.lock().wait(session.principal(), Arc::downgrade(session), is_awaited);
         self.setting.more.notify_one();
     }
 
@@ -134,9 +135,4 @@ impl Sessions {
     }
 }
 
-impl Setting {
-    fn lock(&self) -> MutexGuard<'_, Turns<Weak<Session>>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Setting {}

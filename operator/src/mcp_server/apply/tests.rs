@@ -1,6 +1,6 @@
 //! What is applied whatever else is refused, and whose an object is.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -8,6 +8,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use kube::runtime::events::Recorder;
 use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::inventory::{TokenFile, inventories};
@@ -90,7 +91,7 @@ async fn reached_beside(
     let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
     let outcome = applier.apply(prepared(&context.settings), 2).await;
     let outcome = outcome.map(drop).map_err(|it| it.error);
-    let mut applied = applied.lock().unwrap().clone();
+    let mut applied = applied.lock().clone();
     applied.sort();
     (outcome, applied, applier.has_service())
 }
@@ -118,7 +119,7 @@ async fn respond(
         return axum::Json(nothing).into_response();
     }
     let name = path.rsplit('/').next().unwrap();
-    log.lock().unwrap().push(path.split('/').rev().take(2).collect::<Vec<_>>().join(" of "));
+    log.lock().push(path.split('/').rev().take(2).collect::<Vec<_>>().join(" of "));
     axum::Json(json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
         "metadata": {"name": name, "namespace": "tools", "uid": "1", "resourceVersion": "1"},

@@ -1,10 +1,10 @@
 //! What is known of the Secrets, ConfigMaps and ServiceAccounts that manifests name, and who names them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::{ApiKeysLookup, Lookup, get, summarise};
@@ -75,7 +75,7 @@ impl ReferenceCache {
         objects: BTreeMap<(Kind, String), BTreeSet<String>>,
     ) {
         let keys: BTreeSet<Key> = objects.keys().map(|(kind, name)| key(*kind, namespace, name)).collect();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let user = (namespace.to_owned(), server.to_owned());
         let before = if keys.is_empty() {
             state.used_by.remove(&user).unwrap_or_default()
@@ -104,14 +104,14 @@ impl ReferenceCache {
         name: &str,
         entries: &BTreeSet<String>,
     ) -> Option<Lookup> {
-        let state = self.state();
+        let state = self.state.lock();
         let known = state.entries.get(&key(kind, namespace, name))?.lookup.as_ref()?;
         entries.is_subset(&known.asked).then(|| known.lookup.clone())
     }
 
     /// What is known of a Secret with API keys, if anything is.
     pub(super) fn api_keys(&self, namespace: &str, name: &str) -> Option<ApiKeysLookup> {
-        self.state().entries.get(&key(Kind::Secret, namespace, name))?.api_keys.clone()
+        self.state.lock().entries.get(&key(Kind::Secret, namespace, name))?.api_keys.clone()
     }
 
     /// Reads an object, and remembers what it found of these entries and of those that others ask for.
@@ -187,7 +187,7 @@ impl ReferenceCache {
             metadata.namespace.as_deref().unwrap_or_default(),
             metadata.name.as_deref().unwrap_or_default(),
         );
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(entry) = state.entries.get_mut(&key) else { return Vec::new() };
         let known = entry.resource_version.is_some() && entry.resource_version == metadata.resource_version;
         if known && !entry.unannounced {
@@ -198,7 +198,7 @@ impl ReferenceCache {
 
     /// The watch saw an object go.
     pub(crate) fn gone(&self, kind: Kind, namespace: &str, name: &str) -> Vec<String> {
-        self.state().entries.get_mut(&key(kind, namespace, name)).map(Entry::forget).unwrap_or_default()
+        self.state.lock().entries.get_mut(&key(kind, namespace, name)).map(Entry::forget).unwrap_or_default()
     }
 
     /// The watch began anew, and these are the objects that there are. Returns servers (namespace and name) of which
@@ -209,7 +209,7 @@ impl ReferenceCache {
         scope: Option<&str>,
         present: &BTreeSet<(String, String)>,
     ) -> Vec<(String, String)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let gone = state.entries.iter_mut().filter(|(key, entry)| {
             key.kind == kind
                 && scope.is_none_or(|namespace| namespace == key.namespace)
@@ -225,17 +225,17 @@ impl ReferenceCache {
     /// These entries of an object, and those that anybody else asks for: who names one that was not asked for before has
     /// the object read anew, and nobody else again.
     fn asked(&self, key: &Key, entries: &BTreeSet<String>) -> BTreeSet<String> {
-        let state = self.state();
+        let state = self.state.lock();
         let others = state.entries.get(key).into_iter().flat_map(|entry| entry.users.values().flatten());
         others.chain(entries).cloned().collect()
     }
 
     fn epoch(&self, key: &Key) -> u64 {
-        self.state().entries.get(key).map_or(0, |entry| entry.epoch)
+        self.state.lock().entries.get(key).map_or(0, |entry| entry.epoch)
     }
 
     fn remember(&self, key: &Key, epoch: u64, version: Option<String>, fill: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.state().entries.get_mut(key)
+        if let Some(entry) = self.state.lock().entries.get_mut(key)
             && entry.epoch == epoch
         {
             if entry.resource_version != version {
@@ -248,11 +248,6 @@ impl ReferenceCache {
             }
             fill(entry);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock; and if it did, what is remembered would still be what was read.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,10 @@
 //! The session keys of a server, read back from Longshore's own Secret, or made where there are none.
 
-use std::sync::Mutex;
-
 use aws_lc_rs::rand;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::{Event, EventType};
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::get;
@@ -14,7 +13,7 @@ use crate::api_keys::NoRandomness;
 use crate::mcp_server::apply::is_as_applied;
 use crate::mcp_server::condition::Problem;
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{SECRET, ServerMemory, lock};
+use crate::mcp_server::memory::{SECRET, ServerMemory};
 use crate::mcp_server::session_keys::{Material, SessionKeys};
 use crate::mcp_server::validate::unreadable;
 use crate::mirror::ServerKey;
@@ -52,7 +51,7 @@ pub(crate) async fn session_keys(
     let now = Timestamp::now();
     let deployment = context.mirrors.deployments.get(server, &server.name);
     let had_pods = deployment.is_some_and(|it| it.live.controller.as_deref() == Some(uid));
-    let is_known = context.mirrors.secrets.get(server, &name).is_some() || lock(memory).has_keys;
+    let is_known = context.mirrors.secrets.get(server, &name).is_some() || memory.lock().has_keys;
     if !had_pods && !is_known {
         let keys = SessionKeys::first(&material()?, now, wish);
         remember(memory, &keys, false);
@@ -109,7 +108,7 @@ pub(crate) fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Optio
 }
 
 fn remember(memory: &Mutex<ServerMemory>, keys: &SessionKeys, are_read: bool) {
-    let mut memory = lock(memory);
+    let mut memory = memory.lock();
     (memory.session_keys, memory.keys_are_read) = (Some(keys.clone()), are_read);
 }
 
@@ -122,7 +121,7 @@ fn known(
 ) -> Option<(SessionKeys, Option<Live>)> {
     let live = context.mirrors.secrets.get(server, name);
     let live = live.as_deref().map(|live| &live.live);
-    let memory = lock(memory);
+    let memory = memory.lock();
     let keys = memory.session_keys.clone()?;
     let applied = memory.applied.get(&(SECRET, name.to_owned())).map(|record| &record.live);
     let is_in_force = match (applied, live) {

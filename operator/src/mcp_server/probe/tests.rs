@@ -5,6 +5,7 @@ use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
 use longshore_sidecar_config::inventory::ConfigState;
+use parking_lot::Mutex;
 use tokio::sync::Barrier;
 use tokio::time::timeout;
 
@@ -67,7 +68,7 @@ async fn no_pod_waits_for_another_one_that_cannot_be_touched() {
         let touched = timeout(Duration::from_secs(10), touched).await.unwrap();
         let again = touched.again.unwrap();
         assert!(touched.failed && again <= FIRST_RETRY, "{touched:?}");
-        let memory = lock(&memory);
+        let memory = memory.lock();
         let tries = ["0", "1", "2"].map(|pod| &memory.touches[pod]).map(|it| (it.attempts, it.failures));
         assert_eq!(tries, [(0, 1), (1, 0), (1, 0)]);
     }

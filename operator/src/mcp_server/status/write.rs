@@ -1,6 +1,6 @@
 //! Writes a status and says what changed. The only place that does.
 
-use std::sync::{Mutex, Once};
+use std::sync::Once;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -9,6 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource};
 use longshore_crds::{McpServer, McpServerStatus};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -16,7 +17,7 @@ use super::find;
 use crate::api::{self, ApiError};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{ServerMemory, lock};
+use crate::mcp_server::memory::ServerMemory;
 use crate::metrics::Write;
 use crate::mirror::ServerKey;
 use crate::names::MANAGER;
@@ -29,7 +30,7 @@ pub(crate) fn previous(
     version: u64,
     seen: Option<&McpServerStatus>,
 ) -> Option<McpServerStatus> {
-    match &lock(memory).status {
+    match &memory.lock().status {
         Some((written, status)) if version < *written => Some(status.clone()),
         Some(_) | None => seen.cloned(),
     }
@@ -57,7 +58,7 @@ pub(crate) fn wait(
         return None;
     }
     let (written, pace) = {
-        let memory = lock(memory);
+        let memory = memory.lock();
         (memory.status_written?, memory.status_pace?)
     };
     let is_step = previous.url == status.url && is_starting(previous) && is_starting(status);
@@ -138,7 +139,7 @@ pub(crate) async fn write(
     };
     context.metrics.wrote(Write::Status);
     {
-        let mut memory = lock(memory);
+        let mut memory = memory.lock();
         memory.status = Some((Live::of(&written.metadata).version, status.clone()));
         memory.echo = echo(observed, &written.metadata);
         remember(&mut memory);
@@ -299,7 +300,7 @@ mod tests {
         let connecting = status(("Unknown", Reason::Connecting), "a");
         let memory = Mutex::new(ServerMemory::default());
         assert_eq!(wait(&memory, Some(&starting), &connecting), None, "nothing was written yet");
-        remember(&mut lock(&memory));
+        remember(&mut memory.lock());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, None, &starting), None, "the first word");
         assert_eq!(wait(&memory, Some(&starting), &starting), None, "nothing is to be written");
@@ -326,7 +327,7 @@ mod tests {
         let mut writes = Vec::new();
         for second in 0..600 {
             if wait(&memory, Some(previous), next).is_none() {
-                remember(&mut lock(&memory));
+                remember(&mut memory.lock());
                 writes.push(second);
                 (previous, next) = (next, previous);
             }
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(wait(&memory, Some(previous), &next), None);
         // However often that was.
         for _ in 0..200 {
-            remember(&mut lock(&memory));
+            remember(&mut memory.lock());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         assert!(wait(&memory, Some(&well), &lost) <= Some(PACE));

@@ -1,7 +1,6 @@
 //! What becomes of a server that goes, and of many whose upgrades are refused.
 
 use std::convert::Infallible;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use axum::body::Bytes;
 use axum::extract::Query;
 use axum::response::{IntoResponse as _, Response};
 use http::{Method, StatusCode, Uri};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -102,7 +102,7 @@ impl Refusing {
         }
         if path.ends_with("/status") {
             self.statuses.fetch_add(1, Ordering::Relaxed);
-            *self.status.lock().unwrap() = serde_json::from_slice::<Value>(body).unwrap()["status"].take();
+            *self.status.lock() = serde_json::from_slice::<Value>(body).unwrap()["status"].take();
         }
         let version = 2 + self.versions.fetch_add(1, Ordering::Relaxed);
         axum::Json(json!({
@@ -185,7 +185,7 @@ async fn upgrades_that_are_refused_are_tried_ever_more_seldom_and_their_status_s
     };
     assert!((SERVERS / 2..2 * SERVERS).contains(&refused), "{refused} are refused in a minute");
     assert_eq!(statuses, 0, "are written in a minute");
-    let status = server.status.lock().unwrap().take();
+    let status = server.status.lock().take();
     let reason = |type_: &str| {
         let conditions = status["conditions"].as_array().unwrap();
         conditions.iter().find(|it| it["type"] == type_).map(|it| it["reason"].clone())

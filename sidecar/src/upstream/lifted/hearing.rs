@@ -1,13 +1,14 @@
 //! What the server says in a session that belongs to no call, or does not say to which.
 
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::method::ServerNotification;
 use longshore_mcp::params::Params;
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -63,14 +64,14 @@ enum Opened {
 impl Hearing {
     /// Ends it.
     pub(super) fn end(&self) {
-        if let Some(task) = self.lock().take() {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }
 
     /// Whether anybody hears.
     pub(super) fn goes_on(&self) -> bool {
-        self.lock().as_ref().is_some_and(|task| !task.is_finished())
+        self.task.lock().as_ref().is_some_and(|task| !task.is_finished())
     }
 
     /// There is no stream to be had. Gives it up, unless somebody wants it: who does later may ask once more. Says whether
@@ -79,7 +80,7 @@ impl Hearing {
     /// Whoever wants it says so before they look whether it is begun, perhaps on another thread: they are seen here, or see
     /// that it is not.
     fn give_up_unless(&self, is_wanted: impl FnOnce() -> bool) -> bool {
-        let mut task = self.lock();
+        let mut task = self.task.lock();
         if is_wanted() {
             return false;
         }
@@ -89,17 +90,12 @@ impl Hearing {
 
     /// Begins it, unless it is begun. Says whether it was not.
     fn begin_with(&self, spawn: impl FnOnce() -> Option<AbortHandle>) -> bool {
-        let mut task = self.lock();
+        let mut task = self.task.lock();
         if task.is_some() {
             return false;
         }
         *task = spawn();
         task.is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<AbortHandle>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The sessions that there are. Each thread may get the next message of any of them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderValue};
 use longshore_sidecar_config::{Limits, Processes};
+use parking_lot::Mutex;
 use tokio::time::Duration;
 
 use super::session::Session;
@@ -63,7 +64,7 @@ impl Lowered {
 
     /// Takes the limits of a configuration, from now on.
     pub(crate) fn configure(&self, limits: &Limits) {
-        *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = limits.processes;
+        *self.processes.lock() = limits.processes;
     }
 
     /// For whom a session's request is, with what they may have by now.
@@ -71,7 +72,7 @@ impl Lowered {
         match &session.opener {
             Opener::Own => Opener::Own,
             Opener::Client { principal, begins, .. } => {
-                let limits = *self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+                let limits = *self.processes.lock();
                 Opener::Client { principal: principal.clone(), limits, begins: *begins }
             }
         }
@@ -81,7 +82,7 @@ impl Lowered {
     pub(in crate::upstream) fn find(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let id = headers.get(SESSION_ID)?.to_str().ok()?.strip_prefix(PREFIX)?;
         let name = Name::from_str_radix(id, 16).ok()?;
-        self.lock().get(&name).cloned()
+        self.sessions.lock().get(&name).cloned()
     }
 
     /// Whether a message names a session that was one of these: no server knows it.
@@ -94,14 +95,14 @@ impl Lowered {
         let name = session.name;
         let mut id = HeaderValue::try_from(format!("{PREFIX}{name:032x}")).ok()?;
         id.set_sensitive(true);
-        self.lock().insert(name, Arc::new(session));
+        self.sessions.lock().insert(name, Arc::new(session));
         let lowered = self.clone();
         Some((id, Hold::of(move || lowered.end(name))))
     }
 
     /// Ends a session, with all that is under way in it.
     pub(in crate::upstream) fn end(&self, name: Name) {
-        let session = self.lock().remove(&name);
+        let session = self.sessions.lock().remove(&name);
         if let Some(session) = session {
             session.end();
         }
@@ -109,7 +110,7 @@ impl Lowered {
 
     /// Ends all sessions, and forgets the server: another one takes its place.
     pub(crate) fn end_all(&self) {
-        let sessions = std::mem::take(&mut *self.lock());
+        let sessions = std::mem::take(&mut *self.sessions.lock());
         for session in sessions.into_values() {
             session.end();
         }
@@ -131,10 +132,5 @@ impl Lowered {
     pub(super) fn park(&self, opener: &Opener, bytes: usize) -> Option<Share> {
         let mut share = self.parked.nothing(&opener.principal().cloned().unwrap_or_default());
         share.add_alone(bytes, ALONE).then_some(share)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Arc<Session>>> {
-        // Nothing that holds the lock can leave it half changed.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::Id;
@@ -12,6 +12,7 @@ use longshore_mcp::logging;
 use longshore_mcp::translate::requests::Client;
 use longshore_mcp::translate::{Pair, names};
 use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::Failure;
@@ -153,13 +154,13 @@ impl Session {
 
     /// What each request says of the client.
     pub(super) fn client(&self) -> Client<'_> {
-        let level = self.logs.then(|| self.lock().level.unwrap_or(logging::UNASKED));
+        let level = self.logs.then(|| self.state.lock().level.unwrap_or(logging::UNASKED));
         Client { capabilities: &self.capabilities, info: self.info.as_deref(), level }
     }
 
     /// `logging/setLevel`.
     pub(super) fn set_level(&self, level: Level) {
-        self.lock().level = Some(level);
+        self.state.lock().level = Some(level);
     }
 
     /// What the server is asked to tell of its lists, and these resources: the whole request under this id, unless it would
@@ -176,14 +177,14 @@ impl Session {
 
     /// The resources that its client has subscribed to, and those of them that the server is not known to refuse.
     pub(super) fn subscribed(&self) -> (BTreeSet<String>, BTreeSet<String>) {
-        let state = self.lock();
+        let state = self.state.lock();
         let all = state.wishes.uris();
         (all.clone(), all - &state.refused)
     }
 
     /// The server refuses to tell of these.
     pub(super) fn note_refused(&self, uris: &BTreeSet<String>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Its client may have unsubscribed from some meanwhile.
         let had: Vec<_> = uris.iter().filter(|uri| state.wishes.has(uri)).cloned().collect();
         state.refused.extend(had);
@@ -191,17 +192,17 @@ impl Session {
 
     /// It tells of these.
     pub(super) fn note_taken(&self, uris: &BTreeSet<String>) {
-        self.lock().refused.retain(|uri| !uris.contains(uri));
+        self.state.lock().refused.retain(|uri| !uris.contains(uri));
     }
 
     /// Whether it refuses to tell of a resource.
     pub(super) fn is_refused(&self, uri: &str) -> bool {
-        self.lock().refused.contains(uri)
+        self.state.lock().refused.contains(uri)
     }
 
     /// Whether the client has been told of one of these that it is subscribed to.
     pub(super) fn has_promised(&self, uris: &BTreeSet<String>) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         uris.iter().any(|uri| !state.turns.contains_key(uri))
     }
 
@@ -218,12 +219,12 @@ impl Session {
 
     /// A notification of the server's, if the client wants it, for the client.
     pub(super) fn deliver(&self, message: &str) -> Option<String> {
-        self.lock().wishes.deliver(message).map(|message| message.into_owned())
+        self.state.lock().wishes.deliver(message).map(|message| message.into_owned())
     }
 
     /// What the client has to be told if it may have missed something.
     pub(super) fn missed(&self) -> Vec<String> {
-        self.lock().wishes.missed()
+        self.state.lock().wishes.missed()
     }
 
     /// `resources/subscribe`. What would not be taken over by another replica is refused: it would be lost unseen.
@@ -231,7 +232,7 @@ impl Session {
         if uri.len() > MAX_SUBSCRIPTION {
             return Err(Failure::LongSubscription);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let had = state.wishes.has(uri);
         if !had && (state.wishes.uris().len() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri))) {
             return Err(Failure::TooManySubscriptions);
@@ -250,7 +251,7 @@ impl Session {
 
     /// The server has taken a subscription.
     pub(super) fn taken(&self, uri: &str, turn: &Turn) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.turns.get(uri).is_some_and(|turns| turns.contains(&turn.0)) {
             state.turns.remove(uri);
         }
@@ -258,12 +259,12 @@ impl Session {
 
     /// Whether the client has subscribed to a resource.
     pub(super) fn has(&self, uri: &str) -> bool {
-        self.lock().wishes.has(uri)
+        self.state.lock().wishes.has(uri)
     }
 
     /// Takes a subscription back, unless the server has taken it, or somebody else waits for that still.
     pub(super) fn take_back(&self, uri: &str, turn: &Turn) {
-        let is_last = self.lock().turns.get_mut(uri).is_some_and(|turns| {
+        let is_last = self.state.lock().turns.get_mut(uri).is_some_and(|turns| {
             let count = turns.len();
             turns.retain(|other| *other != turn.0);
             turns.is_empty() && count > 0
@@ -275,7 +276,7 @@ impl Session {
 
     /// `resources/unsubscribe`.
     pub(super) fn unsubscribe(&self, uri: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.turns.remove(uri);
         state.refused.remove(uri);
         if state.wishes.has(uri) {
@@ -288,20 +289,20 @@ impl Session {
 
     /// Somebody listens from now on.
     pub(super) fn begin_listening(self: &Arc<Self>) -> Listening {
-        self.lock().listeners += 1;
+        self.state.lock().listeners += 1;
         Listening(self.clone())
     }
 
     /// Whether anybody does.
     pub(super) fn is_heard(&self) -> bool {
-        self.lock().listeners > 0
+        self.state.lock().listeners > 0
     }
 
     /// A call begins.
     pub(super) fn begin(self: &Arc<Self>, id: Id<'_>) -> Result<UnderWay, Failure> {
         let (say, words) = mpsc::unbounded_channel();
         let key = id.in_one_spelling().into_owned();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if *self.over.borrow() {
             return Err(Failure::Forgotten);
         }
@@ -315,7 +316,7 @@ impl Session {
     /// `notifications/cancelled`.
     pub(super) fn cancel(&self, notification: &str) {
         let Some(id) = names::cancelled_id(notification) else { return };
-        if let Some(call) = self.lock().calls.get_mut(&*Id::from_json(id).in_one_spelling())
+        if let Some(call) = self.state.lock().calls.get_mut(&*Id::from_json(id).in_one_spelling())
             && !std::mem::replace(&mut call.is_cancelled, true)
         {
             // One that has just ended need not be cancelled.
@@ -326,7 +327,7 @@ impl Session {
     /// The client has answered a question. Answers to what was never asked, or twice, are nobody's.
     pub(super) fn answered(&self, id: Id<'_>, outcome: Result<String, String>) {
         let key = id.in_one_spelling().into_owned();
-        let asker = self.lock().questions.remove(&key);
+        let asker = self.state.lock().questions.remove(&key);
         if let Some(asker) = asker {
             // Nor are those to calls that have ended.
             let _ = asker.send(Word::Answered(key, outcome));
@@ -335,24 +336,19 @@ impl Session {
 
     /// Ends what is under way.
     pub(super) fn end(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.over.send_replace(true);
         for (_, call) in state.calls.drain() {
             let _ = call.say.send(Word::Ended);
         }
         state.questions.clear();
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock can leave the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl UnderWay {
     /// The client is about to be asked these. Says whether it may be.
     pub(super) fn ask<'a>(&mut self, ids: impl Iterator<Item = &'a str>) -> bool {
-        let mut state = self.session.lock();
+        let mut state = self.session.state.lock();
         for id in ids {
             if state.questions.len() >= MAX_QUESTIONS {
                 return false;
@@ -367,7 +363,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut state = self.session.lock();
+        let mut state = self.session.state.lock();
         state.calls.remove(&self.key);
         for key in &self.questions {
             state.questions.remove(key);
@@ -377,6 +373,6 @@ impl Drop for UnderWay {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.lock().listeners -= 1;
+        self.0.state.lock().listeners -= 1;
     }
 }

@@ -2,7 +2,6 @@
 //! look to clients that know only objects. Every list that passes is looked at; the sidecar's own lists keep it fresh.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_mcp::listing;
 use longshore_mcp::meta::Outline;
@@ -10,6 +9,7 @@ use longshore_mcp::method::{List, Method};
 use longshore_mcp::object::{self, quote};
 use longshore_mcp::translate::requests::{self, Client};
 use longshore_mcp::translate::tools::{self, Called};
+use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::way::{OWN_ID, Way, repeat};
@@ -44,7 +44,7 @@ impl Tools {
     /// Notes the tools in a result of `tools/list`. Says which of them no call can be right for.
     pub(super) fn note(&self, result: &str) -> Vec<String> {
         let mut unusable = Vec::new();
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         for (name, called) in tools::called(result) {
             if called.marked.is_none() {
                 unusable.push(name.clone());
@@ -58,13 +58,14 @@ impl Tools {
 
     /// The list has changed.
     pub(super) fn forget(&self) {
-        *self.lock() = Known::default();
+        *self.known.lock() = Known::default();
     }
 
     /// What is known of a tool; the server's list is read if nothing is. Without an answer, nothing is known.
     pub(super) async fn get(&self, way: &Way, name: &str) -> Option<Called> {
-        let is_settled =
-            || self.has_been_read(|read| read.elapsed() < AGAIN) || self.lock().tools.contains_key(name);
+        let is_settled = || {
+            self.has_been_read(|read| read.elapsed() < AGAIN) || self.known.lock().tools.contains_key(name)
+        };
         // Nobody waits for others for whom nothing is to be read.
         if !is_settled() {
             let _one = self.reading.lock().await;
@@ -86,7 +87,7 @@ impl Tools {
     }
 
     fn has_been_read(&self, when: impl FnOnce(Instant) -> bool) -> bool {
-        self.lock().read.is_some_and(when)
+        self.known.lock().read.is_some_and(when)
     }
 
     async fn read(&self, way: &Way) {
@@ -95,7 +96,7 @@ impl Tools {
         if timeout(READ, self.read_all(way)).await.is_err() {
             tracing::debug!("the server took too long to list its tools");
         }
-        self.lock().read = Some(begun);
+        self.known.lock().read = Some(begun);
     }
 
     async fn read_all(&self, way: &Way) {
@@ -120,12 +121,7 @@ impl Tools {
 
     /// What is known of a tool now.
     pub(super) fn find(&self, name: &str) -> Option<Called> {
-        self.lock().tools.get(name).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Nothing that holds the lock can leave it half changed.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().tools.get(name).cloned()
     }
 }
 
