@@ -74,7 +74,7 @@ pub(crate) use pace::Pace;
 pub(crate) use rest::rest;
 pub(crate) use speaks::{Speaks, Spoken};
 pub(crate) use tail::Tail;
-pub(crate) use transport::Transport;
+pub(crate) use transport::{NoRoom, Transport};
 pub(crate) use unheard::Unwanted;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.

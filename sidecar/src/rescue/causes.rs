@@ -5,7 +5,7 @@ use longshore_mcp::params::Invalid;
 
 use super::Refusal;
 use crate::streams;
-use crate::upstream::{Broken, EDITABLE, Failure, Unanswered, call, lowered, sse};
+use crate::upstream::{Broken, EDITABLE, Failure, NoRoom, Unanswered, call, lowered, sse};
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
@@ -34,7 +34,7 @@ impl From<lowered::Failure> for Refusal {
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::NotHeld => Self::AnswerNotHeld,
             Failure::NotKept => Self::TooMuchKept,
-            Failure::TooMuchHeld => Self::TooMuchHeld,
+            Failure::NoRoom(why) => why.into(),
             Failure::Nonsense => Self::ServerNonsense,
             Failure::Status(status) => Self::ServerStatus { status },
             Failure::TooManySubscriptions => Self::TooManySubscriptions,
@@ -43,6 +43,15 @@ impl From<lowered::Failure> for Refusal {
             Failure::TooManyQuestions => Self::TooManyQuestions,
             Failure::IdInUse => Self::IdInUse,
             Failure::NoNumbers => Self::Internal,
+        }
+    }
+}
+
+impl From<NoRoom> for Refusal {
+    fn from(why: NoRoom) -> Self {
+        match why {
+            NoRoom::Now => Self::TooMuchHeld,
+            NoRoom::Ever { most } => Self::BodyTooLarge { limit: most },
         }
     }
 }

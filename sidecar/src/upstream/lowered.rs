@@ -32,7 +32,7 @@ use longshore_sessions::bounds::MAX_SUBSCRIPTION;
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 
-use super::{Answer, Body, Failure as Any, Speaks, Transport, channel};
+use super::{Answer, Body, Failure as Any, NoRoom, Speaks, Transport, channel};
 pub(super) use open::{Opened, may_be_modern, open};
 pub(crate) use registry::Lowered;
 use session::Session;
@@ -69,9 +69,9 @@ pub(crate) enum Failure {
     /// What a client says of itself is kept with its session, and there is no room for so much.
     #[error("there is no room for what the client says of itself")]
     NotKept,
-    /// Large messages are held, and there is no room for the request.
-    #[error("there is no room for the request")]
-    TooMuchHeld,
+    /// There is no room for the request.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// What it said is no answer.
     #[error("the server's answer is none")]
     Nonsense,

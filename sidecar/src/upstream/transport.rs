@@ -32,6 +32,17 @@ pub(crate) struct Transport {
     pub(super) doubt: Arc<Doubt>,
 }
 
+/// Why there is no room for a request that is there twice, in the words of either era.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoRoom {
+    /// Others take it up.
+    #[error("there is no room for the request")]
+    Now,
+    /// It is larger than one may be that is held twice.
+    #[error("there never is room for a request of more than {most} bytes")]
+    Ever { most: u64 },
+}
+
 impl Transport {
     pub(crate) fn new(
         pace: Arc<Pace>,
@@ -61,6 +72,13 @@ impl Transport {
             Some(principal) => self.held.hold(principal, message),
             None => Some(message),
         }
+    }
+
+    /// The same of a request in the server's words, beside those of its client (`said`).
+    pub(super) fn hold_beside(&self, said: &str, opener: &Opener, request: Bytes) -> Result<Bytes, NoRoom> {
+        let (both, largest) = (said.len() + request.len(), self.held.largest());
+        let why = if both > largest { NoRoom::Ever { most: largest as u64 / 2 } } else { NoRoom::Now };
+        self.hold(opener, request).ok_or(why)
     }
 
     /// How long a handshake may take that somebody waits for.

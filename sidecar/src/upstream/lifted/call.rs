@@ -127,7 +127,8 @@ impl Call {
             requests::numbered(self.pair, Some(asked.method), asked.text(), &asked.client(), &number);
         let request = request.map_err(|_| Unusable::Internal)?.into_owned().into();
         // It is there beside what the client has sent, for as long as the server takes to read it.
-        let request = self.way.transport.hold(&self.way.opener, request).ok_or(Unusable::TooMuchHeld)?;
+        let held = self.way.transport.hold_beside(asked.text(), &self.way.opener, request);
+        let request = held.map_err(Unusable::from)?;
         let request = self.session.request(HttpMethod::POST, request);
         let request = traced(request, &asked.trace);
         let (session, transport, to) =

@@ -6,7 +6,7 @@ use longshore_mcp::parked::TooManyRounds;
 use thiserror::Error;
 
 use crate::rescue::Refusal;
-use crate::upstream::{Broken, EDITABLE};
+use crate::upstream::{Broken, EDITABLE, NoRoom};
 
 /// Why not.
 #[derive(Debug, Error)]
@@ -50,9 +50,9 @@ pub(crate) enum Failure {
     /// Large answers are held, and there is no room for this one.
     #[error("there is no room for the server's answer")]
     NotHeld,
-    /// Large messages are held, and there is no room for the request.
-    #[error("there is no room for the request")]
-    TooMuchHeld,
+    /// There is no room for the request.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// The connection broke.
     #[error(transparent)]
     Broken(Box<Broken>),
@@ -82,7 +82,7 @@ impl From<Failure> for Refusal {
             Failure::Revision(version) => Self::ServerRevision { version },
             Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
             Failure::NotHeld => Self::AnswerNotHeld,
-            Failure::TooMuchHeld => Self::TooMuchHeld,
+            Failure::NoRoom(why) => why.into(),
             Failure::Broken(broken) => (*broken).into(),
             Failure::Capabilities => Self::Mistake(Wrong::Envelope(Incomplete::Wrong(CLIENT_CAPABILITIES))),
             Failure::Internal => Self::Internal,

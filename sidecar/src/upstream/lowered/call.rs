@@ -84,8 +84,7 @@ pub(super) async fn call(way: Way, request: &Request<'_>, text: &str) -> Result<
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
     };
     let sent = match requests::request(pair, Some(method), text, &way.session.client()) {
-        // It is there beside what the client has sent.
-        Ok(sent) => way.hold(sent.into_owned().into())?,
+        Ok(sent) => way.hold_beside(text, sent.into_owned().into())?,
         Err(error) => return Ok(local::refused(request, Code::InvalidParams, &error.to_string())),
     };
     let name =

@@ -78,10 +78,10 @@ impl Way {
         self.server.speaks.get().is_some_and(|spoken| spoken.legacy.is_some() && spoken.modern.is_none())
     }
 
-    /// A message of the session's client that is held whole from now on, if there is room for it.
-    pub(super) fn hold(&self, message: Bytes) -> Result<Bytes, Failure> {
+    /// A request of the session's client that is held whole from now on beside what it has `said`, if there is room for it.
+    pub(super) fn hold_beside(&self, said: &str, request: Bytes) -> Result<Bytes, Failure> {
         let opener = self.lowered.opener(&self.session);
-        self.server.transport.hold(&opener, message).ok_or(Failure::TooMuchHeld)
+        Ok(self.server.transport.hold_beside(said, &opener, request)?)
     }
 
     /// Whether arguments of tools are repeated in headers that this server sees.

@@ -4,12 +4,13 @@
 use std::io::{BufReader, Read, Write};
 use std::net::Shutdown;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::KEY;
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, Request, connect};
-use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually};
+use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually, modern};
+use crate::lowered::echoing;
 
 /// The largest body that is permitted.
 const LIMIT: usize = 1 << 20;
@@ -24,26 +25,42 @@ fn sidecar(port: u16) -> Sidecar {
     Sidecar::with(files, &[]).loaded().ready()
 }
 
+/// A sidecar with less memory than its configuration permits, and the most that a principal may hold there.
+fn in_little_memory(port: u16) -> (Sidecar, usize) {
+    let files = Files::new();
+    files.write_with_keys(&config(port), &keys(&[("alice", KEY)]));
+    let cgroups = files.container(24 << 20);
+    let sidecar = Sidecar::with(files, &["--cgroups-dir", &cgroups]).loaded().ready();
+    let largest = sidecar.log(|line| line["message"].as_str().is_some_and(|it| it.contains("requestBytes")));
+    assert_eq!(largest["permitted"], 4 << 20);
+    (sidecar, usize::try_from(largest["largest"].as_u64().unwrap()).unwrap())
+}
+
+fn call(size: usize) -> Value {
+    json!({"name": "echo", "arguments": {"text": "x", "more": "x".repeat(size)}})
+}
+
 /// Such a request would never find room, however often its client tried again.
 #[test]
 fn what_there_is_no_memory_for_is_too_large_whatever_is_permitted() {
-    let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", KEY)]));
-    let cgroups = files.container(24 << 20);
-    let sidecar = Sidecar::with(files, &["--cgroups-dir", &cgroups]).loaded().ready();
-    let client = Client::open(&sidecar, Some(KEY));
-    let post = |size: usize| {
-        let params = json!({"name": "echo", "arguments": {"text": "x", "more": "x".repeat(size)}});
-        client.send("tools/call", params)
+    let is_too_large = |refused: Reply, limit: usize| {
+        assert_eq!(refused.status, 413, "{}", refused.text());
+        assert!(refused.text().contains(&limit.to_string()), "{}", refused.text());
     };
-    let largest = sidecar.log(|line| line["message"].as_str().is_some_and(|it| it.contains("requestBytes")));
-    assert_eq!(largest["permitted"], 4 << 20);
-    let largest = usize::try_from(largest["largest"].as_u64().unwrap()).unwrap();
-    assert_ne!(post(largest - 1_000).status, 413);
-    let refused = post(largest);
-    assert_eq!(refused.status, 413);
-    assert!(refused.text().contains(&largest.to_string()), "{}", refused.text());
+    let server = GoServer::start(&[]);
+    let (sidecar, largest) = in_little_memory(server.port);
+    let client = Client::open(&sidecar, Some(KEY));
+    assert_ne!(client.send("tools/call", call(largest - 1_000)).status, 413);
+    is_too_large(client.send("tools/call", call(largest)), largest);
+    // Between the eras it is held in the words of either.
+    let modern = |size| modern::request(1, "tools/call", call(size)).key(KEY).send(sidecar.mcp);
+    assert_ne!(modern(largest / 2 - 1_000).status, 413);
+    is_too_large(modern(largest / 2), largest / 2);
+    let newer = echoing();
+    let (sidecar, largest) = in_little_memory(newer.port);
+    let client = Client::open(&sidecar, Some(KEY));
+    assert_ne!(client.send("tools/call", call(largest / 2 - 1_000)).status, 413);
+    is_too_large(client.send("tools/call", call(largest / 2)), largest / 2);
 }
 
 #[test]
