@@ -2,10 +2,13 @@
 //! decides on calls, counts them and writes lines about them knows nothing of batches. How many there may be at once is
 //! bounded where they are read.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::future::join_all;
+use futures::stream::poll_fn;
 use http::{Method, Response};
 use longshore_mcp::batch::{Answers, Batch};
 use longshore_mcp::envelope::{self, Malformed, Message};
@@ -13,9 +16,9 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::sse;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout_at};
 
-use super::pump::{self, PIECES, SILENCE, Said, To, say};
+use super::pump::{self, PIECES, Said, To, kept_alive, say};
 use super::respond::{self, Body};
 use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
@@ -172,17 +175,13 @@ impl Gathering {
                 return;
             }
         }
-        loop {
-            let said = tokio::select! {
-                () = out.closed() => return,
-                said = timeout(SILENCE, self.incoming.recv()) => said,
-            };
-            let heard = match said {
-                Ok(Some(said)) => say(&out, said.event()).await,
-                Ok(None) => break,
-                Err(_) => say(&out, sse::KEEP_ALIVE).await,
-            };
-            if !heard {
+        let incoming = poll_fn(|context| self.incoming.poll_recv(context));
+        let mut pieces = pin!(kept_alive(incoming.map(|said| Ok(said.event()))));
+        while let Some(piece) = tokio::select! {
+            () = out.closed() => return,
+            piece = pieces.next() => piece,
+        } {
+            if out.send(piece).await.is_err() {
                 return;
             }
         }

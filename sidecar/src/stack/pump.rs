@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use futures::stream::{self, Stream, StreamExt};
 use http::Response;
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{self, Decoder};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 
 use super::Authenticated;
 use super::respond::Body;
@@ -180,7 +181,33 @@ impl AsRef<[u8]> for Text {
     }
 }
 
+/// Pieces as they come, and something said in between where none does for long.
+pub(super) fn kept_alive(pieces: impl Stream<Item = Piece> + Unpin) -> impl Stream<Item = Piece> {
+    stream::unfold(pieces, |mut pieces| async move {
+        let silence = Ok(Bytes::from_static(sse::KEEP_ALIVE.as_bytes()));
+        let piece = timeout(SILENCE, pieces.next()).await.unwrap_or(Some(silence))?;
+        Some((piece, pieces))
+    })
+}
+
 /// Says something in a stream. Says whether anybody is there to hear it.
 pub(super) async fn say(out: &mpsc::Sender<Piece>, text: impl Into<Bytes>) -> bool {
     out.send(Ok(text.into())).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_silent_for_long_is_no_dead_stream() {
+        let late = async {
+            sleep(SILENCE * 5 / 2).await;
+            Ok(Bytes::from_static(b"data: a\n\n"))
+        };
+        let said = kept_alive(Box::pin(stream::once(late))).map(Result::unwrap).collect::<Vec<_>>().await;
+        assert_eq!(said, [sse::KEEP_ALIVE, sse::KEEP_ALIVE, "data: a\n\n"]);
+    }
 }

@@ -1,21 +1,19 @@
 //! A GET: a client that wants to hear what belongs to no call, or the rest of a stream that it has lost.
 
-use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::stream::{self, TryStreamExt};
 use http::Response;
 use http_body_util::BodyExt;
-use longshore_mcp::sse;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, sleep};
 
 use super::forward::{Over, heard_out, knows_ends};
-use super::pump::SILENCE;
+use super::pump::kept_alive;
 use super::respond::{self, Body};
 use super::{Authenticated, Through, Trail, conversation, session};
 use crate::exchange::{self, is_absence};
-use crate::piece::{BrokenOff, Piece};
+use crate::piece::BrokenOff;
 use crate::rescue::{Kind, Refusal};
 use crate::sessions::Place;
 use crate::upstream::Form;
@@ -24,12 +22,6 @@ use crate::worker::Worker;
 /// After how long a session is looked for again whose server is not there to begin it again: at first, and at most.
 const SOON: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(10);
-
-/// A stream whose session is still to be begun again.
-enum Late {
-    Awaited(Pin<Box<dyn Future<Output = Result<Body, BrokenOff>>>>),
-    Given(Body),
-}
 
 /// Opens the stream, which needs no rule: the server speaks in a session whose client was let in, and what a call is
 /// answered with was decided on when it was made. News of resources and tasks is decided on as it comes.
@@ -90,9 +82,9 @@ async fn listen(
 fn open_late(worker: &Rc<Worker>, caller: &Authenticated) -> Result<Response<Body>, Refusal> {
     let shared = &worker.shared;
     let place = shared.room(&shared.rooms.listening, caller.principal(), &caller.snapshot.config)?;
-    let begun = Box::pin(begin_late(worker.clone(), caller.kept(), place));
-    let pieces = stream::unfold(Late::Awaited(begun), Late::next);
-    Ok(respond::events(Body::Live(Box::pin(pieces)), None))
+    let begun = stream::once(begin_late(worker.clone(), caller.kept(), place));
+    let pieces = begun.map_ok(Body::into_data_stream).try_flatten();
+    Ok(respond::events(Body::Live(Box::pin(kept_alive(Box::pin(pieces)))), None))
 }
 
 /// What is heard in it from then on. Where that is nothing its client comes back, and hears what is the matter.
@@ -125,23 +117,5 @@ async fn listen_late(worker: &Rc<Worker>, mut caller: Authenticated) -> Result<R
             Err(refusal) if is_absence(&refusal) => pause = LATEST.min(pause * 2),
             found => return listen(worker, caller, found?, &mut trail).await,
         }
-    }
-}
-
-impl Late {
-    async fn next(self) -> Option<(Piece, Self)> {
-        let mut body = match self {
-            Self::Awaited(mut begun) => match timeout(SILENCE, &mut begun).await {
-                Ok(Ok(body)) => body,
-                Ok(Err(broken)) => return Some((Err(broken), Self::Given(Body::empty()))),
-                Err(_) => {
-                    let silence = Bytes::from_static(sse::KEEP_ALIVE.as_bytes());
-                    return Some((Ok(silence), Self::Awaited(begun)));
-                }
-            },
-            Self::Given(body) => body,
-        };
-        let piece = body.frame().await?.map(|frame| frame.into_data().unwrap_or_default());
-        Some((piece, Self::Given(body)))
     }
 }
