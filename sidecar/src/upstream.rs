@@ -14,8 +14,8 @@
 //!   of a stream that broke off, and the [`tail`] of an answer that somebody has taken;
 //! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
 //!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
-//! * when it is asked again: after its [`absence`], and for a stream that it has ended, at which [`pace`]; what may have been
-//!   missed there is a [`gap`], and whether it is [`another`] one by then.
+//! * when it is asked again: after its [`absence`], and for a stream that it has ended, after which [`pause`]; what may have
+//!   been missed there is a [`gap`], and whether it is [`another`] one by then.
 
 mod absence;
 pub(crate) mod another;
@@ -32,7 +32,7 @@ pub(crate) mod lowered;
 mod made;
 mod message;
 mod opener;
-mod pace;
+mod pause;
 pub(crate) mod request;
 mod rest;
 mod routes;
@@ -70,7 +70,7 @@ pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
 pub(crate) use opener::{Begins, Opener};
-pub(crate) use pace::Pace;
+pub(crate) use pause::Pause;
 pub(crate) use rest::rest;
 pub(crate) use speaks::{Speaks, Spoken};
 pub(crate) use tail::Tail;

@@ -26,7 +26,7 @@ use crate::rescue::Refusal;
 use crate::stack::standing;
 use crate::upstream::another::Another;
 use crate::upstream::gap::Gap;
-use crate::upstream::{self, Answer, EDITABLE, Lease, Pace, Tail};
+use crate::upstream::{self, Answer, EDITABLE, Lease, Pause, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(super) struct Source {
     /// What the server called the session when it was asked for the stream, if that is of no call.
     within: Option<HeaderValue>,
     retry: Duration,
-    pace: Pace,
+    pause: Pause,
     /// How one of no call is not whole.
     gap: Gap,
     /// Whether its server may be another one.
@@ -204,7 +204,7 @@ impl Source {
             last: None,
             within: None,
             retry: RETRY,
-            pace: Pace::new(RETRY),
+            pause: Pause::new(RETRY),
             gap: Gap::default(),
             another: Another::default(),
             is_given: true,
@@ -217,7 +217,7 @@ impl Source {
     /// One of no call, which nobody waits for: it is asked for after this time at most where it ends again and again
     /// without a word. The server was asked for it in the session that it calls so.
     pub(super) fn of_no_call(self, latest: Duration, within: Option<HeaderValue>) -> Self {
-        Self { pace: Pace::new(latest), within, ..self }
+        Self { pause: Pause::new(latest), within, ..self }
     }
 
     /// In which session that was.
@@ -251,7 +251,7 @@ impl Source {
 
     /// Takes data apart, and remembers where the stream is. What comes in a batch is as if it had come by itself.
     pub(super) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Refusal> {
-        let Self { decoder, coming, revision, last, retry, pace, .. } = self;
+        let Self { decoder, coming, revision, last, retry, pause, .. } = self;
         let read = decoder.push(data, |event| {
             coming.complete();
             if let Some(id) = &event.id {
@@ -262,7 +262,7 @@ impl Source {
             if let Some(milliseconds) = event.retry {
                 *retry = Duration::from_millis(milliseconds);
             }
-            pace.spoke |= data_of(&event).is_some();
+            pause.spoke |= data_of(&event).is_some();
             match event.message().and_then(|data| batch::parts(data, *revision)) {
                 Some(parts) => parts.into_iter().for_each(|part| {
                     each(Event::of(part.as_bytes()));
@@ -385,7 +385,7 @@ impl Source {
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
         self.coming.finish();
-        sleep(self.retry.max(RETRY_MINIMUM).max(self.pace.ended())).await;
+        sleep(self.retry.max(RETRY_MINIMUM).max(self.pause.ended())).await;
         ask(self.last()).await
     }
 
@@ -393,7 +393,7 @@ impl Source {
     pub(super) fn go_on(&mut self, answer: Answer) {
         let Answer { response, lease } = answer;
         (self.body, self.lease) = (response.into_body(), lease);
-        self.pace.go_on();
+        self.pause.go_on();
     }
 
     /// The same with one that the server gave in the session that it calls so. Events of the session before are none in it.

@@ -9,7 +9,7 @@ const LATER: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_secs(10);
 
 /// How a server's streams end, one after the other.
-pub(crate) struct Pace {
+pub(crate) struct Pause {
     began: Instant,
     /// Something was said in this one.
     pub(crate) spoke: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Pace {
     latest: Duration,
 }
 
-impl Pace {
+impl Pause {
     /// The first has begun, or is asked for. There is never more to wait than `latest`, unless the server says so.
     pub(crate) fn new(latest: Duration) -> Self {
         Self { began: Instant::now(), spoke: false, wait: Duration::ZERO, latest }

@@ -12,7 +12,7 @@ use tokio::time::{Duration, sleep};
 
 use super::wire::heard;
 use super::{CallError, MAX_ANSWER, Server};
-use crate::upstream::{Answer, Pace, request};
+use crate::upstream::{Answer, Pause, request};
 
 /// How long to wait at least before a stream is asked for again, since each costs the server its lists too; and at most where
 /// it is of no use time and again, unless the server says so.
@@ -30,7 +30,7 @@ impl Drop for Listening {
 
 /// How the server's streams come and go.
 struct Course {
-    pace: Pace,
+    pause: Pause,
     /// How long the server wants to be left alone between them.
     retry: Duration,
     /// Something may have changed while nobody listened.
@@ -68,9 +68,9 @@ impl Server {
             revision: self.revision,
         };
         Listening(tokio::task::spawn_local(async move {
-            let pace = Pace::new(REOPEN_AT_MOST);
+            let pause = Pause::new(REOPEN_AT_MOST);
             let mut course =
-                Course { pace, retry: REOPEN, has_missed: false, is_broken: false, was_away: false };
+                Course { pause, retry: REOPEN, has_missed: false, is_broken: false, was_away: false };
             loop {
                 if let Err(error) = server.notifications(&told, &mut course).await {
                     tracing::debug!(%error, "the server's notifications cannot be heard");
@@ -86,8 +86,8 @@ impl Server {
                         return;
                     }
                 }
-                sleep(course.retry.max(REOPEN).max(course.pace.ended())).await;
-                course.pace.go_on();
+                sleep(course.retry.max(REOPEN).max(course.pause.ended())).await;
+                course.pause.go_on();
                 course.has_missed = true;
             }
         }))
@@ -109,10 +109,10 @@ impl Server {
         }
         let mut body = response.into_body();
         let mut decoder = Decoder::new(MAX_ANSWER);
-        let Course { pace, retry, .. } = course;
+        let Course { pause, retry, .. } = course;
         let mut note = |milliseconds| *retry = Duration::from_millis(milliseconds);
         while let Some(messages) = heard(&mut body, &mut decoder, &mut note).await? {
-            pace.spoke |= !messages.is_empty();
+            pause.spoke |= !messages.is_empty();
             for message in messages.iter().flat_map(|said| self.parts(said)) {
                 match envelope::read(message) {
                     Ok(Message::Notification(notification))
