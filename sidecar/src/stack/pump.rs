@@ -181,12 +181,17 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-/// Pieces as they come, and something said in between where none does for long.
+/// Pieces as they come, and something said in between where none does for long, but not within an event.
 pub(super) fn kept_alive(pieces: impl Stream<Item = Piece> + Unpin) -> impl Stream<Item = Piece> {
-    stream::unfold(pieces, |mut pieces| async move {
+    stream::unfold((pieces, true), |(mut pieces, is_between)| async move {
         let silence = Ok(Bytes::from_static(sse::KEEP_ALIVE.as_bytes()));
-        let piece = timeout(SILENCE, pieces.next()).await.unwrap_or(Some(silence))?;
-        Some((piece, pieces))
+        let piece = if is_between {
+            timeout(SILENCE, pieces.next()).await.unwrap_or(Some(silence))?
+        } else {
+            pieces.next().await?
+        };
+        let is_between = piece.as_ref().is_ok_and(|piece| piece.ends_with(b"\n\n"));
+        Some((piece, (pieces, is_between)))
     })
 }
 
@@ -205,9 +210,14 @@ mod tests {
     async fn what_is_silent_for_long_is_no_dead_stream() {
         let late = async {
             sleep(SILENCE * 5 / 2).await;
-            Ok(Bytes::from_static(b"data: a\n\n"))
+            Ok(Bytes::from_static(b"data: a"))
         };
-        let said = kept_alive(Box::pin(stream::once(late))).map(Result::unwrap).collect::<Vec<_>>().await;
-        assert_eq!(said, [sse::KEEP_ALIVE, sse::KEEP_ALIVE, "data: a\n\n"]);
+        let rest = async {
+            sleep(SILENCE * 5 / 2).await;
+            Ok(Bytes::from_static(b"b\n\n"))
+        };
+        let pieces = stream::once(late).chain(stream::once(rest));
+        let said = kept_alive(Box::pin(pieces)).map(Result::unwrap).collect::<Vec<_>>().await;
+        assert_eq!(said, [sse::KEEP_ALIVE, sse::KEEP_ALIVE, "data: a", "b\n\n"], "and none within an event");
     }
 }
