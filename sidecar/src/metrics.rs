@@ -109,7 +109,7 @@ impl Metrics {
             )?,
             config_refused: figures.gauge(
                 "longshore_config_refused",
-                "1 while the configuration on disk cannot be used, and the one before stays in force.",
+                "1 while the configuration on disk cannot be used: the one before stays in force, if there was one.",
             )?,
             audit_lost: figures.counter(
                 "longshore_audit_lines_lost_total",
