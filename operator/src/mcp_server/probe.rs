@@ -124,11 +124,12 @@ async fn touch_one(
     }
     let (before, failures) = before.map_or((0, 0), |touch| (touch.attempts, touch.failures));
     let attempts = before.saturating_add(1);
-    if attempts > most_touches(&facts.report) {
+    let told = facts.pod.told.as_ref().filter(|told| told.digest == wanted);
+    let most = most_touches(&facts.report, told.is_some());
+    if attempts > most {
         return (None, false);
     }
     let (pod, namespace) = (&facts.pod.name, &server.namespace);
-    let told = facts.pod.told.as_ref().filter(|told| told.digest == wanted);
     let value = touched(&wanted, told.map_or(second, |told| told.since), second, attempts);
     let patch = json!({ "metadata": { "annotations": { CONFIG_ANNOTATION: value } } });
     let objects = Api::<Pod>::namespaced(context.client.clone(), namespace);
@@ -140,7 +141,7 @@ async fn touch_one(
             (attempts, 0, pause(attempts))
         }
         Err(error) if error.is_not_found() => return (None, false),
-        // Something in the cluster does not let it be changed: the kubelet looks by itself in the end.
+        // Something in the cluster does not let it be changed, now or ever: the kubelet looks by itself in the end.
         Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
             tracing::warn!(%error, %pod, %namespace, "a pod may not be touched");
             (attempts, 0, pause(attempts))
@@ -156,7 +157,7 @@ async fn touch_one(
     };
     let next = Instant::now() + delay;
     memory.lock().touches.insert(facts.pod.uid.clone(), Touch { digest: wanted, attempts, failures, next });
-    ((attempts < most_touches(&facts.report)).then_some(next), failures > 0)
+    ((attempts < most).then_some(next), failures > 0)
 }
 
 /// How long to wait after so many touches, or failures, in a row.
@@ -170,12 +171,13 @@ fn touched(wanted: &str, since: i64, second: i64, attempt: u32) -> String {
     format!("{}.{since}.{second}.{attempt}", wanted.trim_start_matches("sha256:"))
 }
 
-/// How often a pod is touched for one configuration.
-fn most_touches(report: &Report) -> u32 {
+/// How often a pod is touched for one configuration. Of a sidecar that cannot be asked nothing but what stands on its pod will
+/// ever say that it runs it, so that has to come to stand there.
+fn most_touches(report: &Report, is_told: bool) -> u32 {
     match report {
-        Report::Unreachable(_) => TOUCHES_OF_THE_UNHEARD,
+        Report::Unreachable(_) if is_told => TOUCHES_OF_THE_UNHEARD,
         Report::Answered(summary) if summary.config.error.is_some() => MOST_TOUCHES_OF_A_REFUSAL,
-        Report::Answered(_) | Report::Pending => u32::MAX,
+        Report::Unreachable(_) | Report::Answered(_) | Report::Pending => u32::MAX,
     }
 }
 

@@ -398,6 +398,11 @@ impl Observation<'_> {
         living.any(|facts| facts.pod.template.as_ref() != wanted)
     }
 
+    /// The pods that serve, and of which nothing is heard.
+    fn silent(&self) -> impl Iterator<Item = &PodFacts> {
+        self.pods.iter().filter(|facts| cast::is_living(&facts.pod) && is_silent(facts))
+    }
+
     /// Whether it is known that nobody has a key.
     fn has_no_keys(&self) -> bool {
         self.principals.is_some_and(<[_]>::is_empty)

@@ -111,6 +111,47 @@ async fn no_pod_waits_for_one_of_which_nothing_is_answered_and_none_is_touched_a
     assert_eq!(touched.again, Some(Duration::ZERO), "the others' second touch is due");
 }
 
+/// With an API server that refuses so many changes. Returns what was written on a pod at so many looks, each of which comes when
+/// the one before asked for it.
+async fn written(refusals: usize, looks: usize, pod: PodView, report: Report) -> Vec<String> {
+    let (left, log) = (Arc::new(AtomicUsize::new(refusals)), Arc::new(Mutex::new(Vec::new())));
+    let values = log.clone();
+    let answer = move |body: String| {
+        let (left, log) = (left.clone(), log.clone());
+        async move {
+            if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                return (StatusCode::FORBIDDEN, "not now").into_response();
+            }
+            let patch: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let value = patch["metadata"]["annotations"][CONFIG_ANNOTATION].as_str();
+            log.lock().push(value.unwrap().to_owned());
+            axum::Json(json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": "demo", "namespace": "tools", "uid": "1"},
+            }))
+            .into_response()
+        }
+    };
+    let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+    let memory = Mutex::new(ServerMemory::default());
+    let pods = [PodFacts { pod: Arc::new(PodView { name: "demo".to_owned(), ..pod }), report }];
+    for look in 1..=looks {
+        let touched = touch(&context, &key, &memory, &desired(), &pods, true).await;
+        let again = touched.again.filter(|again| *again <= LAST_RETRY);
+        assert!(look == looks || again.is_some(), "look {look}: {touched:?}");
+        tokio::time::advance(again.unwrap_or_default()).await;
+    }
+    values.lock().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_may_not_be_touched_is_told_once_it_may_where_nothing_else_says_what_it_runs() {
+    let unheard = Report::Unreachable("refused".to_owned());
+    let values = written(12, 13, pod(), unheard).await;
+    assert!(matches!(&values[..], [value] if value.starts_with("new.")), "{values:?}");
+}
+
 #[test]
 fn pods_are_touched_that_run_another_configuration_or_may() {
     let desired = desired();
@@ -139,9 +180,12 @@ fn pods_are_touched_that_run_another_configuration_or_may() {
         let is_heard = facts.report.summary().is_some();
         assert_eq!(stale(&facts, &desired, false, 1000).is_some(), expected && is_heard, "not there: {name}");
     }
-    assert_eq!(most_touches(&unreachable()), TOUCHES_OF_THE_UNHEARD);
-    assert_eq!(most_touches(&said("old", Some("broken"))), MOST_TOUCHES_OF_A_REFUSAL);
-    assert_eq!(most_touches(&said("old", None)), u32::MAX);
+    assert_eq!(
+        [false, true].map(|told| most_touches(&unreachable(), told)),
+        [u32::MAX, TOUCHES_OF_THE_UNHEARD]
+    );
+    assert_eq!(most_touches(&said("old", Some("broken")), true), MOST_TOUCHES_OF_A_REFUSAL);
+    assert_eq!(most_touches(&said("old", None), true), u32::MAX);
 }
 
 #[test]

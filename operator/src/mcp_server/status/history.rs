@@ -5,7 +5,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::cast::{Cast, Version};
-use super::{Observation, PodFacts, UNSAID, Verdict, before, unheard, verdict};
+use super::{Observation, PodFacts, Report, UNSAID, Verdict, before, unheard, verdict};
 use crate::mcp_server::apply::Part;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
@@ -102,7 +102,22 @@ fn can(reason: Reason, observed: &Observation<'_>, why: &str) -> Verdict {
     } else {
         "clients use the server as it was before the last change, or as it is now:"
     };
-    verdict(Truth::True, reason, format!("{used} {why}"))
+    let untold = if reason == Reason::ServingPrevious && is_untold(observed) {
+        "; nor was its pod annotated yet with what it is to run, from when on two minutes are enough: something in the \
+         cluster may keep Longshore's account from patching pods"
+    } else {
+        ""
+    };
+    verdict(Truth::True, reason, format!("{used} {why}{untold}"))
+}
+
+/// Whether a pod serves of which nothing is heard, and which was not told of the configuration of now.
+fn is_untold(observed: &Observation<'_>) -> bool {
+    observed.silent().any(|facts| {
+        let wanted = observed.desired.and_then(|desired| desired.config_of(&facts.pod));
+        let is_untold = |wanted| facts.pod.told.as_ref().is_none_or(|told| told.digest != wanted);
+        matches!(facts.report, Report::Unreachable(_)) && wanted.is_some_and(is_untold)
+    })
 }
 
 fn is_unchanged(observed: &Observation<'_>) -> bool {

@@ -141,6 +141,14 @@ fn an_unheard_server_is_of_now_when_all_that_serve_were_told_so_long_enough_ago(
             assert_eq!(found, [is_before, is_before, is_now, is_now], "{name}");
         }
     }
+    // What it waits for may never come, and that is told.
+    for (pod, expected) in
+        [(ready(pod("new")), true), (told("new", "sha256:old", long), true), (soon(), false)]
+    {
+        let status = unheard(vec![pod]).after(&was_ready()).status();
+        let message = &of(&status, ConditionType::Ready).message;
+        assert_eq!(message.contains("nor was its pod annotated yet"), expected, "{message}");
+    }
     // Whoever has just started has yet to find that it cannot be heard.
     let found = one_by_one(was_ready(), vec![unheard(vec![soon()]), unsaid(), newer(), unsaid()]);
     assert_eq!(found, [is_before, is_before, is_now, is_now]);
