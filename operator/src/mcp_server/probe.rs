@@ -124,7 +124,9 @@ async fn touch_one(
     }
     let (before, failures) = before.map_or((0, 0), |touch| (touch.attempts, touch.failures));
     let attempts = before.saturating_add(1);
-    let told = facts.pod.told.as_ref().filter(|told| told.digest == wanted);
+    // One that is heard to run another one shows that it was not enough to be told before.
+    let is_unheard = matches!(facts.report, Report::Unreachable(_));
+    let told = facts.pod.told.as_ref().filter(|told| told.digest == wanted && is_unheard);
     let most = most_touches(&facts.report, told.is_some());
     if attempts > most {
         return (None, false);

@@ -72,7 +72,8 @@ pub(crate) struct PodView {
 pub(crate) struct Told {
     /// Its digest.
     pub digest: String,
-    /// Seconds since the epoch when it was told of it first.
+    /// Seconds since the epoch when it was told of it first, or for the last time of those at which it was heard to run
+    /// another one.
     pub since: i64,
 }
 

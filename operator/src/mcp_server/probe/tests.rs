@@ -152,6 +152,29 @@ async fn a_pod_that_may_not_be_touched_is_told_once_it_may_where_nothing_else_sa
     assert!(matches!(&values[..], [value] if value.starts_with("new.")), "{values:?}");
 }
 
+/// Whether it was told of it first at the second at which this was written.
+fn is_told_anew(value: &str) -> bool {
+    let [digest, since, second, _] = value.split('.').collect::<Vec<_>>()[..] else { panic!("{value}") };
+    digest == "new" && since == second
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sidecar_is_told_anew_where_it_is_heard_to_run_another_configuration_all_the_same() {
+    let now = Timestamp::now().as_second();
+    let unheard = || Report::Unreachable("refused".to_owned());
+    for (name, digest, since, report, is_anew) in [
+        ("it is heard", "new", now - 150, said("old", None), true),
+        ("it is not, and was told before", "new", now - 10, unheard(), false),
+        ("it was told of another one", "old", now - 10, unheard(), true),
+    ] {
+        let pod = PodView { told: Some(Told { digest: digest.to_owned(), since }), ..pod() };
+        let values = written(0, 1, pod, report).await;
+        let [value] = &values[..] else { panic!("{name}: {values:?}") };
+        assert_eq!(is_told_anew(value), is_anew, "{name}: {value}");
+        assert!(is_anew || value.starts_with(&format!("new.{since}.")), "{name}: {value}");
+    }
+}
+
 #[test]
 fn pods_are_touched_that_run_another_configuration_or_may() {
     let desired = desired();
