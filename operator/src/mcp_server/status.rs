@@ -409,10 +409,19 @@ impl Observation<'_> {
     }
 
     /// Whether nothing keeps any of the manifest from being in force: it was in force before something went wrong, or nobody
-    /// knows of another that was. A pod of before may be away for a moment alone, in which one that fails serves.
+    /// knows of another that was. A pod of before may be away for a moment alone, in which one that fails serves; and one of
+    /// which nothing is heard, though others are, may go by rules and keys of before.
     fn can_be_in_force(&self) -> bool {
-        let is_new = self.is_whole() && !self.has_pods_of_before();
+        let is_new = self.is_whole()
+            && !self.has_pods_of_before()
+            && self.silent().all(|facts| self.has_come_to_run(facts));
         is_new || self.was_in_force().is_none_or(|was| was == self.generation)
+    }
+
+    /// Whether a pod's sidecar runs the configuration that is wanted of it.
+    fn has_come_to_run(&self, facts: &PodFacts) -> bool {
+        let wanted = self.desired.and_then(|desired| desired.config_of(&facts.pod));
+        wanted.is_some_and(|wanted| facts.runs(wanted, self.now.0.as_second()))
     }
 
     /// The generation of the manifest that clients could last use in full, as far as is remembered.

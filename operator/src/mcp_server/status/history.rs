@@ -85,13 +85,9 @@ fn goes_on(
 
 /// Whether clients use the server as it is now: so they did, and nothing was changed since; or all that serve are of now.
 fn used(observed: &Observation<'_>, cast: &Cast<'_>, was_ready: bool) -> Reason {
-    let runs_it = |facts: &&PodFacts| {
-        let wanted = observed.desired.and_then(|desired| desired.config_of(&facts.pod));
-        wanted.is_some_and(|wanted| facts.runs(wanted, observed.now.0.as_second()))
-    };
     let is_of_now = cast.serving == Some(Version::Current)
         && observed.can_be_in_force()
-        && cast.serves.iter().all(runs_it);
+        && cast.serves.iter().all(|facts| observed.has_come_to_run(facts));
     if was_ready && is_unchanged(observed) || is_of_now { Reason::Ready } else { Reason::ServingPrevious }
 }
 
@@ -102,22 +98,23 @@ fn can(reason: Reason, observed: &Observation<'_>, why: &str) -> Verdict {
     } else {
         "clients use the server as it was before the last change, or as it is now:"
     };
-    let untold = if reason == Reason::ServingPrevious && is_untold(observed) {
-        "; nor was its pod annotated yet with what it is to run, from when on two minutes are enough: something in the \
-         cluster may keep Longshore's account from patching pods"
-    } else {
-        ""
-    };
+    let untold = if reason == Reason::ServingPrevious { untold(observed) } else { "" };
     verdict(Truth::True, reason, format!("{used} {why}{untold}"))
 }
 
-/// Whether a pod serves of which nothing is heard, and which was not told of the configuration of now.
-fn is_untold(observed: &Observation<'_>) -> bool {
-    observed.silent().any(|facts| {
+/// What is to be said besides where a pod serves that cannot be asked, and was not told of the configuration of now.
+pub(super) fn untold(observed: &Observation<'_>) -> &'static str {
+    let is_untold = observed.silent().any(|facts| {
         let wanted = observed.desired.and_then(|desired| desired.config_of(&facts.pod));
         let is_untold = |wanted| facts.pod.told.as_ref().is_none_or(|told| told.digest != wanted);
         matches!(facts.report, Report::Unreachable(_)) && wanted.is_some_and(is_untold)
-    })
+    });
+    if is_untold {
+        "; its pod has yet to be annotated with what it is to run: if that lasts, something in the cluster keeps \
+         Longshore's account from patching it"
+    } else {
+        ""
+    }
 }
 
 fn is_unchanged(observed: &Observation<'_>) -> bool {

@@ -6,7 +6,7 @@
 use longshore_sidecar_config::inventory::Phase;
 
 use super::cast::Cast;
-use super::history::Before;
+use super::history::{Before, untold};
 use super::lack::{Lack, Lacking};
 use super::{Address, Observation, Offered, UNSAID, Verdict, is_silent, nobody, verdict};
 use crate::mcp_server::condition::{Reason, Truth};
@@ -57,7 +57,15 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
                 Some(what) if !observed.is_partly_refused() => {
                     format!("the API server has not taken {what} yet")
                 }
-                _ if observed.is_whole() => "a pod of before it is still there".to_owned(),
+                _ if observed.is_whole() && observed.has_pods_of_before() => {
+                    "a pod of before it is still there".to_owned()
+                }
+                _ if observed.is_whole() => {
+                    let untold = untold(observed);
+                    format!(
+                        "nothing is heard of one of the sidecars, which may run the configuration of before{untold}"
+                    )
+                }
                 Some(_) | None => accepted.message.clone(),
             };
             let message = but(&format!("not all of the last change is in force: {why}"));

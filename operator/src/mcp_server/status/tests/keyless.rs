@@ -147,7 +147,7 @@ fn an_unheard_server_is_of_now_when_all_that_serve_were_told_so_long_enough_ago(
     {
         let status = unheard(vec![pod]).after(&was_ready()).status();
         let message = &of(&status, ConditionType::Ready).message;
-        assert_eq!(message.contains("nor was its pod annotated yet"), expected, "{message}");
+        assert_eq!(message.contains("has yet to be annotated"), expected, "{message}");
     }
     // Whoever has just started has yet to find that it cannot be heard.
     let found = one_by_one(was_ready(), vec![unheard(vec![soon()]), unsaid(), newer(), unsaid()]);

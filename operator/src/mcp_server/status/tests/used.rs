@@ -2,6 +2,7 @@
 
 use super::keyless::after_no_keys;
 use super::*;
+use crate::view::Told;
 
 /// What was said before: that it was ready; that it worked, and nobody could use it; that it was away; nothing.
 fn befores() -> [Option<McpServerStatus>; 4] {
@@ -260,6 +261,39 @@ fn a_change_that_is_not_taken_yet_is_not_in_force_before_it_is() {
     // Where nothing was changed, nothing is of before.
     let found = one_by_one(works().status(), vec![yet(), refused(), works()]);
     assert_eq!(found, ["True/Ready 4"; 3]);
+}
+
+/// Nobody knows whether such a one goes on with rules and keys that were taken back.
+#[test]
+fn a_change_is_in_force_once_the_sidecars_of_which_nothing_is_heard_have_it_too() {
+    let heard = || said(ready(pod("new")), summary());
+    let with = |other: Option<&PodFacts>| Scene::of([heard()].into_iter().chain(other.cloned()).collect());
+    // Seen at second 1010.
+    let other = |since: i64| {
+        let told = Some(Told { digest: WANTED.to_owned(), since });
+        PodView { uid: "other".to_owned(), told, ..ready(pod("new")) }
+    };
+    let (long, lately) = (1010 - 120, 1010 - 119);
+    let (is_before, is_now) = ("True/ServingPrevious 3", "True/Ready 4");
+    for (name, other, expected) in [
+        ("it was never told", unreachable(PodView { told: None, ..other(0) }), is_before),
+        ("it was told lately", unreachable(other(lately)), is_before),
+        ("it was told long ago", unreachable(other(long)), is_now),
+        ("it may soon say what it runs", silent(other(long)), is_before),
+        ("it does not serve", unreachable(PodView { ready: false, ..other(lately) }), is_now),
+        ("it ends", unreachable(PodView { ending: true, ..other(lately) }), is_now),
+    ] {
+        let scenes = vec![with(Some(&other)), with(Some(&other)), with(None), with(Some(&other))];
+        // What was in force stays so, whoever is not heard any more.
+        assert_eq!(one_by_one(was_ready(), scenes), [expected, expected, is_now, is_now], "{name}");
+        let status = with(Some(&other)).after(&was_ready()).status();
+        let message = &of(&status, ConditionType::Ready).message;
+        assert_eq!(
+            message.contains("nothing is heard of one of the sidecars"),
+            expected == is_before,
+            "{message}"
+        );
+    }
 }
 
 #[test]
