@@ -406,11 +406,10 @@ fn address(applier: &Applier<'_>, urls: Option<&Urls>) -> Address {
         return Address::Taken;
     }
     match urls {
-        Some(urls) if applier.has_service() => {
-            Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() }
-        }
         _ if !applier.has_service() && applier.has_deployment() => Address::Missing,
-        Some(_) | None => Address::Unknown,
+        _ if !applier.has_service() => Address::Unmade,
+        Some(urls) => Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() },
+        None => Address::Unknown,
     }
 }
 

@@ -101,12 +101,14 @@ pub(crate) enum Address {
         /// That outside of it. A manifest that names no host has none.
         public_url: Option<String>,
     },
-    /// Where they did, if they did: the manifest cannot be used now, or it is new.
+    /// Where they did, if they did: there is a Service, and the manifest cannot be used now.
     Unknown,
     /// Nowhere: the Service of its name is somebody else's.
     Taken,
     /// Nowhere: it has pods, and no Service.
     Missing,
+    /// Nowhere: it has neither, and may be new.
+    Unmade,
 }
 
 /// Whether a catalog lists a server. It says nothing about who may call it.
@@ -187,7 +189,7 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let (url, public_url) = match &observed.address {
         Address::Known { url, public_url } => (Some(url.clone()), public_url.clone()),
         Address::Unknown => (previous.url, previous.public_url),
-        Address::Taken | Address::Missing => (None, None),
+        Address::Taken | Address::Missing | Address::Unmade => (None, None),
     };
     let mut status = McpServerStatus {
         observed_generation: Some(generation),

@@ -12,9 +12,11 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::inventory::{TokenFile, inventories};
+use crate::mcp_server::address;
 use crate::mcp_server::build;
 use crate::mcp_server::context::Mirrors;
 use crate::mcp_server::dereference::Dereferenced;
+use crate::mcp_server::status::Address;
 use crate::mcp_server::upgrades::Upgrades;
 use crate::mcp_server::validate::validate;
 use crate::metrics::Metrics;
@@ -230,6 +232,23 @@ async fn a_server_has_a_service_where_there_is_one_of_its_own() {
         ] {
             assert_eq!(reached_beside(mirrors, refused, with).await.2, expected, "{with} of {refused}");
         }
+    }
+}
+
+/// Whoever makes a Service of its name then is not to be found under its address.
+#[tokio::test(start_paused = true)]
+async fn a_server_without_a_service_has_no_address_whatever_else_has_gone() {
+    let has_gone = |mirrors: Mirrors| {
+        let context = Context { mirrors, ..context(kube::Client::new(Router::new(), "tools")) };
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let memory = context.memory.of(&key, "7b1c");
+        let applier =
+            Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
+        address(&applier, None)
+    };
+    assert_eq!(has_gone(with_pods_of("7b1c").await), Address::Missing);
+    for nothing_is_its_own in [Mirrors::default(), with_pods_of("other").await] {
+        assert_eq!(has_gone(nothing_is_its_own), Address::Unmade);
     }
 }
 

@@ -124,7 +124,7 @@ fn unreached(observed: &Observation<'_>, accepted: &Verdict) -> Option<Verdict> 
         Address::Missing => {
             (Reason::Rejected, "the server has no Service, and the API server has not taken one yet")
         }
-        Address::Unknown | Address::Known { .. } => return None,
+        Address::Unmade | Address::Unknown | Address::Known { .. } => return None,
     };
     let message = match accepted.truth {
         _ if accepted.reason == reason => accepted.message.clone(),

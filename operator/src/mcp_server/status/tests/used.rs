@@ -232,7 +232,7 @@ fn a_server_without_a_service_is_not_reached_whatever_else_is_wrong() {
     assert_eq!(one_by_one(was_ready(), vec![missing(), own()]), ["False/Rejected 3", "True/Ready 4"]);
     // Nothing was taken of a new one, perhaps for reasons of its own: it has no pods that a Service could lead to.
     let new = |reason, desired| Scene {
-        address: Address::Unknown,
+        address: Address::Unmade,
         problems: vec![Problem::new(reason, "x")],
         desired,
         ..Scene::of(vec![])

@@ -290,6 +290,7 @@ fn a_manifest_that_cannot_be_used_takes_no_address_away_and_whoever_has_its_name
         (address(None), [inside, None]),
         (Address::Unknown, [inside, outside]),
         (Address::Taken, [None, None]),
+        (Address::Unmade, [None, None]),
     ] {
         let mut scene = Scene::of(vec![said(ready(pod("new")), summary())]).after(&before);
         scene.address = address.clone();
