@@ -126,8 +126,8 @@ fn unreached(observed: &Observation<'_>, accepted: &Verdict) -> Option<Verdict> 
         }
         Address::Unmade | Address::Unknown | Address::Known { .. } => return None,
     };
+    // What is wrong with the manifest may be something else of the same name.
     let message = match accepted.truth {
-        _ if accepted.reason == reason => accepted.message.clone(),
         Truth::True => words.to_owned(),
         Truth::False | Truth::Unknown => format!("{words}; {}", accepted.message),
     };

@@ -141,9 +141,10 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
     let problem = |reason| vec![Problem::new(reason, "x")];
     let taken_words =
         "the Service of the server's name is somebody else's, to whom clients would show their keys";
+    let and_words = &*format!("{taken_words}; x");
     for (principals, address, problems, words_of, reason) in [
         (Some(vec![]), address(None), problem(Reason::SecretNotFound), "x", "SecretNotFound"),
-        (ada(), Address::Taken, problem(Reason::NameTaken), "x", "NameTaken"),
+        (ada(), Address::Taken, problem(Reason::NameTaken), and_words, "NameTaken"),
         // The edit of its manifest meets a request that fails.
         (ada(), Address::Taken, vec![], taken_words, "NameTaken"),
     ] {
@@ -207,6 +208,9 @@ fn a_server_without_a_service_is_not_reached_whatever_else_is_wrong() {
             // A request for it fails, and no longer than for a moment.
             (None, Some(desired())),
             (Some(Reason::ConfigMapNotFound), Some(desired())),
+            // Or of it, or of something else.
+            (Some(Reason::Rejected), Some(desired())),
+            (Some(Reason::NameTaken), Some(desired())),
             // Nothing of the manifest is applied: nobody makes the Service again.
             (Some(Reason::Invalid), None),
             (Some(Reason::Malformed), None),
