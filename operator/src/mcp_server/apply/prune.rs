@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -25,7 +27,8 @@ impl Applier<'_> {
             // The pods are from before, and may need what is not among the objects of now.
             return true;
         }
-        let mut has_gone = true;
+        // What does not answer keeps no other waiting, nor whatever is done for this server next.
+        let mut deletions: Vec<BoxFuture<'_, bool>> = Vec::new();
         let mirrors = &self.context.mirrors;
         // One that has ended never runs again, and may be there for as long as somebody's finalizer or, evicted, for ever.
         let mut pods = mirrors.pods.of_server(self.server);
@@ -34,13 +37,13 @@ impl Applier<'_> {
             let wanted = applied.config_maps.iter().any(|wanted| wanted.name_any() == name);
             let mounts_it = |pod: &PodView| pod.config_maps.contains(&name);
             if !wanted && is_needless(mounts_it, &pods, desired) && self.is_ours(&config_map.live) {
-                has_gone &= self.delete::<ConfigMap>(&name, &config_map.live.uid).await;
+                deletions.push(self.delete::<ConfigMap>(name, config_map.live.uid.clone()).boxed());
             }
         }
         for (name, budget) in mirrors.disruption_budgets.of_server(self.server) {
             let wanted = applied.disruption_budget.as_ref().is_some_and(|wanted| wanted.name_any() == name);
             if !wanted && self.is_ours(&budget.live) {
-                has_gone &= self.delete::<PodDisruptionBudget>(&name, &budget.live.uid).await;
+                deletions.push(self.delete::<PodDisruptionBudget>(name, budget.live.uid.clone()).boxed());
             }
         }
         for (name, account) in mirrors.service_accounts.of_server(self.server) {
@@ -48,20 +51,20 @@ impl Applier<'_> {
             let wanted = account_of_pods(applied) == Some(&name);
             let has_it = |pod: &PodView| pod.service_account.as_ref() == Some(&name);
             if !wanted && is_needless(has_it, &pods, desired) && self.is_ours(&account.live) {
-                has_gone &= self.delete::<ServiceAccount>(&name, &account.live.uid).await;
+                deletions.push(self.delete::<ServiceAccount>(name, account.live.uid.clone()).boxed());
             }
         }
-        has_gone
+        join_all(deletions).await.into_iter().all(|has_gone| has_gone)
     }
 
-    async fn delete<K>(&self, name: &str, uid: &str) -> bool
+    async fn delete<K>(&self, name: String, uid: String) -> bool
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
     {
         let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
-        let this_one = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let this_one = Preconditions { uid: Some(uid), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
-        match api::call(objects.delete(name, &parameters)).await {
+        match api::call(objects.delete(&name, &parameters)).await {
             Ok(_) => {
                 self.context.metrics.wrote(Write::Prune);
                 tracing::info!(kind = %K::kind(&()), name, "deleted what is no longer needed");

@@ -235,6 +235,52 @@ async fn a_server_has_a_service_where_there_is_one_of_its_own() {
     }
 }
 
+/// Other looks at the server come after it.
+#[tokio::test(start_paused = true)]
+async fn leftovers_that_cannot_be_deleted_take_no_longer_than_one_of_them() {
+    let owner =
+        json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": "7b1c", "controller": true});
+    let leftover = |name| {
+        let labels = json!({"longshore.dev/server": "demo"});
+        let config_map = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "tools", "uid": name, "labels": labels, "ownerReferences": [owner]},
+        }));
+        Event::Apply(config_map.unwrap())
+    };
+    let mirrors = Mirrors::default();
+    let events = futures::stream::iter(["a", "b", "c"].map(leftover));
+    mirrors.config_maps.follow(events, &None, &mut |_, _, _, _| {}).await;
+    let tried = Arc::new(Mutex::new(Vec::new()));
+    let log = tried.clone();
+    let answer = move |method: Method, uri: Uri| {
+        let log = log.clone();
+        async move {
+            if method == Method::DELETE {
+                log.lock().push(uri.path().rsplit('/').next().unwrap().to_owned());
+                std::future::pending::<()>().await;
+            }
+            respond(&method, uri.path(), ("nothing", StatusCode::FORBIDDEN), &Mutex::default()).await
+        }
+    };
+    let context = Context { mirrors, ..context(kube::Client::new(Router::new().fallback(answer), "tools")) };
+    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+    let memory = context.memory.of(&key, "7b1c");
+    let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
+    let applied = applier.apply(prepared(&context.settings), 2).await.map_err(|it| it.error).unwrap();
+    let desired = build::Desired {
+        template: "t".to_owned(),
+        configs: Default::default(),
+        replicas: 0,
+        recreates: false,
+    };
+    let started = Instant::now();
+    assert!(!applier.prune(&applied, &desired).await);
+    // As long as a call may take.
+    assert_eq!(started.elapsed().as_secs(), 20);
+    tried.lock().sort();
+    assert_eq!(*tried.lock(), ["a", "b", "c"]);
+}
+
 /// Whoever makes a Service of its name then is not to be found under its address.
 #[tokio::test(start_paused = true)]
 async fn a_server_without_a_service_has_no_address_whatever_else_has_gone() {
