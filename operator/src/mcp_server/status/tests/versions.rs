@@ -1,7 +1,8 @@
 //! A new version over one that works.
 
-use super::used::one_by_one;
+use super::used::{one_by_one, unreachable};
 use super::*;
+use crate::view::Told;
 
 #[test]
 fn a_new_version_that_fails_takes_nothing_away() {
@@ -138,6 +139,22 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
     assert_eq!(of(&scene(alone, 0).status(), ConditionType::Ready).reason, "Ready");
 }
 
+/// Nothing else may happen by then.
+#[test]
+fn a_sidecar_that_cannot_be_asked_is_looked_at_again_when_it_has_been_told_long_enough() {
+    let told = || {
+        let told = Some(Told { digest: WANTED.to_owned(), since: 950 });
+        PodView { told, ..ready(pod("new")) }
+    };
+    let left = |facts: PodFacts, now| trials_end(&[said(ready(pod("new")), summary()), facts], now);
+    for (now, expected) in [(950, Some(120)), (1000, Some(70)), (1069, Some(1)), (1070, None)] {
+        let found = left(unreachable(told()), now).map(|left| left.as_secs());
+        assert_eq!(found, expected, "at second {now}");
+    }
+    assert_eq!(left(said(told(), summary()), 1000), None, "it says itself what it runs");
+    assert_eq!(left(unreachable(ready(pod("new"))), 1000), None, "it was never told");
+}
+
 #[test]
 fn ready_is_the_generation_that_clients_use() {
     let stale = Summary {
@@ -209,8 +226,6 @@ fn ready_is_the_generation_that_clients_use() {
 /// Whose turn it is to be upgraded keeps it until then.
 #[test]
 fn a_version_is_in_force_when_none_of_before_is_left_whatever_was_heard() {
-    let unreachable =
-        |pod: PodView| PodFacts { report: Report::Unreachable("refused".to_owned()), ..silent(pod) };
     let crash = ContainerView { ended: ended(1, "Error", "x"), ..waiting("CrashLoopBackOff", "back-off") };
     let old = || ready(pod("old"));
     let new = || ready(pod("new"));
