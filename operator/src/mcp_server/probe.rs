@@ -124,9 +124,10 @@ async fn touch_one(
     }
     let (before, failures) = before.map_or((0, 0), |touch| (touch.attempts, touch.failures));
     let attempts = before.saturating_add(1);
-    // One that is heard to run another one shows that it was not enough to be told before.
+    // One that is heard to run another one shows that it was not enough to be told before, and a clock that is ahead nothing.
     let is_unheard = matches!(facts.report, Report::Unreachable(_));
-    let told = facts.pod.told.as_ref().filter(|told| told.digest == wanted && is_unheard);
+    let told = facts.pod.told.as_ref().filter(|_| is_unheard);
+    let told = told.filter(|told| told.digest == wanted && told.since <= second);
     let most = most_touches(&facts.report, told.is_some());
     if attempts > most {
         return (None, false);

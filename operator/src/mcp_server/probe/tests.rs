@@ -166,6 +166,7 @@ async fn a_sidecar_is_told_anew_where_it_is_heard_to_run_another_configuration_a
         ("it is heard", "new", now - 150, said("old", None), true),
         ("it is not, and was told before", "new", now - 10, unheard(), false),
         ("it was told of another one", "old", now - 10, unheard(), true),
+        ("whoever told it had a clock that is ahead", "new", now + 3600, unheard(), true),
     ] {
         let pod = PodView { told: Some(Told { digest: digest.to_owned(), since }), ..pod() };
         let values = written(0, 1, pod, report).await;
