@@ -207,10 +207,10 @@ impl CallError {
         matches!(self.answered(), Some(408 | 425 | 429))
     }
 
-    /// Whether it may do later what it was asked for: it has no time now, or is not there.
+    /// Whether it may do a moment later what it was asked for: it has no time now, or is not there. Many say 500 of whatever
+    /// they do not know, each time.
     pub(super) fn is_not_now(&self) -> bool {
-        let says = |status| StatusCode::from_u16(status).is_ok_and(is_not_now);
-        matches!(self, Self::Lost | Self::Refused { .. }) || self.answered().is_some_and(says)
+        matches!(self, Self::Lost | Self::Refused { .. }) || self.is_busy() || self.answered() == Some(503)
     }
 
     /// The status of its answer, where that is of no use.
@@ -226,7 +226,9 @@ impl CallError {
     /// Whether the server has a stream of its own, and only gives it later. A server that ends, or whatever is between, cuts
     /// streams off; the session may live on all the same.
     pub(super) fn may_give_its_stream(&self) -> bool {
-        matches!(self, Self::TooLarge) || self.is_not_now()
+        let says = |status| StatusCode::from_u16(status).is_ok_and(is_not_now);
+        matches!(self, Self::TooLarge | Self::Lost | Self::Refused { .. })
+            || self.answered().is_some_and(says)
     }
 
     /// Whether the server answered, in the session as it was, and what it answered is of no use.
@@ -323,13 +325,22 @@ mod tests {
 
     #[test]
     fn who_has_no_time_answers_all_the_same() {
-        for (status, is_busy) in [(408, true), (425, true), (429, true), (500, false), (503, false)] {
+        for (status, is_busy, is_not_now) in [
+            (408, true, true),
+            (409, false, false),
+            (425, true, true),
+            (429, true, true),
+            (500, false, false),
+            (502, false, false),
+            (503, false, true),
+        ] {
             for error in [
                 rpc(r#"{"code":-32000,"message":"later"}"#, StatusCode::from_u16(status).unwrap()),
                 CallError::Status { status, path: "/mcp".to_owned(), location: None },
                 CallError::Lowered(lowered::Failure::Status(status)),
             ] {
                 assert!(error.is_answer() && error.is_busy() == is_busy, "{error}");
+                assert_eq!(error.is_not_now(), is_not_now, "{error}");
             }
         }
     }

@@ -11,14 +11,20 @@ use super::turns::{NAMED, beginning_again, restarting, take, told};
 use crate::harness::config::keys;
 use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, scripted, within};
 
-/// It says so of each thing, and takes it a second later. Their client is told then.
-#[test]
-fn what_a_server_has_no_time_for_yet_is_set_again_once_it_has() {
-    const WANTED: [&str; 2] = ["memo://a", "memo://b"];
-    for (is_named, status) in [(false, 429), (true, 503)] {
+/// Two resources that its client wants to hear of.
+const WANTED: [&str; 2] = ["memo://a", "memo://b"];
+
+/// A server whose first stream ends as soon as it is new, and that answers each subscription with a status then.
+struct New {
+    server: Scripted,
+    is_new: Arc<AtomicBool>,
+    cut: Gate,
+}
+
+impl New {
+    fn answering(is_named: bool, status: impl Fn(&str) -> u16 + Send + Sync + 'static) -> Self {
         let (cut, is_new) = <(Gate, Arc<AtomicBool>)>::default();
         let (gate, refuses, was_cut) = (cut.clone(), is_new.clone(), AtomicBool::new(false));
-        let refused = Mutex::<HashSet<String>>::default();
         let server = restarting(is_named, &is_new, move |request, stream| {
             if request.method == "GET" {
                 scripted::begin_events(stream);
@@ -31,30 +37,68 @@ fn what_a_server_has_no_time_for_yet_is_set_again_once_it_has() {
                 }
                 return;
             }
-            let uri = scripted::message(request)["params"]["uri"].to_string();
-            let is_first =
-                uri != "null" && refuses.load(Ordering::SeqCst) && refused.lock().unwrap().insert(uri);
-            if is_first {
-                return scripted::json_with(stream, status, "", "{}");
+            if refuses.load(Ordering::SeqCst) && scripted::method_of(request) == "resources/subscribe" {
+                let message = scripted::message(request);
+                let status = status(message["params"]["uri"].as_str().unwrap());
+                if status != 200 {
+                    let error = json!({"code": -32603, "message": "no"});
+                    let refused = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+                    return scripted::json_with(stream, status, "", &refused.to_string());
+                }
             }
             take(request, stream, false);
         });
-        let sidecar = beginning_again(&server);
-        let client = Client::of(&sidecar, None, NAMED);
+        Self { server, is_new, cut }
+    }
+
+    /// A client that is subscribed and listens until it is new, and still does.
+    fn heard_by<'a>(&self, sidecar: &'a Sidecar) -> (Client<'a>, Events) {
+        let client = Client::of(sidecar, None, NAMED);
         for uri in WANTED {
             client.ask("resources/subscribe", json!({"uri": uri}));
         }
-        let mut events = Events::open(&client.get(), sidecar.mcp);
-        is_new.store(true, Ordering::SeqCst);
-        cut.open();
-        for uri in WANTED {
-            let changed = events.next().unwrap().message();
-            assert_eq!(changed["params"]["uri"], uri, "{is_named}: {changed}");
-            assert!(
-                WANTED.iter().all(|uri| told(&server)[*uri] > 2),
-                "{is_named}: the server knows it by then"
-            );
-        }
+        let events = Events::open(&client.get(), sidecar.mcp);
+        self.is_new.store(true, Ordering::SeqCst);
+        self.cut.open();
+        (client, events)
+    }
+}
+
+fn hears_that_all_has_changed(events: &mut Events) {
+    for uri in WANTED {
+        let changed = events.next().unwrap().message();
+        assert_eq!(changed["params"]["uri"], uri, "{changed}");
+    }
+}
+
+/// It says so of each thing, and takes it a second later. Their client is told then.
+#[test]
+fn what_a_server_has_no_time_for_yet_is_set_again_once_it_has() {
+    for (is_named, status) in [(false, 429), (true, 503)] {
+        let refused = Mutex::<HashSet<String>>::default();
+        let new = New::answering(is_named, move |uri| {
+            if refused.lock().unwrap().insert(uri.to_owned()) { status } else { 200 }
+        });
+        let sidecar = beginning_again(&new.server);
+        let (_client, mut events) = new.heard_by(&sidecar);
+        hears_that_all_has_changed(&mut events);
+        assert!(
+            WANTED.iter().all(|uri| told(&new.server)[*uri] > 2),
+            "{is_named}: the server knows it by then"
+        );
+    }
+}
+
+/// Some say so of whatever they do not have any more, however often they are asked.
+#[test]
+fn what_a_server_fails_at_is_said_to_it_once() {
+    for is_named in [false, true] {
+        let new = New::answering(is_named, |uri| if uri == WANTED[1] { 500 } else { 200 });
+        let sidecar = beginning_again(&new.server);
+        let (_client, mut events) = new.heard_by(&sidecar);
+        events.patience(Duration::from_secs(3));
+        hears_that_all_has_changed(&mut events);
+        assert!(WANTED.iter().all(|uri| told(&new.server)[*uri] == 2), "{is_named}");
     }
 }
 
