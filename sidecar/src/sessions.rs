@@ -70,7 +70,7 @@ pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Answering;
 pub(crate) use session::{Change, Session, Use};
 use setting::Setting;
-pub(crate) use setting::{set_in_turn, set_one_again};
+pub(crate) use setting::{set_in_the_end, set_in_turn, set_one_again};
 
 /// All sessions of the process.
 pub(crate) struct Sessions {

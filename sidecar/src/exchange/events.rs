@@ -44,6 +44,17 @@ pub(super) enum Given {
     NotThere,
 }
 
+/// What its client is to be told of what it may have missed.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Due {
+    #[default]
+    Nothing,
+    /// As soon as the server was told what it has set, or that was in vain.
+    Missed,
+    /// That was in vain: once more when the server knows it.
+    InTheEnd,
+}
+
 /// A stream of events from the server.
 pub(super) struct Source {
     body: upstream::Body,
@@ -66,8 +77,8 @@ pub(super) struct Source {
     is_given: bool,
     /// How often in a row it has said nothing instead.
     mute: u32,
-    /// Its client is to be told of what it has missed, once it is.
-    is_due: bool,
+    /// What its client is to be told, once it is.
+    due: Due,
     /// When it was not given last, or broke off, and cannot be taken up again.
     pub(super) lost: Option<Instant>,
 }
@@ -209,7 +220,7 @@ impl Source {
             another: Another::default(),
             is_given: true,
             mute: 0,
-            is_due: false,
+            due: Due::Nothing,
             lost: None,
         }
     }
@@ -326,9 +337,16 @@ impl Source {
         self.last.as_deref().filter(|_| !self.begins_anew())
     }
 
-    /// Its client is to be told as soon as the server knows what it has set.
-    pub(super) fn note_missed(&mut self) {
-        self.is_due = true;
+    /// Its client is to be told as soon as the server was told what it has set. Says whether it waits for something else.
+    pub(super) fn note_missed(&mut self) -> bool {
+        let waited = self.is_due_in_the_end();
+        self.due = Due::Missed;
+        waited
+    }
+
+    /// Whether its client was told, and is told once more when the server knows what it has set.
+    pub(super) fn is_due_in_the_end(&self) -> bool {
+        self.due == Due::InTheEnd
     }
 
     /// Whether there is a stream to be told in.
@@ -348,7 +366,7 @@ impl Source {
 
     /// Returns when its client is to be told of what it has missed, or of what was put off.
     pub(super) fn due(&self) -> impl Future<Output = ()> + use<> {
-        let (is_due, due) = (self.is_due && self.is_given, self.gap.due());
+        let (is_due, due) = (self.due != Due::Nothing && self.is_given, self.gap.due());
         async move {
             if !is_due {
                 due.await;
@@ -362,14 +380,15 @@ impl Source {
     }
 
     /// It is told, and before that its server, if that `is_set`. If not, or if that may be another one since (`is_in_doubt`),
-    /// both are due later.
-    pub(super) fn note_told(&mut self, is_set: bool, is_in_doubt: bool) {
+    /// both are due later; and as soon as the server knows it, where that has it told again by itself (`is_unset`).
+    pub(super) fn note_told(&mut self, is_set: bool, is_in_doubt: bool, is_unset: bool) {
         self.gap.note_told();
-        self.is_due = false;
+        self.due = if !is_set && is_unset { Due::InTheEnd } else { Due::Nothing };
         if is_set {
             self.another.note_told();
         }
         if (!is_set || is_in_doubt) && self.within.is_none() {
+            self.lost.get_or_insert_with(Instant::now);
             self.gap.broke_off();
         }
     }
@@ -439,10 +458,28 @@ mod tests {
                 source.broke_off();
                 let _ = source.has_missed(None);
             }
-            source.note_told(true, begun < source.lost);
+            source.note_told(true, begun < source.lost, false);
             let due = timeout(SELDOM * 2, source.due()).await;
             assert_eq!(due.is_ok(), ends);
         }
+    }
+
+    /// It was taken over, say, and no stream of it ever broke.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_told_in_vain_is_told_once_more_and_that_is_all() {
+        let Answer { response, lease } = Answer::nothing();
+        let share = Shares::new(Bounds { total: 1, per_principal: 1 }).nothing(&"a".into());
+        let mut source = Source::new(response.into_body(), lease, share).of_no_call(RETRY, None);
+        assert!(!source.note_missed());
+        source.note_told(false, false, true);
+        assert!(timeout(RETRY, source.due()).await.is_ok() && source.is_due_in_the_end());
+        assert!(source.note_missed() && !source.is_due_in_the_end());
+        source.note_told(false, false, false);
+        assert!(timeout(RETRY, source.due()).await.is_err());
+        source.due().await;
+        assert!(source.lost_for_another().is_some());
+        source.note_told(true, false, false);
+        assert!(timeout(SELDOM * 2, source.due()).await.is_err());
     }
 
     #[test]

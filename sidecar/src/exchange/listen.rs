@@ -320,16 +320,25 @@ async fn pass(
             // A server that always has something to say puts it off no further.
             biased;
             Some(set) = setting.join_next(), if source.is_given() => {
-                tell_missed(worker, session, source, writer, set.unwrap_or(false));
+                let is_set = set.unwrap_or(false);
+                // Who was told that this was in vain need not hear it each time.
+                if is_set || !source.is_due_in_the_end() || !session.is_unset() {
+                    tell_missed(worker, session, source, writer, is_set);
+                }
                 continue;
             }
             () = due, if setting.is_empty() => {
+                if source.is_due_in_the_end() {
+                    setting.spawn_local(sessions::set_in_the_end(session));
+                    continue;
+                }
                 // What changes before the server knows that, nobody hears of.
                 let lost = source.lost_for_another();
                 if lost.is_some() || session.is_unset() {
                     setting.spawn_local(sessions::set_one_again(session, lost));
                 } else {
-                    tell_missed(worker, session, source, writer, false);
+                    let is_set = session.is_set_since(source.lost);
+                    tell_missed(worker, session, source, writer, is_set);
                 }
                 continue;
             }
@@ -377,8 +386,8 @@ async fn pass(
     match again.await {
         Some(Opened { answer, within, given }) => {
             // Once it is heard: what changes before that is to be read.
-            if given == Given::Stream && source.has_missed(within.as_ref()) {
-                source.note_missed();
+            if given == Given::Stream && source.has_missed(within.as_ref()) && source.note_missed() {
+                *setting = JoinSet::new();
             }
             // Another one knows nothing of it.
             if source.note_given(given) {
@@ -393,7 +402,7 @@ async fn pass(
 
 /// Tells the client that all may have changed.
 fn tell_missed(worker: &Worker, session: &Session, source: &mut Source, writer: &Writer, is_set: bool) {
-    source.note_told(is_set, !session.is_set_since(source.lost));
+    source.note_told(is_set, !session.is_set_since(source.lost), session.is_unset());
     missed::tell_all(worker, session, |message| writer.write(message));
 }
 

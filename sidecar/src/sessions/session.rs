@@ -28,6 +28,7 @@ pub(crate) use held_open::Use;
 use parking_lot::{Mutex, RwLock};
 pub(crate) use set::Change;
 use set::Set;
+pub(super) use set::Told;
 
 /// For how long a session that a stream holds open is so at least: nothing is said of the moment in which it is forgotten.
 const SOON: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! What clients have set, said again to a server that was told nothing of it, or has forgotten it. Whoever finds out marks the
 //! session, and it is said in its turn.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
@@ -10,11 +10,13 @@ use longshore_sessions::ServerSession;
 use longshore_sidecar_config::Auth;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant, sleep, timeout};
 
+use super::session::Told;
 use super::turns::{self, Turns};
 use super::{Session, Sessions, Use};
-use crate::monitor::Server;
+use crate::monitor::{CallError, Server};
 use crate::shared::Shared;
 use crate::upstream::{Opener, Pool};
 
@@ -35,6 +37,7 @@ pub(super) struct Setting {
 /// Says it for those whose turn it is, for as long as the process lives.
 pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
     let (sessions, setting) = (&shared.sessions, &shared.sessions.setting);
+    let put_off = RefCell::<JoinSet<()>>::default();
     let turns = async || {
         loop {
             let turn = setting.turns.lock().take(sessions.turns_of_one());
@@ -45,7 +48,12 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
             if let Some(session) = session.upgrade().filter(|session| sessions.holds(session))
                 && let Some(begun) = session.begin_to_set()
             {
-                session.note_set(begun, set(sessions, &pool, &session).await);
+                let told = set(sessions, &pool, &session).await;
+                if let Some(pause) = session.note_set(begun, told) {
+                    let mut put_off = put_off.borrow_mut();
+                    while put_off.try_join_next().is_some() {}
+                    put_off.spawn_local(later(sessions.clone(), Arc::downgrade(&session), begun, pause));
+                }
             }
             setting.turns.lock().give_back(&principal);
         }
@@ -53,10 +61,20 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
     join_all([(); turns::ALL].map(|()| turns())).await;
 }
 
-/// The session goes on without, if need be: a server that does not take it is no reason to lose it. Says whether it was there
-/// for all of it, and had time for it.
-async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) -> bool {
-    let Some(snapshot) = sessions.snapshot.load_full() else { return false };
+/// A session is in line once more this long after a turn that was in vain.
+async fn later(sessions: Arc<Sessions>, session: Weak<Session>, begun: Instant, pause: Duration) {
+    sleep(pause).await;
+    if let Some(session) = session.upgrade().filter(|session| sessions.holds(session))
+        && let Some(is_awaited) = session.unset_still(begun)
+    {
+        sessions.line_up(&session, is_awaited);
+    }
+}
+
+/// The session goes on without, if need be: a server that does not take it is no reason to lose it. One that takes too long
+/// for all of it is taken to be there.
+async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) -> Told {
+    let Some(snapshot) = sessions.snapshot.load_full() else { return Told::NotAll };
     let opener = Opener::client(session.principal(), &snapshot.config);
     let server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener).pinned(snapshot.protocol);
     let server = server.in_session(session.upstream(), session.server_revision);
@@ -65,7 +83,7 @@ async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) -> bool {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::debug!(%error, "what a client had set could not be set again");
-            return false;
+            return if matches!(error, CallError::SessionGone) { Told::Gone } else { Told::NotAll };
         }
         Err(_) => {
             let all = usize::from(copy.log_level.is_some()) + copy.subscriptions.len();
@@ -73,11 +91,11 @@ async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) -> bool {
             tracing::warn!(left, all, "what a client had set could not be set again in time");
         }
     }
-    true
+    Told::All
 }
 
 /// Returns when the server knows what the client of a session has set. It is told that again first, unless it was since it was
-/// `lost`. Says whether it was there for it.
+/// `lost`. Says whether it was there for it; if not, that is said again later.
 pub(crate) fn set_one_again(used: &Use, lost: Option<Instant>) -> impl Future<Output = bool> + use<> {
     let (sessions, session) = (used.sessions.clone(), used.session.clone());
     async move {
@@ -85,6 +103,16 @@ pub(crate) fn set_one_again(used: &Use, lost: Option<Instant>) -> impl Future<Ou
             sessions.set_again(&session, lost);
         }
         sessions.until_set(&session).await
+    }
+}
+
+/// The same for one that was told so: returns when the server knows it, or was told in vain once more.
+pub(crate) fn set_in_the_end(session: &Session) -> impl Future<Output = bool> + use<> {
+    let said = session.awaits_in_the_end();
+    async move {
+        let Some(mut said) = said else { return true };
+        let _ = said.changed().await;
+        *said.borrow()
     }
 }
 
@@ -108,7 +136,7 @@ impl Sessions {
 
     /// Returns when the server knows it, for which who waits goes before all others. Says whether it was there for it.
     async fn until_set(&self, session: &Arc<Session>) -> bool {
-        let Some((mut set, is_ahead)) = session.awaits() else { return true };
+        let Some((mut set, is_ahead)) = session.awaits() else { return !session.is_unset() };
         if is_ahead {
             self.line_up(session, true);
         }

@@ -58,9 +58,9 @@ impl Server {
         patience: Duration,
         said: &Cell<usize>,
     ) -> Result<(), CallError> {
-        let (latest, put_off) = (Instant::now() + patience, Cell::new(None));
+        let put_off = Cell::new(None);
         let set = async |method, params| {
-            match self.set(method, params, patience, latest).await {
+            match self.set(method, params, patience).await {
                 Ok(()) => said.set(said.get() + 1),
                 // That says nothing of the others.
                 Err(error) if error.is_answer() => put_off.set(Some(error)),
@@ -78,14 +78,9 @@ impl Server {
     }
 
     /// One thing of it. That the server does not take it, or says nothing of it, says nothing of the others. One that has no
-    /// time for it now, or is not there, is asked once more, until the `latest`.
-    async fn set(
-        &self,
-        method: McpMethod,
-        params: Value,
-        patience: Duration,
-        latest: Instant,
-    ) -> Result<(), CallError> {
+    /// time for it now, or is not there, is asked once more for so long.
+    async fn set(&self, method: McpMethod, params: Value, patience: Duration) -> Result<(), CallError> {
+        let latest = Instant::now() + patience;
         loop {
             match timeout(patience, self.call(method, params.clone())).await {
                 Ok(Err(error)) if error.is_not_now() => {

@@ -9,10 +9,14 @@ use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
 use longshore_sessions::message::Copy;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::Session;
 use crate::held::{Share, Shares, subscription};
+use crate::upstream::gap::SELDOM;
+
+/// How long a session waits at first after a turn that was in vain. That doubles each time.
+const AFTER_ONE_IN_VAIN: Duration = Duration::from_secs(10);
 
 /// What a client has set, and who else knows it.
 #[derive(Default)]
@@ -36,6 +40,8 @@ struct Unset {
     at: At,
     /// Who waits for it hears whether it was there.
     said: watch::Sender<bool>,
+    /// For how long it was put off after the last turn that was in vain.
+    pause: Duration,
 }
 
 /// Where a session is that waits for that.
@@ -47,6 +53,19 @@ enum At {
     Ahead,
     /// It has its turn since then.
     Turn(Instant),
+    /// That turn was in vain, and it has another one later.
+    Later(Instant),
+}
+
+/// How a turn went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Told {
+    /// The server was there, and had time for it.
+    All,
+    /// It was not, or had none.
+    NotAll,
+    /// It has forgotten the session. Whoever finds that out begins it again.
+    Gone,
 }
 
 /// Something that a client sets in its session, and that has to be set again where the session is begun again.
@@ -100,19 +119,24 @@ impl Session {
         let set = set.as_mut().filter(|set| !set.is_set_since(Some(lost)))?;
         match set.unset.as_ref().map(|unset| unset.at) {
             Some(At::Behind | At::Ahead) => return None,
-            Some(At::Turn(begun)) if begun >= lost => return None,
-            Some(At::Turn(_)) | None => {}
+            Some(At::Turn(begun) | At::Later(begun)) if begun >= lost => return None,
+            Some(At::Turn(_) | At::Later(_)) | None => {}
         }
-        let unset = set.unset.get_or_insert_default();
-        let is_awaited = unset.said.receiver_count() > 0;
-        unset.at = if is_awaited { At::Ahead } else { At::Behind };
-        Some(is_awaited)
+        Some(set.unset.get_or_insert_default().line_up())
     }
 
-    /// For who waits until it is told: how it will have gone, and whether that takes a place before others.
+    /// The same for one whose turn was in vain that has begun then, if nobody has seen to it since.
+    pub(in super::super) fn unset_still(&self, begun: Instant) -> Option<bool> {
+        let mut set = self.set.lock();
+        let unset = set.as_mut()?.unset.as_mut().filter(|unset| unset.at == At::Later(begun))?;
+        Some(unset.line_up())
+    }
+
+    /// For who waits until it is told: how it will have gone, and whether that takes a place before others. Nobody waits
+    /// for one that is put off.
     pub(in super::super) fn awaits(&self) -> Option<(watch::Receiver<bool>, bool)> {
         let mut set = self.set.lock();
-        let unset = set.as_mut()?.unset.as_mut()?;
+        let unset = set.as_mut()?.unset.as_mut().filter(|unset| !matches!(unset.at, At::Later(_)))?;
         let was_behind = unset.at == At::Behind;
         if was_behind {
             unset.at = At::Ahead;
@@ -120,24 +144,35 @@ impl Session {
         Some((unset.said.subscribe(), was_behind))
     }
 
+    /// The same for who has all the time there is.
+    pub(in super::super) fn awaits_in_the_end(&self) -> Option<watch::Receiver<bool>> {
+        self.set.lock().as_ref()?.unset.as_ref().map(|unset| unset.said.subscribe())
+    }
+
     /// Its turn begins, if it has yet to come.
     pub(in super::super) fn begin_to_set(&self) -> Option<Instant> {
         let mut set = self.set.lock();
-        let unset = set.as_mut()?.unset.as_mut().filter(|unset| !matches!(unset.at, At::Turn(_)))?;
+        let unset =
+            set.as_mut()?.unset.as_mut().filter(|unset| matches!(unset.at, At::Behind | At::Ahead))?;
         let begun = Instant::now();
         unset.at = At::Turn(begun);
         Some(begun)
     }
 
-    /// The turn is over that has begun then, and the server was told, if it was there. If it is to be told anew by now, that
-    /// is nothing.
-    pub(in super::super) fn note_set(&self, begun: Instant, was_there: bool) {
-        if let Some(set) = self.set.lock().as_mut()
-            && let Some(unset) = set.unset.take_if(|unset| unset.at == At::Turn(begun))
-        {
-            set.told = Some(begun).filter(|_| was_there);
-            unset.said.send_replace(was_there);
+    /// The turn is over that has begun then. If the server is to be told anew by now, that is nothing. Says for how long the
+    /// session is put off, if it is.
+    pub(in super::super) fn note_set(&self, begun: Instant, how: Told) -> Option<Duration> {
+        let mut set = self.set.lock();
+        let Set { unset, told, .. } = &mut **set.as_mut()?;
+        let mut over = unset.take_if(|unset| unset.at == At::Turn(begun))?;
+        *told = Some(begun).filter(|_| how == Told::All);
+        over.said.send_replace(how == Told::All);
+        if how != Told::NotAll {
+            return None;
         }
+        over.at = At::Later(begun);
+        over.pause = (over.pause * 2).clamp(AFTER_ONE_IN_VAIN, SELDOM);
+        Some(unset.insert(over).pause)
     }
 
     /// What this replica is to keep, if it does not.
@@ -189,6 +224,15 @@ impl Session {
     }
 }
 
+impl Unset {
+    /// It has a place in line. Says whether somebody waits for it.
+    fn line_up(&mut self) -> bool {
+        let is_awaited = self.said.receiver_count() > 0;
+        self.at = if is_awaited { At::Ahead } else { At::Behind };
+        is_awaited
+    }
+}
+
 impl Set {
     fn is_set_since(&self, lost: Option<Instant>) -> bool {
         self.copy.log_level.is_none() && self.copy.subscriptions.is_empty() || self.told >= lost
@@ -198,8 +242,6 @@ impl Set {
 #[cfg(test)]
 mod tests {
     use super::super::tests::session;
-    use tokio::time::Duration;
-
     use super::*;
     use crate::held::Bounds;
     use crate::sessions::Places;
@@ -223,18 +265,35 @@ mod tests {
         // What is said meanwhile is said to one that is gone.
         let lost_again = Instant::now();
         assert_eq!(session.unset(lost_again), Some(true));
-        session.note_set(begun, true);
+        assert_eq!(session.note_set(begun, Told::All), None);
         assert!(session.is_unset() && !session.is_set_since(Some(lost)));
         let begun = session.begin_to_set().unwrap();
-        session.note_set(begun, true);
+        assert_eq!(session.note_set(begun, Told::All), None);
         assert!(
             !session.is_unset() && session.is_set_since(Some(lost_again)) && session.unset(lost).is_none()
         );
         said.changed().await.unwrap();
         assert!(*said.borrow());
         moment().await;
-        assert_eq!(session.unset(Instant::now()), Some(false));
-        session.note_set(session.begin_to_set().unwrap(), false);
+        let lost = Instant::now();
+        assert_eq!(session.unset(lost), Some(false));
+        for pause in [10, 20, 40, 80, 160, 300, 300].map(Duration::from_secs) {
+            let begun = session.begin_to_set().unwrap();
+            assert_eq!(session.note_set(begun, Told::NotAll), Some(pause));
+            assert!(session.is_unset() && !session.is_set_since(Some(lost)));
+            assert!(session.awaits().is_none() && session.begin_to_set().is_none(), "it is put off");
+            assert!(session.unset(lost).is_none(), "whoever says that it was lost before");
+            moment().await;
+            let in_the_end = session.awaits_in_the_end().unwrap();
+            assert_eq!((session.unset_still(begun), session.unset_still(begun)), (Some(true), None));
+            drop(in_the_end);
+        }
+        let begun = session.begin_to_set().unwrap();
+        assert!(session.note_set(begun, Told::NotAll).is_some());
+        moment().await;
+        assert_eq!(session.unset(Instant::now()), Some(false), "it is another server by now");
+        assert_eq!(session.unset_still(begun), None);
+        assert_eq!(session.note_set(session.begin_to_set().unwrap(), Told::Gone), None);
         assert!(!session.is_unset() && session.unset(lost).is_some(), "it was not there");
     }
 

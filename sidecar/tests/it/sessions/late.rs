@@ -2,8 +2,8 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -99,6 +99,30 @@ fn what_a_server_fails_at_is_said_to_it_once() {
         events.patience(Duration::from_secs(3));
         hears_that_all_has_changed(&mut events);
         assert!(WANTED.iter().all(|uri| told(&new.server)[*uri] == 2), "{is_named}");
+    }
+}
+
+/// It loads something first. Their client is told when that takes too long to wait for, and when it is over.
+#[test]
+fn what_a_server_has_no_time_for_in_its_turn_is_set_again_in_another_one() {
+    const LOADS: Duration = Duration::from_secs(8);
+    for is_named in [false, true] {
+        let (began, taken) = <(OnceLock<Instant>, Arc<Mutex<HashSet<String>>>)>::default();
+        let takes = taken.clone();
+        let new = New::answering(is_named, move |uri| {
+            if began.get_or_init(Instant::now).elapsed() < LOADS {
+                return 503;
+            }
+            takes.lock().unwrap().insert(uri.to_owned());
+            200
+        });
+        let sidecar = beginning_again(&new.server);
+        let (_client, mut events) = new.heard_by(&sidecar);
+        events.patience(Duration::from_secs(40));
+        hears_that_all_has_changed(&mut events);
+        assert!(taken.lock().unwrap().is_empty(), "{is_named}: nobody waits for that");
+        hears_that_all_has_changed(&mut events);
+        assert_eq!(taken.lock().unwrap().len(), WANTED.len(), "{is_named}: the server knows it by then");
     }
 }
 
