@@ -140,7 +140,7 @@ impl Sessions {
         if is_ahead {
             self.line_up(session, true);
         }
-        // Nobody drops it who does not say how it went.
+        // Of a session that ends or moves meanwhile nobody says it: who waits has to end with it, or by a clock.
         let _ = set.changed().await;
         *set.borrow()
     }
@@ -162,5 +162,3 @@ impl Sessions {
         if is_everybody { turns::ALL } else { turns::OWN }
     }
 }
-
-impl Setting {}
