@@ -134,7 +134,8 @@ impl Sessions {
         }
     }
 
-    /// Returns when the server knows it, for which who waits goes before all others. Says whether it was there for it.
+    /// Returns when the server knows it, for which who waits goes before all others of its principal. Says whether it was
+    /// there for it.
     async fn until_set(&self, session: &Arc<Session>) -> bool {
         let Some((mut set, is_ahead)) = session.awaits() else { return !session.is_unset() };
         if is_ahead {

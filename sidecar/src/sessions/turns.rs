@@ -1,5 +1,4 @@
-//! Whose turn it is: first of those that somebody waits for, then of the others, and of either one of each principal after
-//! the other.
+//! Whose turn it is: of each principal after the other, and of one's own sessions first of those that somebody waits for.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,31 +11,41 @@ pub(super) const OWN: usize = ALL / 2;
 /// Those that wait for their turns, and whose the others are that have one.
 #[derive(Default)]
 pub(super) struct Turns<T> {
-    awaited: Lines<T>,
-    others: Lines<T>,
+    lines: HashMap<Arc<str>, Lines<T>>,
+    /// Whose it is next.
+    order: VecDeque<Arc<str>>,
     /// How many each principal has.
     taken: HashMap<Arc<str>, usize>,
 }
 
-/// A line for each principal.
-#[derive(Default)]
+/// Those of one principal.
 struct Lines<T> {
-    lines: HashMap<Arc<str>, VecDeque<T>>,
-    /// Whose it is next.
-    order: VecDeque<Arc<str>>,
+    awaited: VecDeque<T>,
+    others: VecDeque<T>,
 }
 
 impl<T> Turns<T> {
     /// Puts one at the end of its line.
     pub(super) fn wait(&mut self, whose: &Arc<str>, what: T, is_awaited: bool) {
-        if is_awaited { &mut self.awaited } else { &mut self.others }.push(whose, what);
+        let lines = self.lines.entry(whose.clone()).or_insert_with(|| {
+            self.order.push_back(whose.clone());
+            Lines { awaited: VecDeque::new(), others: VecDeque::new() }
+        });
+        if is_awaited { &mut lines.awaited } else { &mut lines.others }.push_back(what);
     }
 
     /// Who has a turn now, of those whose principals have fewer than they may.
     pub(super) fn take(&mut self, may_have: usize) -> Option<(Arc<str>, T)> {
-        let Self { awaited, others, taken } = self;
+        let Self { lines, order, taken } = self;
         let may = |whose: &Arc<str>| taken.get(whose).is_none_or(|taken| *taken < may_have);
-        let (whose, what) = awaited.pop(may).or_else(|| others.pop(may))?;
+        let whose = order.remove(order.iter().position(may)?)?;
+        let own = lines.get_mut(&whose)?;
+        let what = own.awaited.pop_front().or_else(|| own.others.pop_front())?;
+        if own.awaited.is_empty() && own.others.is_empty() {
+            lines.remove(&whose);
+        } else {
+            order.push_back(whose.clone());
+        }
         *taken.entry(whose.clone()).or_default() += 1;
         Some((whose, what))
     }
@@ -50,34 +59,12 @@ impl<T> Turns<T> {
     }
 }
 
-impl<T> Lines<T> {
-    fn push(&mut self, whose: &Arc<str>, what: T) {
-        let line = self.lines.entry(whose.clone()).or_default();
-        if line.is_empty() {
-            self.order.push_back(whose.clone());
-        }
-        line.push_back(what);
-    }
-
-    fn pop(&mut self, may: impl Fn(&Arc<str>) -> bool) -> Option<(Arc<str>, T)> {
-        let whose = self.order.remove(self.order.iter().position(may)?)?;
-        let line = self.lines.get_mut(&whose)?;
-        let what = line.pop_front()?;
-        if line.is_empty() {
-            self.lines.remove(&whose);
-        } else {
-            self.order.push_back(whose.clone());
-        }
-        Some((whose, what))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn principals_have_turns_one_after_the_other_and_who_is_awaited_goes_first() {
+    fn principals_have_turns_one_after_the_other_and_who_is_awaited_goes_before_others_of_its_own() {
         let mut turns = Turns::default();
         let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
         let wait = |turns: &mut Turns<_>, whose, what, is_awaited| turns.wait(whose, what, is_awaited);
@@ -92,7 +79,7 @@ mod tests {
         let taken = [(); 5].map(|()| take(&mut turns));
         assert_eq!(
             taken,
-            [Some("c1"), Some("a5"), Some("c2"), Some("b2"), None],
+            [Some("a5"), Some("b2"), Some("c1"), Some("c2"), None],
             "the rest is of whom has all"
         );
         turns.give_back(&b);
@@ -105,6 +92,23 @@ mod tests {
         for whose in [&a, &a, &b, &c, &c] {
             turns.give_back(whose);
         }
-        assert!(turns.taken.is_empty() && turns.others.lines.is_empty() && turns.awaited.order.is_empty());
+        assert!(turns.taken.is_empty() && turns.lines.is_empty() && turns.order.is_empty());
+    }
+
+    #[test]
+    fn who_is_not_awaited_has_turns_however_many_others_are() {
+        let mut turns = Turns::default();
+        let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
+        for _ in 0..10 {
+            turns.wait(&a, "a", true);
+            turns.wait(&b, "b", true);
+        }
+        turns.wait(&c, "c", false);
+        let first = [(); 4].map(|()| {
+            let (whose, what) = turns.take(4).unwrap();
+            turns.give_back(&whose);
+            what
+        });
+        assert_eq!(first, ["a", "b", "c", "a"]);
     }
 }

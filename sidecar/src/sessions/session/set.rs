@@ -47,7 +47,7 @@ struct Unset {
 /// Where a session is that waits for that.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum At {
-    /// Behind those that somebody waits for.
+    /// Behind those of its principal that somebody waits for.
     #[default]
     Behind,
     Ahead,
