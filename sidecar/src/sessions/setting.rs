@@ -79,7 +79,14 @@ async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) -> Told {
     let server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener).pinned(snapshot.protocol);
     let server = server.in_session(session.upstream(), session.server_revision);
     let (copy, said) = (session.copy(), Cell::default());
-    match timeout(ALL, server.set_again(&copy, SETTING, &said)).await {
+    let told = timeout(ALL, server.set_again(&copy, SETTING, &said)).await;
+    let now = session.copy();
+    if now.version != copy.version
+        && let Ok(Err(error)) = timeout(SETTING, server.set_otherwise(&copy, &now, SETTING)).await
+    {
+        tracing::debug!(%error, "what a client has set meanwhile could not be set after all");
+    }
+    match told {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::debug!(%error, "what a client had set could not be set again");

@@ -77,6 +77,21 @@ impl Server {
         put_off.take().map_or(Ok(()), Err)
     }
 
+    /// What the client has set otherwise while that was said: it has the last word.
+    pub(crate) async fn set_otherwise(
+        &self,
+        said: &Copy,
+        now: &Copy,
+        patience: Duration,
+    ) -> Result<(), CallError> {
+        if let Some(level) = now.log_level.filter(|_| now.log_level != said.log_level) {
+            self.set(McpMethod::LoggingSetLevel, json!({"level": level}), patience).await?;
+        }
+        let left = stream::iter(said.subscriptions.difference(&now.subscriptions)).map(Ok);
+        let leave = |uri| self.set(McpMethod::ResourcesUnsubscribe, json!({"uri": uri}), patience);
+        left.try_for_each_concurrent(AT_ONCE, leave).await
+    }
+
     /// One thing of it. That the server does not take it, or says nothing of it, says nothing of the others. One that has no
     /// time for it now, or is not there, is asked once more for so long.
     async fn set(&self, method: McpMethod, params: Value, patience: Duration) -> Result<(), CallError> {

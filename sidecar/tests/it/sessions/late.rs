@@ -126,6 +126,33 @@ fn what_a_server_has_no_time_for_in_its_turn_is_set_again_in_another_one() {
     }
 }
 
+/// A client has the last word.
+#[test]
+fn what_a_client_leaves_while_that_is_set_again_it_has_left() {
+    for is_named in [false, true] {
+        let refused = Gate::default();
+        let (gate, is_first) = (refused.clone(), AtomicBool::new(true));
+        let new = New::answering(is_named, move |uri| {
+            if uri == WANTED[0] && is_first.swap(false, Ordering::SeqCst) {
+                gate.open();
+                return 429;
+            }
+            200
+        });
+        let sidecar = beginning_again(&new.server);
+        let (client, mut events) = new.heard_by(&sidecar);
+        refused.pass();
+        client.ask("resources/unsubscribe", json!({"uri": WANTED[0]}));
+        let changed = events.next().unwrap().message();
+        assert_eq!(changed["params"]["uri"], WANTED[1], "{is_named}: {changed}");
+        let mut words = new.server.seen_all().into_iter().filter(|request| {
+            request.method == "POST" && scripted::message(request)["params"]["uri"] == WANTED[0]
+        });
+        let last = words.next_back().unwrap();
+        assert_eq!(scripted::method_of(&last), "resources/unsubscribe", "{is_named}");
+    }
+}
+
 /// However long that takes for others: nobody waits until they are through.
 #[test]
 fn what_clients_have_set_is_set_again_at_a_server_that_restarts_while_that_goes_on() {
