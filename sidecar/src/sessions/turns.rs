@@ -1,4 +1,5 @@
-//! Whose turn it is: of each principal after the other, and of one's own sessions first of those that somebody waits for.
+//! Whose turn it is: of each principal after the other, first of those sessions that somebody waits for. Every fourth turn is of
+//! the next principal, whether or not anybody waits for what it has: so neither keeps the other from having any.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,6 +8,8 @@ use std::sync::Arc;
 pub(super) const ALL: usize = 8;
 /// How many of them one principal may have, where there are others: its server may take long for each.
 pub(super) const OWN: usize = ALL / 2;
+/// Of so many turns one is of whoever is next.
+const FAIR: usize = 4;
 
 /// Those that wait for their turns, and whose the others are that have one.
 #[derive(Default)]
@@ -16,6 +19,8 @@ pub(super) struct Turns<T> {
     order: VecDeque<Arc<str>>,
     /// How many each principal has.
     taken: HashMap<Arc<str>, usize>,
+    /// How many there were.
+    given: usize,
 }
 
 /// Those of one principal.
@@ -36,9 +41,13 @@ impl<T> Turns<T> {
 
     /// Who has a turn now, of those whose principals have fewer than they may.
     pub(super) fn take(&mut self, may_have: usize) -> Option<(Arc<str>, T)> {
-        let Self { lines, order, taken } = self;
+        let Self { lines, order, taken, given } = self;
         let may = |whose: &Arc<str>| taken.get(whose).is_none_or(|taken| *taken < may_have);
-        let whose = order.remove(order.iter().position(may)?)?;
+        let is_awaited = |whose: &Arc<str>| lines.get(whose).is_some_and(|own| !own.awaited.is_empty());
+        let awaited = || order.iter().position(|whose| may(whose) && is_awaited(whose));
+        let is_fair = (*given + 1).is_multiple_of(FAIR);
+        let next = if is_fair { None } else { awaited() }.or_else(|| order.iter().position(may));
+        let whose = order.remove(next?)?;
         let own = lines.get_mut(&whose)?;
         let what = own.awaited.pop_front().or_else(|| own.others.pop_front())?;
         if own.awaited.is_empty() && own.others.is_empty() {
@@ -47,6 +56,7 @@ impl<T> Turns<T> {
             order.push_back(whose.clone());
         }
         *taken.entry(whose.clone()).or_default() += 1;
+        *given = given.wrapping_add(1);
         Some((whose, what))
     }
 
@@ -96,6 +106,16 @@ mod tests {
     }
 
     #[test]
+    fn who_is_awaited_does_not_wait_for_all_principals_that_are_not() {
+        let mut turns = Turns::default();
+        for other in 0..100 {
+            turns.wait(&Arc::from(format!("other {other}")), "other", false);
+        }
+        turns.wait(&Arc::from("c"), "awaited", true);
+        assert_eq!(turns.take(4).map(|(_, what)| what), Some("awaited"));
+    }
+
+    #[test]
     fn who_is_not_awaited_has_turns_however_many_others_are() {
         let mut turns = Turns::default();
         let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
@@ -109,6 +129,6 @@ mod tests {
             turns.give_back(&whose);
             what
         });
-        assert_eq!(first, ["a", "b", "c", "a"]);
+        assert_eq!(first, ["a", "b", "a", "c"]);
     }
 }
