@@ -31,6 +31,8 @@ use crate::upstream::{Answer, Failure as Any, call};
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(30);
 const LASTS: Duration = Duration::from_secs(10);
+/// For how many resources a server is asked at once, each by itself, until it says that it cannot answer now.
+const AT_ONCE: usize = 4;
 /// How long the old stream is read on when the new one is there: what was told just before may still come on it. Heard
 /// twice does no harm, not at all does.
 const OVERLAP: Duration = Duration::from_millis(100);
@@ -47,6 +49,8 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
         current: None,
         asked: BTreeSet::new(),
         granted: BTreeSet::new(),
+        found: BTreeSet::new(),
+        at_once: AT_ONCE,
         gap: Gap::default(),
         stream: Again::default(),
         whole: Again::default(),
@@ -84,6 +88,10 @@ struct Hearing {
     asked: BTreeSet<String>,
     /// Those of them that it says it tells of.
     granted: BTreeSet<String>,
+    /// What it has taken by itself, and is in no stream yet.
+    found: BTreeSet<String>,
+    /// For how many it is asked at once.
+    at_once: usize,
     /// What may have been missed.
     gap: Gap,
     /// When to ask the server for a stream, or for what the client wants by now.
@@ -135,11 +143,12 @@ impl Hearing {
                 },
                 () = at(self.stream.due.or(self.whole.due)) => {
                     let mut old = self.current.take();
-                    let begins = self.stream.due.take().is_some() && old.is_none();
+                    let is_wish = self.stream.due.take().is_some();
+                    let begins = is_wish && old.is_none();
                     let mut ended = None;
                     let found = {
                         let ask = async {
-                            if begins { self.begin(&way).await } else { self.find(&way).await }
+                            if begins { self.begin(&way).await } else { self.find(&way, is_wish).await }
                         };
                         let mut ask = pin!(ask);
                         loop {
@@ -149,17 +158,22 @@ impl Hearing {
                                 _ = wishes.changed(), if !begins => break None,
                                 message = next(&mut old), if ended.is_none() => match message {
                                     Ok(Some(message)) => drop(deliver(&way, &message, &out).await?),
-                                    // It says so again to whoever reads on, if not why.
-                                    said @ (Ok(None) | Err(_)) => ended = Some(is_of_process(&said)),
+                                    // Some servers end it when they are asked for another one, which is there soon.
+                                    said @ (Ok(None) | Err(_)) => {
+                                        ended = Some((is_of_process(&said), Instant::now() + AGAIN));
+                                    }
                                 },
+                                () = at(ended.map(|(_, until)| until)) => break None,
                             }
                         }
                     };
-                    if let Some(is_of_process) = ended {
+                    if let Some((is_of_process, _)) = ended {
+                        old = None;
                         self.ended(is_of_process);
                     }
                     match found {
                         Some(Ok(true)) => {
+                            self.stream.due = None;
                             listening.get_or_insert_with(|| way.session.begin_listening());
                             if let Some(old) = old {
                                 deliver_last(&way, old, &out).await?;
@@ -176,7 +190,7 @@ impl Hearing {
                                 return Ok(());
                             }
                             self.current = old;
-                            if self.current.is_none() {
+                            if self.current.is_none() && ended.is_none() {
                                 self.gap.was_absent();
                                 self.stream.later();
                                 listening = None;
@@ -184,7 +198,9 @@ impl Hearing {
                         }
                         None => {
                             self.current = old;
-                            self.stream.due = Some(Instant::now());
+                            if ended.is_none() {
+                                self.stream.due = Some(Instant::now());
+                            }
                         }
                     }
                 }
@@ -202,23 +218,23 @@ impl Hearing {
                     ended @ (Ok(None) | Err(_)) => {
                         self.current = None;
                         self.ended(is_of_process(&ended));
-                        if self.since.elapsed() >= LASTS {
-                            self.stream.pause = AGAIN;
-                        }
-                        self.stream.later();
                     }
                 },
             }
         }
     }
 
-    /// A stream has ended. Nothing cuts off what a process says: another one goes on.
+    /// A stream has ended, and is asked for again. Nothing cuts off what a process says: another one goes on.
     fn ended(&mut self, is_of_process: bool) {
         if is_of_process {
             self.gap.was_absent();
         } else {
             self.gap.broke_off();
         }
+        if self.since.elapsed() >= LASTS {
+            self.stream.pause = AGAIN;
+        }
+        self.stream.later();
     }
 
     /// There is no stream: asks for one of all that the server is not known to refuse, or else of its lists, so that these
@@ -248,46 +264,57 @@ impl Hearing {
         Ok(true)
     }
 
-    /// The client wants something else, or something is in no stream: asks for all of it, and where the server refuses that
-    /// for each by itself that is in doubt. Says whether there is another stream.
-    async fn find(&mut self, way: &Way) -> Result<bool, Any> {
+    /// The client wants something else (`is_wish`), or something is in no stream: asks for all of it, or for a wish without
+    /// what the server is known to refuse; and where it refuses that, for each by itself that is in doubt. Where that is ended
+    /// before, the next time goes on from there. Says whether there is another stream.
+    async fn find(&mut self, way: &Way, is_wish: bool) -> Result<bool, Any> {
         let session = &way.session;
         let wanted = *session.wishes.borrow();
-        let (all, mut uris) = session.subscribed();
-        // What it has once refused it may have refused for that moment.
-        let looks_again = self.whole.due.is_none_or(|due| due <= Instant::now());
-        let asks_whole = looks_again || uris == all;
-        if asks_whole {
-            // Whatever ends this.
+        let (all, known) = session.subscribed();
+        let looks_again = !is_wish || self.whole.due.is_none();
+        if looks_again {
             self.whole.later();
-            match open(way, &all).await {
-                Ok(told) => {
-                    self.whole = Again::default();
-                    return Ok(self.takes(way, told, all, wanted));
-                }
-                Err(failure) if !says_no(&failure) || all.is_empty() => return Err(failure),
-                Err(_) => {}
+        }
+        // What it has once refused it may have refused for that moment.
+        let mut uris = if is_wish { known.clone() } else { all };
+        let mut refused = None;
+        // Where it is in doubt what else it takes, it has refused all of it just now.
+        if !is_wish || !session.has_promised(&(&(&uris - &self.asked) - &self.found)) {
+            match open(way, &uris).await {
+                Ok(told) => return Ok(self.takes(way, told, uris, wanted)),
+                Err(failure) if !says_no(&failure) || uris.is_empty() => return Err(failure),
+                Err(_) => refused = Some(uris.clone()),
+            }
+            // That it refuses each of those still is not found out each time.
+            if self.whole.pause < AGAIN_AT_MOST {
+                uris = known;
             }
         }
-        if looks_again {
-            uris = all;
-        }
         // Those that it does not tell of yet; and if it refuses what is left, one that it tells of is gone by now.
-        for doubtful in [&uris - &self.asked, &uris & &self.asked] {
-            uris = &uris - &untold(way, doubtful).await?;
-            if asks_whole {
+        let new = &uris - &self.asked;
+        for doubtful in [&new - &self.found, &(&uris - &new) - &self.found] {
+            if doubtful.is_empty() && refused.as_ref() == Some(&uris) {
+                continue;
+            }
+            let untold = untold(way, doubtful, self.at_once, &mut self.found).await;
+            // One that bounds its streams may have room for one more.
+            uris = &uris - &untold.inspect_err(|_| self.at_once = 1)?;
+            if looks_again {
                 // It may have taken longer than until then.
                 self.whole.due = Some(Instant::now() + self.whole.pause);
             }
-            if uris == self.asked {
+            // One that takes nothing any more may tell on nevertheless.
+            if uris == self.asked || uris.is_empty() {
                 break;
             }
             match open(way, &uris).await {
                 Ok(told) => return Ok(self.takes(way, told, uris, wanted)),
                 Err(failure) if !says_no(&failure) => return Err(failure),
-                Err(_) => {}
+                Err(_) => refused = Some(uris.clone()),
             }
         }
+        // It takes none of it together: each is in doubt again.
+        self.found.clear();
         session.note_heard(wanted, &self.granted);
         Ok(false)
     }
@@ -299,6 +326,10 @@ impl Hearing {
             self.gap.was_absent();
         }
         way.session.note_taken(&uris);
+        let (all, known) = way.session.subscribed();
+        if known == all {
+            self.whole = Again::default();
+        }
         self.hears(told, uris);
         way.session.note_heard(wanted, &self.granted);
         true
@@ -308,6 +339,8 @@ impl Hearing {
         let (source, granted) = told.unzip();
         // Whatever it says, it was asked for no others.
         self.granted = granted.flatten().map_or_else(|| uris.clone(), |granted| &granted & &uris);
+        self.found = &self.found - &uris;
+        self.at_once = AT_ONCE;
         (self.current, self.asked, self.since) = (source, uris, Instant::now());
     }
 }

@@ -12,8 +12,9 @@ use super::way::Way;
 use super::{Failure, message};
 use crate::upstream::{Answer, Failure as Any, Opener};
 
-/// How long a subscription waits for the server to take it.
-const TOLD: Duration = Duration::from_secs(5);
+/// How long a subscription waits for the server to take it. It is longer than the server may take to answer for another
+/// resource: only then is it asked for what is left.
+const TOLD: Duration = Duration::from_secs(6);
 
 const UNSAID: &str = "the server does not say that it will tell of changes of this resource";
 const REFUSED: &str = "the server refuses to tell of changes of this resource";

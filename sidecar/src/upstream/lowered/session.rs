@@ -237,7 +237,9 @@ impl Session {
         if !had && (state.wishes.uris().len() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri))) {
             return Err(Failure::TooManySubscriptions);
         }
-        if state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)? {
+        let is_new = state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)?;
+        // The server may take by now what it has refused.
+        if state.refused.remove(uri) || is_new {
             self.wishes.send_modify(|count| *count += 1);
         }
         state.turn += 1;

@@ -1,8 +1,9 @@
 //! One stream of a server's: how it is asked for it, and what its refusal says.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use http::StatusCode;
 use longshore_mcp::envelope::{self, Message, Outcome, Response};
 use longshore_mcp::error::{self, Code};
@@ -20,9 +21,6 @@ use crate::upstream::lowered::way::{Way, repeat};
 
 /// How long a server may take to say that it has understood. Nobody computes anything for it.
 const UNDERSTOOD: Duration = Duration::from_secs(5);
-/// For how many resources it is asked at once, each by itself.
-const AT_ONCE: usize = 4;
-
 /// A stream, and the resources that it tells of, if it says.
 pub(super) type Told = (Source, Option<BTreeSet<String>>);
 
@@ -35,29 +33,41 @@ pub(super) async fn open(way: &Way, uris: &BTreeSet<String>) -> Result<Option<To
     opened.unwrap_or(Err(Failure::Late.into())).map(Some)
 }
 
-/// Which of these resources a server does not tell of: it is asked for each by itself, and the stream is given up that it
-/// gives. What it refuses is noted at once: whatever ends this, that need not be found again.
-pub(super) async fn untold(way: &Way, uris: BTreeSet<String>) -> Result<BTreeSet<String>, Any> {
-    let is_untold = async |uri: String| {
+/// Which of these resources a server does not tell of: it is asked for each by itself, so many `at_once`, and the stream is
+/// given up that it gives. What it refuses is noted at once, and what it takes is `found`: whatever ends this, that need not
+/// be found again.
+pub(super) async fn untold(
+    way: &Way,
+    uris: BTreeSet<String>,
+    at_once: usize,
+    found: &mut BTreeSet<String>,
+) -> Result<BTreeSet<String>, Any> {
+    let ask_for = async |uri: String| {
         let alone = BTreeSet::from([uri]);
-        match open(way, &alone).await {
-            Ok(_) => Ok(BTreeSet::new()),
+        (open(way, &alone).await.map(drop), alone)
+    };
+    let mut answers = pin!(stream::iter(uris).map(ask_for).buffer_unordered(at_once));
+    let mut untold = BTreeSet::new();
+    while let Some((answer, alone)) = answers.next().await {
+        match answer {
+            Ok(()) => found.extend(alone),
             Err(failure) if says_no(&failure) => {
                 way.session.note_refused(&alone);
-                Ok(alone)
+                untold.extend(alone);
             }
-            Err(failure) => Err(failure),
+            Err(failure) => return Err(failure),
         }
-    };
-    stream::iter(uris).map(is_untold).buffer_unordered(AT_ONCE).try_concat().await
+    }
+    Ok(untold)
 }
 
 async fn ask(way: &Way, id: &str, request: String) -> Result<Told, Any> {
     let repeated = repeat(Method::SubscriptionsListen, &Outline::default(), None);
     let mut source = way.call(request.into(), &repeated).await?;
     if !source.streams || !source.status.is_success() {
-        let said = source.answer(id).await.ok().flatten();
-        return Err(refused(source.status, said.as_deref()).into());
+        let (status, said) = (source.status, source.answer(id).await.ok().flatten());
+        source.finish();
+        return Err(refused(status, said.as_deref()).into());
     }
     while let Some(message) = source.next().await? {
         if is_answer(&message, id) {

@@ -1,15 +1,18 @@
 //! Resources that a server refuses to tell of, and with them all else that it is asked for.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Streams, break_off, breaks_off, last_wanted, tell, telling_so, telling_unless, wanted};
-use crate::harness::scripted::message;
+use super::{
+    Streams, acknowledge, break_off, breaks_off, last_wanted, tell, telling_so, telling_unless, wanted,
+};
+use crate::harness::scripted::{self, message};
 use crate::harness::{Client, Events, Request, Sessionless, eventually, within};
-use crate::lowered::{able, sidecar};
+use crate::lowered::{able, everything, sidecar, tools};
 
 /// Whether this is among the resources that a server is asked for.
 fn asks_for(wanted: &Value, uri: &str) -> bool {
@@ -90,11 +93,12 @@ fn alone(asked: &[Request]) -> Vec<Value> {
 
 /// A server that refuses whatever has a resource in it that it does not know, and only `says` so what else it takes.
 fn knowing_no_gone(says: bool) -> (Sessionless, Streams) {
-    let refuses = |wanted: &Value| {
-        let uris = wanted["resourceSubscriptions"].as_array();
-        uris.is_some_and(|uris| uris.iter().any(|uri| uri.as_str().unwrap().contains("gone")))
-    };
-    telling_so(refuses, says)
+    telling_so(asks_for_gone, says)
+}
+
+fn asks_for_gone(wanted: &Value) -> bool {
+    let uris = wanted["resourceSubscriptions"].as_array();
+    uris.is_some_and(|uris| uris.iter().any(|uri| uri.as_str().unwrap().contains("gone")))
 }
 
 /// Subscribes, and is taken or refused sooner than a server that says nothing is.
@@ -202,6 +206,8 @@ fn resources_that_a_server_refuses_are_told_from_those_that_it_takes() {
     gone.lock().unwrap().push("test://5");
     break_off(&streams);
     eventually("it is asked for the others", || are_wanted(&[0, 1, 3, 4, 6, 7, 8]));
+    gone.lock().unwrap().retain(|uri| *uri != "test://2");
+    subscribes_at_once(&client, "test://2", true);
     // For each by itself, twice, and for those that are gone now and then.
     let asked = server.seen("subscriptions/listen").len();
     assert!(asked < 40, "{asked}");
@@ -211,7 +217,7 @@ fn resources_that_a_server_refuses_are_told_from_those_that_it_takes() {
 #[test]
 fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     let refuses = |wanted: &Value| {
-        let refuses = asks_for(wanted, "test://gone");
+        let refuses = asks_for_gone(wanted);
         if refuses {
             std::thread::sleep(Duration::from_secs(3));
         }
@@ -220,8 +226,11 @@ fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     let (server, streams) = telling_so(refuses, false);
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
-    for uri in ["a", "b", "c", "d", "gone", "x", "y", "z"] {
+    for uri in ["a", "b", "c", "d", "x", "y", "z"] {
         client.ask("resources/subscribe", json!({"uri": format!("test://{uri}")}));
+    }
+    for number in 0..16 {
+        client.ask("resources/subscribe", json!({"uri": format!("test://gone/{number}")}));
     }
     let began = Instant::now();
     let mut events = Events::open(&client.get(), sidecar.mcp);
@@ -230,7 +239,14 @@ fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     tell(&streams, "notifications/tools/list_changed", json!({}));
     assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    within(Duration::from_secs(30), "it is asked for those that it takes", || {
+    // Nor for that where the stream ends meanwhile.
+    eventually("it is asked for each", || {
+        (alone(&server.seen("subscriptions/listen")).len() > 3).then_some(())
+    });
+    break_off(&streams);
+    let hears = || wanted(&streams).iter().any(|wanted| wanted.get("resourceSubscriptions").is_none());
+    within(Duration::from_secs(5), "its lists are heard again", || hears().then_some(()));
+    within(Duration::from_secs(60), "it is asked for those that it takes", || {
         (last_wanted(&streams)?.as_array()?.len() == 7).then_some(())
     });
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://z"}));
@@ -257,10 +273,123 @@ fn a_resource_for_which_a_server_has_no_answer_keeps_nobody_from_hearing_of_othe
         break_off(&streams);
         within(Duration::from_secs(20), "it is asked for as much again", are_wanted);
     };
+    // Nor who subscribes to one after the other from the beginning.
+    let subscribes = || {
+        let (server, _streams) = telling_so(|_| false, false);
+        let sidecar = sidecar(&server);
+        let client = able(&sidecar, "2025-11-25");
+        for uri in ["test://a", "test://mute", "test://y"] {
+            client.ask("resources/subscribe", json!({"uri": uri}));
+        }
+        let _events = Events::open(&client.get(), sidecar.mcp);
+        let taken = (0..3).filter(|number| {
+            let answer = client.ask("resources/subscribe", json!({"uri": format!("test://new/{number}")}));
+            answer.get("result").is_some()
+        });
+        assert!(taken.count() > 0);
+        subscribes_at_once(&client, "test://last", true);
+    };
     std::thread::scope(|scope| {
+        scope.spawn(subscribes);
+        scope.spawn(has_become_mute);
         scope.spawn(|| hears(&["test://a", "test://mute", "test://y", "test://z"]));
         scope.spawn(|| hears(&["test://a", "test://mute", "test://y"]));
     });
+}
+
+/// One of those that it tells of.
+fn has_become_mute() {
+    let is_mute = Arc::<AtomicBool>::default();
+    let mute = is_mute.clone();
+    let (server, streams) = telling_so(
+        move |wanted| {
+            let waits = mute.load(Ordering::SeqCst) && asks_for(wanted, "test://a");
+            if waits {
+                std::thread::sleep(Duration::from_secs(8));
+            }
+            waits
+        },
+        false,
+    );
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    for uri in ["test://a", "test://b"] {
+        subscribes_at_once(&client, uri, true);
+    }
+    is_mute.store(true, Ordering::SeqCst);
+    let first = client.ask("resources/subscribe", json!({"uri": "test://new/1"}));
+    assert_eq!(first["error"]["code"], -32603, "{first}");
+    within(Duration::from_secs(20), "it is asked for what is left", || {
+        (last_wanted(&streams)? == json!(["test://b"])).then_some(())
+    });
+    subscribes_at_once(&client, "test://new/2", true);
+}
+
+/// Each that it has answered for is found, however many it leaves for later.
+#[test]
+fn a_server_that_bounds_its_streams_is_asked_for_what_is_left() {
+    let streams = Streams::default();
+    let open = streams.clone();
+    let server =
+        Sessionless::start(everything(), tools(), move |request: &Request, stream: &mut TcpStream| {
+            let asked = message(request);
+            let (id, wanted) = (asked["id"].clone(), asked["params"]["notifications"].clone());
+            let name = &asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"];
+            let is_own = name == "longshore-sidecar";
+            let mut all = open.lock().unwrap();
+            if !is_own && all.len() > 2 {
+                return scripted::json_with(stream, 429, "", "{}");
+            }
+            if asks_for_gone(&wanted) {
+                let error = json!({"code": -32602, "message": "not known"});
+                let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
+                return scripted::json_with(stream, 400, "", &refusal.to_string());
+            }
+            scripted::begin_events(stream);
+            if !is_own {
+                all.push((id.clone(), wanted.clone(), stream.try_clone().unwrap()));
+            }
+            drop(all);
+            std::thread::sleep(Duration::from_millis(100));
+            acknowledge(stream, &id, &wanted);
+            let _ = std::io::Read::read(stream, &mut [0]);
+            open.lock().unwrap().retain(|(other, ..)| *other != id);
+        });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let uris: Vec<_> = (0..8).map(|number| format!("test://{number}")).collect();
+    for uri in uris.iter().map(String::as_str).chain(["test://gone"]) {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    within(Duration::from_secs(20), "it is asked for all that it takes", || {
+        (last_wanted(&streams)? == json!(uris)).then_some(())
+    });
+}
+
+/// One after the other they may take longer than who subscribes waits.
+#[test]
+fn a_server_that_is_slow_to_take_resources_is_asked_for_a_new_one_with_the_others_at_once() {
+    let is_slow = Arc::<AtomicBool>::default();
+    let slow = is_slow.clone();
+    let refuses = move |wanted: &Value| {
+        let is_gone = asks_for(wanted, "test://gone");
+        if slow.load(Ordering::SeqCst) && !is_gone {
+            std::thread::sleep(Duration::from_millis(2_200));
+        }
+        is_gone
+    };
+    let (server, _streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for uri in ["test://a", "test://gone"] {
+        client.ask("resources/subscribe", json!({"uri": uri}));
+    }
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    subscribes_at_once(&client, "test://b", true);
+    is_slow.store(true, Ordering::SeqCst);
+    subscribes_at_once(&client, "test://new", true);
 }
 
 /// It may have refused them for a moment only. However many others it refuses still, its client hears of those, and that they
@@ -270,10 +399,8 @@ fn resources_that_a_server_has_refused_are_looked_at_again_while_it_refuses_othe
     let has_none = Arc::new(AtomicBool::new(true));
     let none = has_none.clone();
     let refuses = move |wanted: &Value| {
-        let uris = wanted["resourceSubscriptions"].as_array();
-        uris.is_some_and(|uris| {
-            none.load(Ordering::SeqCst) || uris.iter().any(|uri| uri.as_str().unwrap().contains("gone"))
-        })
+        wanted.get("resourceSubscriptions").is_some()
+            && (none.load(Ordering::SeqCst) || asks_for_gone(wanted))
     };
     let (server, streams) = telling_so(refuses, false);
     let sidecar = sidecar(&server);
@@ -286,9 +413,12 @@ fn resources_that_a_server_has_refused_are_looked_at_again_while_it_refuses_othe
         client.ask("resources/subscribe", json!({"uri": uri}));
     }
     let mut events = Events::open(&client.get(), sidecar.mcp);
-    eventually("each is refused", || {
-        (alone(&server.seen("subscriptions/listen")).len() >= gone.len() + there.len()).then_some(())
-    });
+    let asked = || server.seen("subscriptions/listen");
+    let count = gone.len() + there.len();
+    eventually("each is refused", || (alone(&asked()).len() >= count).then_some(()));
+    // All of them together more often than each by itself.
+    eventually("they are asked for again", || (asked().len() - alone(&asked()).len() > 5).then_some(()));
+    assert!(alone(&asked()).len() < 2 * count, "{}", alone(&asked()).len());
     has_none.store(false, Ordering::SeqCst);
     within(Duration::from_secs(60), "those that it takes by now are heard of", || {
         (last_wanted(&streams)? == json!(there)).then_some(())
