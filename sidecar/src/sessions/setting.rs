@@ -1,12 +1,13 @@
 //! What clients have set, said again to a server that was told nothing of it, or has forgotten it. Whoever finds out marks the
 //! session, and it is said in its turn.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use futures::future::join_all;
 use longshore_sessions::ServerSession;
+use longshore_sessions::message::Copy;
 use longshore_sidecar_config::Auth;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -16,7 +17,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use super::session::Told;
 use super::turns::{self, Turns};
 use super::{Session, Sessions, Use};
-use crate::monitor::{CallError, Server};
+use crate::monitor::{CallError, Patience, Said, Server};
 use crate::shared::Shared;
 use crate::upstream::{Opener, Pool};
 
@@ -46,9 +47,9 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
                 continue;
             };
             if let Some(session) = session.upgrade().filter(|session| sessions.holds(session))
-                && let Some(begun) = session.begin_to_set()
+                && let Some((begun, is_second)) = session.begin_to_set()
             {
-                let told = set(sessions, &pool, &session).await;
+                let told = set(sessions, &pool, &session, is_second).await;
                 if let Some(pause) = session.note_set(begun, told) {
                     let mut put_off = put_off.borrow_mut();
                     while put_off.try_join_next().is_some() {}
@@ -65,40 +66,55 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
 async fn later(sessions: Arc<Sessions>, session: Weak<Session>, begun: Instant, pause: Duration) {
     sleep(pause).await;
     if let Some(session) = session.upgrade().filter(|session| sessions.holds(session))
-        && let Some(is_awaited) = session.unset_still(begun)
+        && session.unset_still(begun)
     {
-        sessions.line_up(&session, is_awaited);
+        sessions.line_up(&session, false);
     }
 }
 
 /// The session goes on without, if need be: a server that does not take it is no reason to lose it. One that takes too long
-/// for all of it is taken to be there.
-async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session) -> Told {
+/// for all of it is taken to be there. One that had no time in a turn before is asked once in this one: there are others.
+async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session, is_second: bool) -> Told {
     let Some(snapshot) = sessions.snapshot.load_full() else { return Told::NotAll };
     let opener = Opener::client(session.principal(), &snapshot.config);
     let server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener).pinned(snapshot.protocol);
     let server = server.in_session(session.upstream(), session.server_revision);
-    let (copy, said) = (session.copy(), Cell::default());
-    let told = timeout(ALL, server.set_again(&copy, SETTING, &said)).await;
-    let now = session.copy();
-    if now.version != copy.version
-        && let Ok(Err(error)) = timeout(SETTING, server.set_otherwise(&copy, &now, SETTING)).await
-    {
-        tracing::debug!(%error, "what a client has set meanwhile could not be set after all");
-    }
-    match told {
+    let patience = Patience { answer: SETTING, time: if is_second { Duration::ZERO } else { SETTING } };
+    let (copy, said) = (session.copy(), Said::default());
+    match timeout(ALL, server.set_again(&copy, patience, &said)).await {
         Ok(Ok(())) => {}
+        Ok(Err(CallError::SessionGone)) => return Told::Gone,
         Ok(Err(error)) => {
             tracing::debug!(%error, "what a client had set could not be set again");
-            return if matches!(error, CallError::SessionGone) { Told::Gone } else { Told::NotAll };
+            return Told::NotAll;
         }
         Err(_) => {
             let all = usize::from(copy.log_level.is_some()) + copy.subscriptions.len();
-            let left = all.saturating_sub(said.get());
+            let left = all.saturating_sub(said.count());
             tracing::warn!(left, all, "what a client had set could not be set again in time");
         }
     }
-    Told::All
+    let is_current = timeout(SETTING, set_otherwise(&server, session, copy, patience)).await;
+    if said.has_put_off() || !matches!(is_current, Ok(Ok(()))) { Told::NotAll } else { Told::All }
+}
+
+/// What the client has set otherwise since there was this copy: it has the last word, also while that is said.
+async fn set_otherwise(
+    server: &Server,
+    session: &Session,
+    mut said: Copy,
+    patience: Patience,
+) -> Result<(), CallError> {
+    loop {
+        let now = session.copy();
+        if now.version == said.version {
+            return Ok(());
+        }
+        server.set_otherwise(&said, &now, patience).await.inspect_err(|error| {
+            tracing::debug!(%error, "what a client has set meanwhile could not be set after all");
+        })?;
+        said = now;
+    }
 }
 
 /// Returns when the server knows what the client of a session has set. It is told that again first, unless it was since it was

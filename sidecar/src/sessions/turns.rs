@@ -49,7 +49,9 @@ impl<T> Turns<T> {
         let next = if is_fair { None } else { awaited() }.or_else(|| order.iter().position(may));
         let whose = order.remove(next?)?;
         let own = lines.get_mut(&whose)?;
-        let what = own.awaited.pop_front().or_else(|| own.others.pop_front())?;
+        let (first, second) =
+            if is_fair { (&mut own.others, &mut own.awaited) } else { (&mut own.awaited, &mut own.others) };
+        let what = first.pop_front().or_else(|| second.pop_front())?;
         if own.awaited.is_empty() && own.others.is_empty() {
             lines.remove(&whose);
         } else {
@@ -130,5 +132,12 @@ mod tests {
             what
         });
         assert_eq!(first, ["a", "b", "a", "c"]);
+
+        let mut of_one = Turns::default();
+        for _ in 0..10 {
+            of_one.wait(&a, "awaited", true);
+        }
+        of_one.wait(&a, "other", false);
+        assert!([(); 4].map(|()| of_one.take(8).unwrap().1).contains(&"other"));
     }
 }

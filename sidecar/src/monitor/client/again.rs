@@ -21,6 +21,34 @@ const AT_ONCE: usize = 4;
 /// How long a server is left alone that has no time now.
 const BREATHER: Duration = Duration::from_secs(1);
 
+/// How long a server is waited for, with each thing that it is told.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    /// Until it answers.
+    pub(crate) answer: Duration,
+    /// Until it has time for it, or is there.
+    pub(crate) time: Duration,
+}
+
+/// How far what a client had set has been said, whatever ends that.
+#[derive(Default)]
+pub(crate) struct Said {
+    count: Cell<usize>,
+    put_off: Cell<bool>,
+}
+
+impl Said {
+    /// How many things have been said.
+    pub(crate) fn count(&self) -> usize {
+        self.count.get()
+    }
+
+    /// Whether the server has no time for something.
+    pub(crate) fn has_put_off(&self) -> bool {
+        self.put_off.get()
+    }
+}
+
 impl Server {
     /// The handshake, for a client that can do this, as JSON, and speaks this revision. Another revision is an error:
     /// the client was told this one.
@@ -50,20 +78,23 @@ impl Server {
         Self { session, revision: Some(revision), ..self }
     }
 
-    /// What the client had set, as far as the server takes it, and each of it for so long; how many things have been said is
-    /// counted. An error: the server is not there for the rest, or has no time for some of it.
+    /// What the client had set, as far as the server takes it. An error: the server is not there for the rest.
     pub(crate) async fn set_again(
         &self,
         copy: &Copy,
-        patience: Duration,
-        said: &Cell<usize>,
+        patience: Patience,
+        said: &Said,
     ) -> Result<(), CallError> {
-        let put_off = Cell::new(None);
         let set = async |method, params| {
-            match self.set(method, params, patience).await {
-                Ok(()) => said.set(said.get() + 1),
+            // Where there is no time for one it is all said once more, so others are not waited for.
+            let time = if said.has_put_off() { Duration::ZERO } else { patience.time };
+            match self.set(method, params, Patience { time, ..patience }).await {
+                Ok(()) => said.count.set(said.count.get() + 1),
                 // That says nothing of the others.
-                Err(error) if error.is_answer() => put_off.set(Some(error)),
+                Err(error) if error.is_answer() => {
+                    tracing::debug!(%error, "the server has no time for what a client had set");
+                    said.put_off.set(true);
+                }
                 Err(error) => return Err(error),
             }
             Ok(())
@@ -73,31 +104,34 @@ impl Server {
         }
         let uris = stream::iter(&copy.subscriptions).map(Ok);
         let subscribe = |uri| set(McpMethod::ResourcesSubscribe, json!({"uri": uri}));
-        uris.try_for_each_concurrent(AT_ONCE, subscribe).await?;
-        put_off.take().map_or(Ok(()), Err)
+        uris.try_for_each_concurrent(AT_ONCE, subscribe).await
     }
 
-    /// What the client has set otherwise while that was said: it has the last word.
+    /// What the client has set otherwise since that was said. An error: the server is not there for it, or has no time.
     pub(crate) async fn set_otherwise(
         &self,
         said: &Copy,
         now: &Copy,
-        patience: Duration,
+        patience: Patience,
     ) -> Result<(), CallError> {
         if let Some(level) = now.log_level.filter(|_| now.log_level != said.log_level) {
             self.set(McpMethod::LoggingSetLevel, json!({"level": level}), patience).await?;
         }
         let left = stream::iter(said.subscriptions.difference(&now.subscriptions)).map(Ok);
         let leave = |uri| self.set(McpMethod::ResourcesUnsubscribe, json!({"uri": uri}), patience);
-        left.try_for_each_concurrent(AT_ONCE, leave).await
+        left.try_for_each_concurrent(AT_ONCE, leave).await?;
+        // What it says itself may have come before what was said for it.
+        let new = stream::iter(now.subscriptions.difference(&said.subscriptions)).map(Ok);
+        let subscribe = |uri| self.set(McpMethod::ResourcesSubscribe, json!({"uri": uri}), patience);
+        new.try_for_each_concurrent(AT_ONCE, subscribe).await
     }
 
     /// One thing of it. That the server does not take it, or says nothing of it, says nothing of the others. One that has no
     /// time for it now, or is not there, is asked once more for so long.
-    async fn set(&self, method: McpMethod, params: Value, patience: Duration) -> Result<(), CallError> {
-        let latest = Instant::now() + patience;
+    async fn set(&self, method: McpMethod, params: Value, patience: Patience) -> Result<(), CallError> {
+        let latest = Instant::now() + patience.time;
         loop {
-            match timeout(patience, self.call(method, params.clone())).await {
+            match timeout(patience.answer, self.call(method, params.clone())).await {
                 Ok(Err(error)) if error.is_not_now() => {
                     if Instant::now() + BREATHER > latest {
                         return Err(error);

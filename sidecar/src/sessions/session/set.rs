@@ -122,14 +122,21 @@ impl Session {
             Some(At::Turn(begun) | At::Later(begun)) if begun >= lost => return None,
             Some(At::Turn(_) | At::Later(_)) | None => {}
         }
-        Some(set.unset.get_or_insert_default().line_up())
+        let unset = set.unset.get_or_insert_default();
+        // What was in vain was so with the server of before.
+        unset.pause = Duration::ZERO;
+        let is_awaited = unset.said.receiver_count() > 0;
+        unset.at = if is_awaited { At::Ahead } else { At::Behind };
+        Some(is_awaited)
     }
 
-    /// The same for one whose turn was in vain that has begun then, if nobody has seen to it since.
-    pub(in super::super) fn unset_still(&self, begun: Instant) -> Option<bool> {
+    /// The same for one whose turn was in vain that has begun then, if nobody has seen to it since. Who waits in the end has
+    /// all the time there is, so it is behind others. Says whether it takes a place.
+    pub(in super::super) fn unset_still(&self, begun: Instant) -> bool {
         let mut set = self.set.lock();
-        let unset = set.as_mut()?.unset.as_mut().filter(|unset| unset.at == At::Later(begun))?;
-        Some(unset.line_up())
+        let unset = set.as_mut().and_then(|set| set.unset.as_mut());
+        let unset = unset.filter(|unset| unset.at == At::Later(begun));
+        unset.map(|unset| unset.at = At::Behind).is_some()
     }
 
     /// For who waits until it is told: how it will have gone, and whether that takes a place before others. Nobody waits
@@ -149,14 +156,14 @@ impl Session {
         self.set.lock().as_ref()?.unset.as_ref().map(|unset| unset.said.subscribe())
     }
 
-    /// Its turn begins, if it has yet to come.
-    pub(in super::super) fn begin_to_set(&self) -> Option<Instant> {
+    /// Its turn begins, if it has yet to come. Says besides whether one before was in vain.
+    pub(in super::super) fn begin_to_set(&self) -> Option<(Instant, bool)> {
         let mut set = self.set.lock();
         let unset =
             set.as_mut()?.unset.as_mut().filter(|unset| matches!(unset.at, At::Behind | At::Ahead))?;
         let begun = Instant::now();
         unset.at = At::Turn(begun);
-        Some(begun)
+        Some((begun, !unset.pause.is_zero()))
     }
 
     /// The turn is over that has begun then. If the server is to be told anew by now, that is nothing. Says for how long the
@@ -224,15 +231,6 @@ impl Session {
     }
 }
 
-impl Unset {
-    /// It has a place in line. Says whether somebody waits for it.
-    fn line_up(&mut self) -> bool {
-        let is_awaited = self.said.receiver_count() > 0;
-        self.at = if is_awaited { At::Ahead } else { At::Behind };
-        is_awaited
-    }
-}
-
 impl Set {
     fn is_set_since(&self, lost: Option<Instant>) -> bool {
         self.copy.log_level.is_none() && self.copy.subscriptions.is_empty() || self.told >= lost
@@ -259,15 +257,15 @@ mod tests {
         let (mut said, is_ahead) = session.awaits().unwrap();
         assert!(is_ahead && !session.awaits().unwrap().1);
         moment().await;
-        let begun = session.begin_to_set().unwrap();
-        assert!(session.begin_to_set().is_none() && session.unset(lost).is_none());
+        let (begun, is_second) = session.begin_to_set().unwrap();
+        assert!(!is_second && session.begin_to_set().is_none() && session.unset(lost).is_none());
         moment().await;
         // What is said meanwhile is said to one that is gone.
         let lost_again = Instant::now();
         assert_eq!(session.unset(lost_again), Some(true));
         assert_eq!(session.note_set(begun, Told::All), None);
         assert!(session.is_unset() && !session.is_set_since(Some(lost)));
-        let begun = session.begin_to_set().unwrap();
+        let (begun, _) = session.begin_to_set().unwrap();
         assert_eq!(session.note_set(begun, Told::All), None);
         assert!(
             !session.is_unset() && session.is_set_since(Some(lost_again)) && session.unset(lost).is_none()
@@ -278,22 +276,28 @@ mod tests {
         let lost = Instant::now();
         assert_eq!(session.unset(lost), Some(false));
         for pause in [10, 20, 40, 80, 160, 300, 300].map(Duration::from_secs) {
-            let begun = session.begin_to_set().unwrap();
+            let (begun, is_second) = session.begin_to_set().unwrap();
+            assert_eq!(is_second, pause > AFTER_ONE_IN_VAIN);
             assert_eq!(session.note_set(begun, Told::NotAll), Some(pause));
             assert!(session.is_unset() && !session.is_set_since(Some(lost)));
             assert!(session.awaits().is_none() && session.begin_to_set().is_none(), "it is put off");
             assert!(session.unset(lost).is_none(), "whoever says that it was lost before");
             moment().await;
             let in_the_end = session.awaits_in_the_end().unwrap();
-            assert_eq!((session.unset_still(begun), session.unset_still(begun)), (Some(true), None));
+            assert_eq!((session.unset_still(begun), session.unset_still(begun)), (true, false));
             drop(in_the_end);
         }
-        let begun = session.begin_to_set().unwrap();
+        let (begun, _) = session.begin_to_set().unwrap();
         assert!(session.note_set(begun, Told::NotAll).is_some());
         moment().await;
         assert_eq!(session.unset(Instant::now()), Some(false), "it is another server by now");
-        assert_eq!(session.unset_still(begun), None);
-        assert_eq!(session.note_set(session.begin_to_set().unwrap(), Told::Gone), None);
+        assert!(!session.unset_still(begun));
+        let (begun, _) = session.begin_to_set().unwrap();
+        assert_eq!(session.note_set(begun, Told::NotAll), Some(AFTER_ONE_IN_VAIN));
+        moment().await;
+        assert!(session.unset_still(begun));
+        let (begun, _) = session.begin_to_set().unwrap();
+        assert_eq!(session.note_set(begun, Told::Gone), None);
         assert!(!session.is_unset() && session.unset(lost).is_some(), "it was not there");
     }
 
