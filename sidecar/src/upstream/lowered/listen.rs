@@ -16,7 +16,7 @@ use longshore_mcp::method::ServerNotification;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
-use stream::{Told, is, is_for_good, open, says_no, untold};
+use stream::{Told, UNDERSTOOD, is, is_for_good, open, says_no, untold};
 
 use super::session::Listening;
 use super::source::Source;
@@ -145,7 +145,10 @@ impl Hearing {
                     let mut old = self.current.take();
                     let is_wish = self.stream.due.take().is_some();
                     let begins = is_wish && old.is_none();
-                    let mut ended = None;
+                    // Some servers end the old one when they are asked for another, and that is what is waited for then. What is
+                    // looked for is not.
+                    let patience = if is_wish { UNDERSTOOD } else { AGAIN };
+                    let (mut ended, mut is_wanted) = (None, is_wish);
                     let found = {
                         let ask = async {
                             if begins { self.begin(&way).await } else { self.find(&way, is_wish).await }
@@ -155,12 +158,14 @@ impl Hearing {
                             tokio::select! {
                                 found = &mut ask => break Some(found),
                                 // What it wants by now is not to wait for what is looked for. What was found is noted.
-                                _ = wishes.changed(), if !begins => break None,
+                                _ = wishes.changed(), if !begins => {
+                                    is_wanted = true;
+                                    break None;
+                                }
                                 message = next(&mut old), if ended.is_none() => match message {
                                     Ok(Some(message)) => drop(deliver(&way, &message, &out).await?),
-                                    // Some servers end it when they are asked for another one, which is there soon.
                                     said @ (Ok(None) | Err(_)) => {
-                                        ended = Some((is_of_process(&said), Instant::now() + AGAIN));
+                                        ended = Some((is_of_process(&said), Instant::now() + patience));
                                     }
                                 },
                                 () = at(ended.map(|(_, until)| until)) => break None,
@@ -169,11 +174,10 @@ impl Hearing {
                     };
                     if let Some((is_of_process, _)) = ended {
                         old = None;
-                        self.ended(is_of_process);
+                        self.misses(is_of_process);
                     }
                     match found {
                         Some(Ok(true)) => {
-                            self.stream.due = None;
                             listening.get_or_insert_with(|| way.session.begin_listening());
                             if let Some(old) = old {
                                 deliver_last(&way, old, &out).await?;
@@ -182,7 +186,12 @@ impl Hearing {
                                 tell_missed(&way, &out).await?;
                             }
                         }
-                        Some(Ok(false)) => self.current = old,
+                        Some(Ok(false)) => {
+                            self.current = old;
+                            if ended.is_some() {
+                                self.again();
+                            }
+                        }
                         Some(Err(failure)) => {
                             tracing::debug!(%failure, "the server's notifications cannot be heard");
                             if way.is_of_another() {
@@ -190,7 +199,9 @@ impl Hearing {
                                 return Ok(());
                             }
                             self.current = old;
-                            if self.current.is_none() && ended.is_none() {
+                            if ended.is_some() {
+                                self.again();
+                            } else if self.current.is_none() {
                                 self.gap.was_absent();
                                 self.stream.later();
                                 listening = None;
@@ -198,8 +209,10 @@ impl Hearing {
                         }
                         None => {
                             self.current = old;
-                            if ended.is_none() {
+                            if is_wanted {
                                 self.stream.due = Some(Instant::now());
+                            } else {
+                                self.again();
                             }
                         }
                     }
@@ -217,20 +230,25 @@ impl Hearing {
                     }
                     ended @ (Ok(None) | Err(_)) => {
                         self.current = None;
-                        self.ended(is_of_process(&ended));
+                        self.misses(is_of_process(&ended));
+                        self.again();
                     }
                 },
             }
         }
     }
 
-    /// A stream has ended, and is asked for again. Nothing cuts off what a process says: another one goes on.
-    fn ended(&mut self, is_of_process: bool) {
+    /// A stream has ended. Nothing cuts off what a process says: another one goes on.
+    fn misses(&mut self, is_of_process: bool) {
         if is_of_process {
             self.gap.was_absent();
         } else {
             self.gap.broke_off();
         }
+    }
+
+    /// There is none, and another one is asked for.
+    fn again(&mut self) {
         if self.since.elapsed() >= LASTS {
             self.stream.pause = AGAIN;
         }
@@ -271,6 +289,7 @@ impl Hearing {
         let session = &way.session;
         let wanted = *session.wishes.borrow();
         let (all, known) = session.subscribed();
+        self.found = &self.found & &all;
         let looks_again = !is_wish || self.whole.due.is_none();
         if looks_again {
             self.whole.later();

@@ -62,8 +62,8 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
         session.unsubscribe(&uri);
         return Ok(done(request));
     }
-    let is_new = session.is_heard() && !session.has(&uri);
-    let _subscribing = if is_new { Some(session.subscribing.lock().await) } else { None };
+    let is_asked = session.is_heard() && (!session.has(&uri) || session.is_refused(&uri));
+    let _subscribing = if is_asked { Some(session.subscribing.lock().await) } else { None };
     let untaken = Untaken { session, turn: session.subscribe(&uri)?, uri: &uri };
     if session.is_heard() {
         let wanted = *session.wishes.borrow();

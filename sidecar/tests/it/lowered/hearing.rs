@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{able, answer, everything, sidecar, tools};
 use crate::harness::own::example_server;
 use crate::harness::scripted::{self, message, method_of};
-use crate::harness::{Events, Request, Sessionless, Sidecar, config, eventually};
+use crate::harness::{Client, Events, Request, Sessionless, Sidecar, config, eventually};
 use crate::sse::Caller;
 
 /// The open streams of a server, and what each was asked for.
@@ -110,6 +110,19 @@ fn last_wanted(streams: &Streams) -> Option<Value> {
 
 fn wanted(streams: &Streams) -> Vec<Value> {
     streams.lock().unwrap().iter().map(|(_, wanted, _)| wanted.clone()).collect()
+}
+
+/// Subscribes, and is taken or refused sooner than a server that says nothing is.
+fn subscribes_at_once(client: &Client<'_>, uri: &str, is_taken: bool) {
+    let began = Instant::now();
+    let answer = client.ask("resources/subscribe", json!({"uri": uri}));
+    assert!(began.elapsed() < Duration::from_secs(4), "{uri}: {:?}", began.elapsed());
+    if is_taken {
+        return assert_eq!(answer["result"], json!({}), "{uri}: {answer}");
+    }
+    assert_eq!(answer["error"]["code"], -32603, "{uri}: {answer}");
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert_eq!(why, "the server refuses to tell of changes of this resource");
 }
 
 #[test]
@@ -314,7 +327,7 @@ fn r073_what_may_have_been_missed_between_two_streams_is_said_as_well() {
         if wanted.get("resourceSubscriptions").is_some() {
             break_off(&all.lock().unwrap());
             // It is seen to have gone.
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(700));
         }
         false
     });
@@ -325,6 +338,10 @@ fn r073_what_may_have_been_missed_between_two_streams_is_said_as_well() {
     let taken = client.ask("resources/subscribe", json!({"uri": "test://a"}));
     assert_eq!(taken["result"], json!({}), "{taken}");
     assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
+    // Nor is the next one later each time for that.
+    for number in 0..6 {
+        subscribes_at_once(&client, &format!("test://{number}"), true);
+    }
 }
 
 /// It has sessions of its own then, and this is none of them.

@@ -20,7 +20,7 @@ use crate::upstream::lowered::source::{Source, is_answer};
 use crate::upstream::lowered::way::{Way, repeat};
 
 /// How long a server may take to say that it has understood. Nobody computes anything for it.
-const UNDERSTOOD: Duration = Duration::from_secs(5);
+pub(super) const UNDERSTOOD: Duration = Duration::from_secs(5);
 /// A stream, and the resources that it tells of, if it says.
 pub(super) type Told = (Source, Option<BTreeSet<String>>);
 
@@ -50,7 +50,10 @@ pub(super) async fn untold(
     let mut untold = BTreeSet::new();
     while let Some((answer, alone)) = answers.next().await {
         match answer {
-            Ok(()) => found.extend(alone),
+            Ok(()) => {
+                way.session.note_taken(&alone);
+                found.extend(alone);
+            }
             Err(failure) if says_no(&failure) => {
                 way.session.note_refused(&alone);
                 untold.extend(alone);
