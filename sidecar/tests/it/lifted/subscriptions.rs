@@ -209,6 +209,8 @@ fn a_burst_ends_no_stream_but_that_of_who_does_not_read() {
     let open = |id: &str, uri: &str| {
         let mut events = Events::open(&listen(id, json!({"resourceSubscriptions": [uri]})), sidecar.mcp);
         assert_eq!(events.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
+        // A busy machine takes its time for as much as that.
+        events.patience(Duration::from_secs(90));
         events
     };
     let (mut readers, unread) = ([open("1", "a:b"), open("2", "a:b")], open("3", "b:large"));
