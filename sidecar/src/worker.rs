@@ -202,11 +202,15 @@ pub(crate) async fn serve(
 /// Waits for as long as connections get: the farewell, and while calls are under way or their answers are read, for as
 /// long as there is time for them.
 async fn enough(worker: &Worker) {
-    sleep(FAREWELL).await;
     let shared = &worker.shared;
-    let latest = shared.ending.latest().map(|latest| latest + FAREWELL);
+    let farewell = Instant::now() + FAREWELL;
+    let latest = shared.ending.latest().map_or(farewell, |latest| farewell.max(latest + FAREWELL));
     let goes_on = || drain::under_way(shared) > 0 || Rc::strong_count(&worker.delivering) > 1;
-    while goes_on() && latest.is_some_and(|latest| Instant::now() < latest) {
+    while Instant::now() < if goes_on() { latest } else { farewell } {
+        if drain::under_way(shared) == 0 {
+            // Some come to listen only now, and there is nothing more to hear.
+            shared.streams.part();
+        }
         sleep(BREATHER).await;
     }
 }

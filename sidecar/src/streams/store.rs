@@ -139,7 +139,7 @@ impl Store {
     }
 
     /// Sends away the clients that can come back, since the process ends: they find another replica.
-    fn part(&self) {
+    pub(crate) fn part(&self) {
         self.parted.store(true, Ordering::Relaxed);
         self.each(|stream| {
             stream.part();

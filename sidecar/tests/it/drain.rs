@@ -166,15 +166,32 @@ fn clients_that_still_come_are_waited_for() {
 
 #[test]
 fn a_request_that_is_on_its_way_when_connections_end_is_answered() {
+    comes_at_the_end(|client, mut stream| {
+        client.request(client.message("ping", &json!({}))).write(&mut stream);
+        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    });
+}
+
+/// There is nothing more to hear.
+#[test]
+fn who_comes_to_listen_when_connections_end_holds_no_end_up() {
+    comes_at_the_end(|client, mut stream| {
+        client.get().write(&mut stream);
+        stream
+    });
+}
+
+/// On a connection that was there before, once nothing is under way any more. What is given back is there until the sidecar
+/// ends.
+fn comes_at_the_end<K>(says: impl FnOnce(&Client<'_>, std::net::TcpStream) -> K) {
     let server = GoServer::start(&[]);
     let sidecar = sidecar(server.port, "300");
     let client = Client::open(&sidecar, None);
-    let mut stream = connect(sidecar.mcp);
+    let stream = connect(sidecar.mcp);
     sidecar.signal(Signal::TERM);
     sidecar.log(|line| line["message"] == "drained");
-    client.request(client.message("ping", &json!({}))).write(&mut stream);
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
-    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    let _kept = says(&client, stream);
     assert!(sidecar.wait(SOON).success());
 }
 
