@@ -132,7 +132,7 @@ impl Server {
         let latest = Instant::now() + patience.time;
         loop {
             match timeout(patience.answer, self.call(method, params.clone())).await {
-                Ok(Err(error)) if error.is_not_now() => {
+                Ok(Err(error)) if error.has_no_time() => {
                     if Instant::now() + BREATHER > latest {
                         return Err(error);
                     }

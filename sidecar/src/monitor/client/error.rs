@@ -209,7 +209,7 @@ impl CallError {
 
     /// Whether it may do a moment later what it was asked for: it has no time now, or is not there. Many say 500 of whatever
     /// they do not know, each time.
-    pub(super) fn is_not_now(&self) -> bool {
+    pub(super) fn has_no_time(&self) -> bool {
         matches!(self, Self::Lost | Self::Refused { .. }) || self.is_busy() || self.answered() == Some(503)
     }
 
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn who_has_no_time_answers_all_the_same() {
-        for (status, is_busy, is_not_now) in [
+        for (status, is_busy, has_no_time) in [
             (408, true, true),
             (409, false, false),
             (425, true, true),
@@ -340,7 +340,7 @@ mod tests {
                 CallError::Lowered(lowered::Failure::Status(status)),
             ] {
                 assert!(error.is_answer() && error.is_busy() == is_busy, "{error}");
-                assert_eq!(error.is_not_now(), is_not_now, "{error}");
+                assert_eq!(error.has_no_time(), has_no_time, "{error}");
             }
         }
     }
