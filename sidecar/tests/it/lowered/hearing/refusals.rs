@@ -20,6 +20,17 @@ fn asks_for(wanted: &Value, uri: &str) -> bool {
     wanted["resourceSubscriptions"].as_array().is_some_and(|uris| uris.contains(&json!(uri)))
 }
 
+/// What `refuses` these, and takes its time for that.
+fn slowly(time: Duration, refuses: impl Fn(&Value) -> bool) -> impl Fn(&Value) -> bool {
+    move |wanted| {
+        let is_refused = refuses(wanted);
+        if is_refused {
+            std::thread::sleep(time);
+        }
+        is_refused
+    }
+}
+
 /// It may not know it any more, and refuse all that it is asked for with it.
 #[test]
 fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_lists() {
@@ -204,14 +215,7 @@ fn resources_that_a_server_refuses_are_told_from_those_that_it_takes() {
 /// However long it takes to refuse each, its client hears what else there is meanwhile.
 #[test]
 fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
-    let refuses = |wanted: &Value| {
-        let refuses = asks_for_gone(wanted);
-        if refuses {
-            std::thread::sleep(Duration::from_secs(2));
-        }
-        refuses
-    };
-    let (server, streams) = telling_so(refuses, false);
+    let (server, streams) = telling_so(slowly(Duration::from_secs(2), asks_for_gone), false);
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
     for uri in ["a", "b", "c", "d", "x", "y", "z"] {
@@ -289,16 +293,8 @@ fn a_resource_for_which_a_server_has_no_answer_keeps_nobody_from_hearing_of_othe
 fn has_become_mute() {
     let is_mute = Arc::<AtomicBool>::default();
     let mute = is_mute.clone();
-    let (server, streams) = telling_so(
-        move |wanted| {
-            let waits = mute.load(Ordering::SeqCst) && asks_for(wanted, "test://a");
-            if waits {
-                std::thread::sleep(Duration::from_secs(8));
-            }
-            waits
-        },
-        false,
-    );
+    let waits = move |wanted: &Value| mute.load(Ordering::SeqCst) && asks_for(wanted, "test://a");
+    let (server, streams) = telling_so(slowly(Duration::from_secs(8), waits), false);
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
     let _events = Events::open(&client.get(), sidecar.mcp);
@@ -417,14 +413,8 @@ fn resources_that_a_server_has_refused_are_looked_at_again_while_it_refuses_othe
 /// What its client has subscribed to before is not in doubt for that.
 #[test]
 fn who_subscribes_again_while_another_resource_is_refused_is_not_refused_with_it() {
-    let refuses = |wanted: &Value| {
-        let refuses = asks_for(wanted, "test://gone");
-        if refuses {
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        refuses
-    };
-    let (server, streams) = telling_so(refuses, false);
+    let refuses = |wanted: &Value| asks_for(wanted, "test://gone");
+    let (server, streams) = telling_so(slowly(Duration::from_secs(1), refuses), false);
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
     let _events = Events::open(&client.get(), sidecar.mcp);
