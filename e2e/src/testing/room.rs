@@ -99,15 +99,19 @@ impl Rooms {
 
     /// How many tests of this kind may be at work.
     fn most(&mut self, kind: Kind, processors: usize) -> usize {
+        let half = processors.div_ceil(2);
         match kind {
             Kind::Objects => 3 * processors,
             Kind::Pods => processors,
             Kind::Cluster if self.none_of([Kind::Pods, Kind::Load]) => processors,
-            // Half of their time they wait for pods.
-            Kind::Load if self.none_of([Kind::Pods, Kind::Cluster]) => processors + processors.div_ceil(2),
             // These have containerd unpack, etcd write and servers work all at the same time. With more of them on two
             // processors processes took ten seconds to start.
-            Kind::Cluster | Kind::Load => processors.div_ceil(2),
+            Kind::Cluster => half,
+            // What others leave: half of their time they wait for pods.
+            Kind::Load => {
+                let others = self.of(Kind::Pods).here.min(processors) + self.of(Kind::Cluster).here.min(half);
+                (2 * processors - others.min(2 * processors)).clamp(half, processors + half)
+            }
         }
     }
 }
@@ -118,20 +122,22 @@ mod tests {
 
     #[test]
     fn who_is_left_has_the_machine() {
-        let left = |kinds: &[Kind]| {
+        let left = |kinds: &[(Kind, usize)]| {
             let mut rooms = Rooms::default();
-            for &kind in kinds {
-                rooms.of(kind).here = 5;
+            for &(kind, here) in kinds {
+                rooms.of(kind).here = here;
             }
             rooms
         };
         for (others, most) in [
             (&[][..], [2, 3]),
-            (&[Kind::Objects], [2, 3]),
-            (&[Kind::Pods], [1, 1]),
-            (&[Kind::Load, Kind::Cluster], [1, 1]),
-            (&[Kind::Cluster], [2, 1]),
-            (&[Kind::Load], [1, 3]),
+            (&[(Kind::Objects, 5)], [2, 3]),
+            (&[(Kind::Pods, 5), (Kind::Cluster, 5)], [1, 1]),
+            (&[(Kind::Pods, 5)], [1, 2]),
+            (&[(Kind::Pods, 1)], [1, 3]),
+            (&[(Kind::Load, 5), (Kind::Cluster, 5)], [1, 3]),
+            (&[(Kind::Cluster, 5)], [2, 3]),
+            (&[(Kind::Load, 5)], [1, 3]),
         ] {
             let mut rooms = left(others);
             assert_eq!(

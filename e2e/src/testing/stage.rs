@@ -82,12 +82,24 @@ impl Stage {
     /// # Panics
     /// If the test does.
     pub fn with_namespace(&self, test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
-        let kind = match self.shape {
+        self.with_namespace_and_room(&Room::take(self.kind()), test);
+    }
+
+    /// The same for a test that takes far longer than others of its kind: it goes before all of them that wait.
+    ///
+    /// # Panics
+    /// If the test does.
+    pub fn with_namespace_first(&self, test: impl AsyncFnOnce(&Namespace<'_>) + Send) {
+        self.with_namespace_and_room(&Room::take_first(self.kind()), test);
+    }
+
+    /// What a test there does to the machine, if it does not say so itself.
+    fn kind(&self) -> Kind {
+        match self.shape {
             Shape::Node if self.shared => Kind::Pods,
             Shape::Node => Kind::Cluster,
             Shape::Api | Shape::ControlPlane => Kind::Objects,
-        };
-        self.with_namespace_and_room(&Room::take(kind), test);
+        }
     }
 
     /// The same for a test that was given its room already.

@@ -26,7 +26,7 @@ const SAID: [&str; 2] =
 /// In one test, since all of them have to do with what is in the cluster and not in a namespace.
 #[test]
 fn the_chart() {
-    let _room = Room::take(Kind::Objects);
+    let _room = Room::take_first(Kind::Objects);
     let cluster = Cluster::start(Shape::ControlPlane).unwrap();
     lints(&cluster);
     refuses_values_that_cannot_work(&cluster);

@@ -15,7 +15,7 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
     if !may_start_a_node() {
         return;
     }
-    let _room = Room::take(Kind::Pods);
+    let _room = Room::take_first(Kind::Pods);
     let cluster = Cluster::start(Shape::Node).expect("a node starts");
     longshore::install(&cluster).expect("the chart installs");
 

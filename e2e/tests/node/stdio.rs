@@ -144,7 +144,7 @@ spec:
 #[test]
 fn clients_see_what_they_see_of_the_program_itself() {
     let servers = servers();
-    STAGE.with_namespace(async |namespace| {
+    STAGE.with_namespace_first(async |namespace| {
         restrict(namespace).await;
         let manifests: Vec<_> =
             servers.iter().map(|server| manifest(server.name, &server.image, server.command)).collect();

@@ -133,7 +133,7 @@ fn a_manifest_that_changed_while_the_api_server_was_out_of_reach_is_followed_tho
 /// One of several API servers is lost and no connection to it ends: some watches were there, and the lease is elsewhere.
 #[test]
 fn a_key_is_revoked_although_every_watch_has_fallen_silent() {
-    STAGE.with_namespace(async |namespace| {
+    STAGE.with_namespace_first(async |namespace| {
         let line = Line::to(&kubeconfig_of(namespace.cluster(), "longshore")).await;
         let mut operator = Operator::by_way_of(line.kubeconfig(), namespace);
         until("the operator leads", || operator.leads()).await;

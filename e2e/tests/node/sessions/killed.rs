@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use longshore_e2e::load::{Failure, Kind, Load, Plan, Report, Slow};
 use longshore_e2e::testing::{end_container, kill_container, kill_pod};
 
-use super::row::{Row, form, row};
+use super::row::{Row, form, long_row, row};
 use super::sdk::Callers;
 use super::served::{Echo, Served, Transport, sessions_in};
 use crate::faults::{SERVER, SIDECAR};
@@ -195,7 +195,7 @@ fn with_not_found_a_sidecar_alone_finds_its_sessions_again() {
 /// What the dead pod's server remembered is gone, so its sessions are, and no others; clients begin anew.
 #[test]
 fn with_not_found_exactly_the_dead_owners_sessions_are_gone() {
-    row("kill -9 of a pod's processes under load, NotFound", async |namespace, row| {
+    long_row("kill -9 of a pod's processes under load, NotFound", async |namespace, row| {
         for (echo, pods) in [(Echo::http("http"), 3), (Echo::stdio("stdio", "Session"), form(1, 3))] {
             let served = Served::up(namespace, Echo { on_owner_loss: "NotFound", ..echo }).await;
             only_theirs_are_gone(&served, row, pods).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_e2e::load::{Load, Report};
 
-use super::row::{form, row};
+use super::row::{form, long_row};
 use super::served::{Echo, SHARED, Served, Transport};
 
 struct Form {
@@ -23,7 +23,7 @@ fn no_answer_goes_to_another_session() {
         Form { calls: 5_000, sessions: 200, processes: 60, principals: 20, lanes: 64 },
         Form { calls: 250_000, sessions: 1_000, processes: 100, principals: 100, lanes: 64 },
     );
-    row("calls over many sessions and principals, in each isolation mode", async |namespace, row| {
+    long_row("calls over many sessions and principals, in each isolation mode", async |namespace, row| {
         let Form { principals, .. } = form;
         let modes = [
             (Echo::http("http"), form.sessions),

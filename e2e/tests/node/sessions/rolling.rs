@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_e2e::load::{Load, Slow};
 
-use super::row::{form, row};
+use super::row::{form, long_row};
 use super::sdk::Callers;
 use super::served::{Echo, Served};
 
@@ -23,7 +23,7 @@ fn a_rolling_update_loses_no_call_and_no_session() {
         Form { rounds: 1, lanes: 64, pause: Duration::from_millis(100) },
         Form { rounds: 10, lanes: 64, pause: Duration::ZERO },
     );
-    row("rolling update of 3 replicas, 64 clients, HTTP and stdio", async |namespace, row| {
+    long_row("rolling update of 3 replicas, 64 clients, HTTP and stdio", async |namespace, row| {
         for echo in [Echo::http("http"), Echo::stdio("stdio", "Session")] {
             let mut served = Served::up(namespace, echo).await;
             let mut plan = served.plan(form.lanes, form.lanes);
