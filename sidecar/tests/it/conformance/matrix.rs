@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -221,7 +221,7 @@ fn is_wrong(what: &str) -> bool {
 /// What a client says of these servers.
 fn explore(client: &str, servers: &[Tried<'_>]) -> Vec<Outcome> {
     // A client that waits for ever is of no use to anybody.
-    let mut command = Command::new("timeout");
+    let mut command = suite::patient("timeout");
     command.arg("180");
     let number = number_of(client);
     let urls: Vec<_> = servers.iter().map(|server| server.served.url_of(number)).collect();

@@ -1,6 +1,6 @@
 //! The servers that the suite is run against, alone and behind a sidecar.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,7 @@ impl Server {
     fn listen(self) -> Peer {
         let port = free_port();
         let command = self.command(port);
-        let child = Command::new(&command[0])
+        let child = suite::patient(&command[0])
             .args(&command[1..])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -1,6 +1,7 @@
 //! The protocol's own suite, which plays a client and judges what it hears. The operator's tests have this file too.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -110,6 +111,14 @@ fn result(found: &Results, name: String) -> (String, Vec<String>) {
     (name, failures)
 }
 
+/// A program that gives way to those of other tests: here everybody waits for as long as it takes, and tries again, while
+/// these are at work all the time.
+pub(super) fn patient(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "10"]).arg(program);
+    command
+}
+
 /// A process of the suite, which runs one command after the other.
 struct Judge {
     _process: Child,
@@ -122,7 +131,7 @@ static JUDGES: Mutex<Vec<Judge>> = Mutex::new(Vec::new());
 
 impl Judge {
     fn start() -> Self {
-        let mut process = Command::new(folder().join("bin/judge"))
+        let mut process = patient(folder().join("bin/judge"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
