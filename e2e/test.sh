@@ -24,16 +24,18 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 # than all tests on a node. `make soak` and `make bench` have those of a release.
 export LONGSHORE_IMAGES_PROFILE=${LONGSHORE_IMAGES_PROFILE:-test-images}
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+making=
+trap 'rm -f "$log"; [ -z "$making" ] || kill -- "-$making" 2>/dev/null' EXIT
 summary=()
 failed=0
 
 say() { printf '\n== %s\n' "$*"; }
 
 # How many test programs run at once, and in the request path's how many tests in each for a processor: these wait more
-# than they work.
+# than they work, most of all those of the sidecar.
 programs_at_once=2
 tests_at_once=3
+sidecar_tests_at_once=6
 
 # What compiles the workspace's own code and looks for lints meanwhile: to look at all of it, and at what it depends on,
 # without compiling takes two minutes more.
@@ -57,6 +59,7 @@ for it in sorted(tests, key=lambda it: -os.path.getsize(it["executable"])):
   # shellcheck disable=SC2016 # they are the other shell's
   xargs -P "$programs_at_once" -d '\n' -n 1 bash -c '
     IFS=$'"'\t'"' read -r folder program <<<"$1"
+    [ "${folder##*/}" != sidecar ] || [ -z "$sidecar_threads" ] || export RUST_TEST_THREADS=$sidecar_threads
     { cd "$folder" && "$program"; } >"$said/$$" 2>&1
     status=$?
     { flock 9; printf "\n     Ran %s (%s)\n" "${program##*/}" "${folder##*/}"; cat "$said/$$"; } 9>"$said/.lock"
@@ -114,7 +117,8 @@ fuzz() { fuzz/run.sh 10000x; }
 # The sidecar against servers and clients that others wrote, and with the protocol's conformance suite.
 request-path() {
   e2e/peers/install.sh >/dev/null && e2e/conformance/install.sh >/dev/null || return 1
-  RUST_TEST_THREADS=$((tests_at_once * $(nproc))) together --test it
+  RUST_TEST_THREADS=$((tests_at_once * $(nproc))) sidecar_threads=$((sidecar_tests_at_once * $(nproc))) \
+    together --test it
 }
 
 # All tests of a cluster at once: each waits until there is room for it (e2e/src/testing/room.rs).
@@ -122,6 +126,9 @@ clustered() { tests --test "$1" -- --test-threads 100; }
 
 # The operator and the schema against a real API server.
 control-plane() { e2e/cluster/install.sh control-plane >/dev/null && clustered control_plane; }
+
+# The images of what is tested on a node. Its tests make them where they are not there, and say why that fails.
+images() { { e2e/cluster/install.sh && nice -n 19 e2e/images/longshore.sh && e2e/images/echo-server.sh; } &>/dev/null; }
 
 # Everything, installed with Helm, on a real node. Of a cluster that is there already the tests need kubectl and Helm alone.
 node() {
@@ -155,6 +162,15 @@ fi
 
 started=$SECONDS
 for layer in "${layers[@]}"; do
+  if [ "$layer" = control-plane ] && [[ " ${layers[*]} " == *" node "* ]] && [ "$(id -u)" = 0 ] &&
+    [ -z "${LONGSHORE_E2E_KUBECONFIG:-}${LONGSHORE_E2E_IMAGES:-}" ]; then
+    # The tests of the control plane wait more than they work.
+    set -m # a group of processes that can be ended as one
+    images &
+    making=$!
+    set +m
+  fi
+  if [ "$layer" = node ] && [ -n "$making" ]; then wait "$making"; making=; fi
   if [ "$layer" = node ] && [ "$(id -u)" != 0 ] && [ -z "${LONGSHORE_E2E_KUBECONFIG:-}" ]; then
     skip node "a node needs root (or LONGSHORE_E2E_KUBECONFIG with a cluster to use)"
     continue
