@@ -2,10 +2,12 @@
 //! hear. When that changes the server is asked anew, and the old stream goes when the new one is there.
 //!
 //! A server may refuse all that it is asked for because of one resource that it does not know any more, and it need not say
-//! which. Then it is asked for each by itself, while what it tells of already is heard.
+//! which. Then it is asked for each by itself, while what it tells of already is heard: see [`search`].
 
+mod search;
 mod stream;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::pin::pin;
 
@@ -16,7 +18,7 @@ use longshore_mcp::method::ServerNotification;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
-use stream::{Told, UNDERSTOOD, is, is_for_good, open, says_no, untold};
+use stream::{UNDERSTOOD, is, is_for_good};
 
 use super::session::Listening;
 use super::source::Source;
@@ -47,9 +49,9 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     let wishes = way.session.wishes.subscribe();
     let mut hearing = Hearing {
         current: None,
-        asked: BTreeSet::new(),
-        granted: BTreeSet::new(),
+        told: BTreeSet::new(),
         found: BTreeSet::new(),
+        refused: None,
         at_once: AT_ONCE,
         gap: Gap::default(),
         stream: Again::default(),
@@ -57,7 +59,8 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
         since: Instant::now(),
     };
     match hearing.begin(&way).await {
-        Ok(_) => {}
+        // Nothing was promised in a stream before.
+        Ok(_) => hearing.gap = Gap::default(),
         Err(Any::Lowered(Failure::Status(status))) => {
             tracing::debug!(status, "the server gives no stream");
             let status = StatusCode::from_u16(status).unwrap_or_default();
@@ -84,12 +87,12 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
 /// What a session hears.
 struct Hearing {
     current: Option<Source>,
-    /// The resources that the server was asked for with the last stream that it has given.
-    asked: BTreeSet<String>,
-    /// Those of them that it says it tells of.
-    granted: BTreeSet<String>,
+    /// The resources that the server tells of in it, or did in the last one that it has given.
+    told: BTreeSet<String>,
     /// What it has taken by itself, and is in no stream yet.
     found: BTreeSet<String>,
+    /// What it has refused just now, so that it tells of its lists alone.
+    refused: Option<BTreeSet<String>>,
     /// For how many it is asked at once.
     at_once: usize,
     /// What may have been missed.
@@ -119,6 +122,13 @@ impl Again {
         self.due = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(AGAIN_AT_MOST);
     }
+
+    /// What was asked for meanwhile may have taken longer than until then.
+    fn put_off(&mut self) {
+        if self.due.is_some_and(|due| due <= Instant::now()) {
+            self.due = Some(Instant::now() + self.pause);
+        }
+    }
 }
 
 impl Hearing {
@@ -145,13 +155,14 @@ impl Hearing {
                     let mut old = self.current.take();
                     let is_wish = self.stream.due.take().is_some();
                     let begins = is_wish && old.is_none();
-                    // Some servers end the old one when they are asked for another, and that is what is waited for then. What is
-                    // looked for is not.
-                    let patience = if is_wish { UNDERSTOOD } else { AGAIN };
-                    let (mut ended, mut is_wanted) = (None, is_wish);
+                    let (mut ended, mut is_wanted, sifts) = (None, is_wish, Cell::new(false));
                     let found = {
                         let ask = async {
-                            if begins { self.begin(&way).await } else { self.find(&way, is_wish).await }
+                            match (begins, is_wish) {
+                                (true, _) => self.begin(&way).await,
+                                (false, true) => self.wish(&way).await,
+                                (false, false) => self.look(&way, &sifts).await,
+                            }
                         };
                         let mut ask = pin!(ask);
                         loop {
@@ -165,6 +176,9 @@ impl Hearing {
                                 message = next(&mut old), if ended.is_none() => match message {
                                     Ok(Some(message)) => drop(deliver(&way, &message, &out).await?),
                                     said @ (Ok(None) | Err(_)) => {
+                                        // Some servers end the old one when they are asked for another, and that is what is waited
+                                        // for then. What is looked for one by one is not.
+                                        let patience = if sifts.get() { AGAIN } else { UNDERSTOOD };
                                         ended = Some((is_of_process(&said), Instant::now() + patience));
                                     }
                                 },
@@ -185,12 +199,7 @@ impl Hearing {
                             if self.current.is_some() && self.gap.ends_at_once() {
                                 tell_missed(&way, &out).await?;
                             }
-                        }
-                        Some(Ok(false)) => {
-                            self.current = old;
-                            if ended.is_some() {
-                                self.again();
-                            }
+                            continue;
                         }
                         Some(Err(failure)) => {
                             tracing::debug!(%failure, "the server's notifications cannot be heard");
@@ -198,23 +207,18 @@ impl Hearing {
                                 // The client hears that its session is over when it asks for another stream.
                                 return Ok(());
                             }
-                            self.current = old;
-                            if ended.is_some() {
-                                self.again();
-                            } else if self.current.is_none() {
+                            if old.is_none() && ended.is_none() {
                                 self.gap.was_absent();
                                 self.stream.later();
                                 listening = None;
                             }
                         }
-                        None => {
-                            self.current = old;
-                            if is_wanted {
-                                self.stream.due = Some(Instant::now());
-                            } else {
-                                self.again();
-                            }
-                        }
+                        None if is_wanted => self.stream.due = Some(Instant::now()),
+                        Some(Ok(false)) | None => {}
+                    }
+                    self.current = old;
+                    if ended.is_some() && self.stream.due.is_none() {
+                        self.again();
                     }
                 }
                 () = self.gap.due(), if self.current.is_some() => {
@@ -253,114 +257,6 @@ impl Hearing {
             self.stream.pause = AGAIN;
         }
         self.stream.later();
-    }
-
-    /// There is no stream: asks for one of all that the server is not known to refuse, or else of its lists, so that these
-    /// are heard while it is found out what else there is. Says that there is another one.
-    async fn begin(&mut self, way: &Way) -> Result<bool, Any> {
-        let session = &way.session;
-        let wanted = *session.wishes.borrow();
-        let (all, known) = session.subscribed();
-        match open(way, &known).await {
-            Ok(told) => {
-                if known != all {
-                    self.whole.due.get_or_insert_with(Instant::now);
-                }
-                self.hears(told, known);
-                session.note_heard(wanted, &self.granted);
-            }
-            Err(failure) if says_no(&failure) && !known.is_empty() => {
-                let lists = open(way, &BTreeSet::new()).await?;
-                let resources = all.len();
-                tracing::warn!(resources, "the server refuses to tell of what a client has subscribed to");
-                // Nobody is refused yet what it may well take.
-                self.hears(lists, BTreeSet::new());
-                self.whole.due = Some(Instant::now());
-            }
-            Err(failure) => return Err(failure),
-        }
-        Ok(true)
-    }
-
-    /// The client wants something else (`is_wish`), or something is in no stream: asks for all of it, or for a wish without
-    /// what the server is known to refuse; and where it refuses that, for each by itself that is in doubt. Where that is ended
-    /// before, the next time goes on from there. Says whether there is another stream.
-    async fn find(&mut self, way: &Way, is_wish: bool) -> Result<bool, Any> {
-        let session = &way.session;
-        let wanted = *session.wishes.borrow();
-        let (all, known) = session.subscribed();
-        self.found = &self.found & &all;
-        let looks_again = !is_wish || self.whole.due.is_none();
-        if looks_again {
-            self.whole.later();
-        }
-        // What it has once refused it may have refused for that moment.
-        let mut uris = if is_wish { known.clone() } else { all };
-        let mut refused = None;
-        // Where it is in doubt what else it takes, it has refused all of it just now.
-        if !is_wish || !session.has_promised(&(&(&uris - &self.asked) - &self.found)) {
-            match open(way, &uris).await {
-                Ok(told) => return Ok(self.takes(way, told, uris, wanted)),
-                Err(failure) if !says_no(&failure) || uris.is_empty() => return Err(failure),
-                Err(_) => refused = Some(uris.clone()),
-            }
-            // That it refuses each of those still is not found out each time.
-            if self.whole.pause < AGAIN_AT_MOST {
-                uris = known;
-            }
-        }
-        // Those that it does not tell of yet; and if it refuses what is left, one that it tells of is gone by now.
-        let new = &uris - &self.asked;
-        for doubtful in [&new - &self.found, &(&uris - &new) - &self.found] {
-            if doubtful.is_empty() && refused.as_ref() == Some(&uris) {
-                continue;
-            }
-            let untold = untold(way, doubtful, self.at_once, &mut self.found).await;
-            // One that bounds its streams may have room for one more.
-            uris = &uris - &untold.inspect_err(|_| self.at_once = 1)?;
-            if looks_again {
-                // It may have taken longer than until then.
-                self.whole.due = Some(Instant::now() + self.whole.pause);
-            }
-            // One that takes nothing any more may tell on nevertheless.
-            if uris == self.asked || uris.is_empty() {
-                break;
-            }
-            match open(way, &uris).await {
-                Ok(told) => return Ok(self.takes(way, told, uris, wanted)),
-                Err(failure) if !says_no(&failure) => return Err(failure),
-                Err(_) => refused = Some(uris.clone()),
-            }
-        }
-        // It takes none of it together: each is in doubt again.
-        self.found.clear();
-        session.note_heard(wanted, &self.granted);
-        Ok(false)
-    }
-
-    /// The server has another stream, which tells of these.
-    fn takes(&mut self, way: &Way, told: Option<Told>, uris: BTreeSet<String>, wanted: u64) -> bool {
-        // What its client takes for subscribed to may have changed before there was this stream.
-        if way.session.has_promised(&(&uris - &self.asked)) {
-            self.gap.was_absent();
-        }
-        way.session.note_taken(&uris);
-        let (all, known) = way.session.subscribed();
-        if known == all {
-            self.whole = Again::default();
-        }
-        self.hears(told, uris);
-        way.session.note_heard(wanted, &self.granted);
-        true
-    }
-
-    fn hears(&mut self, told: Option<Told>, uris: BTreeSet<String>) {
-        let (source, granted) = told.unzip();
-        // Whatever it says, it was asked for no others.
-        self.granted = granted.flatten().map_or_else(|| uris.clone(), |granted| &granted & &uris);
-        self.found = &self.found - &uris;
-        self.at_once = AT_ONCE;
-        (self.current, self.asked, self.since) = (source, uris, Instant::now());
     }
 }
 

@@ -62,6 +62,16 @@ struct Ear {
     is_cancelled: bool,
 }
 
+/// What a client wants to hear of.
+pub(super) struct Wanted {
+    /// After so many changes.
+    pub(super) wishes: u64,
+    /// All resources that it has subscribed to.
+    pub(super) all: BTreeSet<String>,
+    /// Those of them that the server is not known to refuse.
+    pub(super) known: BTreeSet<String>,
+}
+
 /// What a server has been asked to tell.
 #[derive(Default)]
 pub(super) struct Heard {
@@ -175,11 +185,11 @@ impl Session {
         wishes.request(id, self.pair.server, &client)
     }
 
-    /// The resources that its client has subscribed to, and those of them that the server is not known to refuse.
-    pub(super) fn subscribed(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+    /// What its client wants by now.
+    pub(super) fn wanted(&self) -> Wanted {
         let state = self.state.lock();
-        let all = state.wishes.uris();
-        (all.clone(), all - &state.refused)
+        let (wishes, all) = (*self.wishes.borrow(), state.wishes.uris());
+        Wanted { wishes, known: all - &state.refused, all: all.clone() }
     }
 
     /// The server refuses to tell of these.

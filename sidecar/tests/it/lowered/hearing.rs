@@ -1,6 +1,7 @@
 //! What belongs to no call.
 
 mod refusals;
+mod searches;
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,34 @@ fn telling_so(
     refuses: impl Fn(&Value) -> bool + Send + Sync + 'static,
     says: bool,
 ) -> (Sessionless, Streams) {
+    telling_as(move |wanted| match (refuses(wanted), says) {
+        (true, _) => Says::No(400),
+        (false, true) => Says::Tells(without(wanted, "test://refused")),
+        (false, false) => Says::Tells(Value::Null),
+    })
+}
+
+/// What a server says to what a client wants to be told.
+enum Says {
+    /// It refuses with this status, or breaks off without a word.
+    No(u16),
+    /// It tells of this.
+    Tells(Value),
+}
+
+/// In place of a status: an answer that comes as an event, or does not come.
+const AS_AN_EVENT: u16 = 0;
+
+/// What is wanted but for one resource.
+fn without(wanted: &Value, unknown: &str) -> Value {
+    let mut wanted = wanted.clone();
+    let uris = wanted.get_mut("resourceSubscriptions").and_then(Value::as_array_mut);
+    uris.into_iter().for_each(|uris| uris.retain(|uri| uri != unknown));
+    wanted
+}
+
+/// A server that says this to its clients, and nothing if `test://mute` is in it.
+fn telling_as(says: impl Fn(&Value) -> Says + Send + Sync + 'static) -> (Sessionless, Streams) {
     let streams = Streams::default();
     let open = streams.clone();
     let server =
@@ -47,22 +76,27 @@ fn telling_so(
             let (id, wanted) = (asked["id"].clone(), asked["params"]["notifications"].clone());
             let is_own =
                 asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar";
-            if !is_own && refuses(&wanted) {
-                let error = json!({"code": -32602, "message": "not now"});
-                let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
-                return scripted::json_with(stream, 400, "", &refusal.to_string());
-            }
+            let said = if is_own { Says::Tells(wanted.clone()) } else { says(&wanted) };
+            let honoured = match said {
+                Says::No(AS_AN_EVENT) => {
+                    scripted::begin_events(stream);
+                    return stream.shutdown(std::net::Shutdown::Both).unwrap();
+                }
+                Says::No(status) => {
+                    let error = json!({"code": -32602, "message": "not now"});
+                    let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
+                    return scripted::json_with(stream, status, "", &refusal.to_string());
+                }
+                Says::Tells(honoured) => honoured,
+            };
             scripted::begin_events(stream);
             // Nobody looks at them between this one and its acknowledgement.
             let mut all = open.lock().unwrap();
             if !is_own {
                 all.push((id.clone(), wanted.clone(), stream.try_clone().unwrap()));
             }
-            let mut honoured = wanted;
-            let uris = honoured.get_mut("resourceSubscriptions").and_then(Value::as_array_mut);
-            if uris.as_ref().is_none_or(|uris| !uris.contains(&json!("test://mute"))) {
-                uris.into_iter().for_each(|uris| uris.retain(|uri| uri != "test://refused"));
-                acknowledge(stream, &id, if says { &honoured } else { &Value::Null });
+            if !asks_for(&wanted, "test://mute") {
+                acknowledge(stream, &id, &honoured);
             }
             drop(all);
             let mut rest = [0; 1];
@@ -72,6 +106,11 @@ fn telling_so(
             }
         });
     (server, streams)
+}
+
+/// Whether this is among the resources that a server is asked for.
+fn asks_for(wanted: &Value, uri: &str) -> bool {
+    wanted["resourceSubscriptions"].as_array().is_some_and(|uris| uris.contains(&json!(uri)))
 }
 
 fn acknowledge(stream: &mut TcpStream, id: &Value, honoured: &Value) {
@@ -166,9 +205,6 @@ fn r073_a_session_hears_what_it_wants_to_hear() {
     eventually("one is open", || (server.connections() <= 4).then_some(()));
     assert_eq!(client.end().status, 204);
 }
-
-/// In place of a status: an answer that comes as an event.
-const AS_AN_EVENT: u16 = 0;
 
 /// Whatever it has promised: many clients give up their sessions at whatever is no stream and no 405.
 #[test]

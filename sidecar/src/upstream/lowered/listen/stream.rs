@@ -21,16 +21,25 @@ use crate::upstream::lowered::way::{Way, repeat};
 
 /// How long a server may take to say that it has understood. Nobody computes anything for it.
 pub(super) const UNDERSTOOD: Duration = Duration::from_secs(5);
-/// A stream, and the resources that it tells of, if it says.
-pub(super) type Told = (Source, Option<BTreeSet<String>>);
 
-/// The server's stream of its lists and these resources, understood in time, and those of them that it will tell of; none if
-/// there is nothing to ask for.
-pub(super) async fn open(way: &Way, uris: &BTreeSet<String>) -> Result<Option<Told>, Any> {
+/// A stream, if there was anything to ask for, and the resources that the server tells of in it.
+pub(super) struct Told {
+    pub(super) source: Option<Source>,
+    pub(super) uris: BTreeSet<String>,
+}
+
+/// The server's stream of its lists and these resources, understood in time. Where it does not say which of them it tells
+/// of, it tells of all.
+pub(super) async fn open(way: &Way, uris: &BTreeSet<String>) -> Result<Told, Any> {
     let id = way.lowered.question();
-    let Some(request) = way.session.listen_to(&id, uris) else { return Ok(None) };
+    let Some(request) = way.session.listen_to(&id, uris) else {
+        return Ok(Told { source: None, uris: BTreeSet::new() });
+    };
     let opened = timeout(UNDERSTOOD, ask(way, &id, request)).await;
-    opened.unwrap_or(Err(Failure::Late.into())).map(Some)
+    let (source, granted) = opened.unwrap_or(Err(Failure::Late.into()))?;
+    // Whatever it says, it was asked for no others.
+    let uris = granted.map_or_else(|| uris.clone(), |granted| &granted & uris);
+    Ok(Told { source: Some(source), uris })
 }
 
 /// Which of these resources a server does not tell of: it is asked for each by itself, so many `at_once`, and the stream is
@@ -44,27 +53,27 @@ pub(super) async fn untold(
 ) -> Result<BTreeSet<String>, Any> {
     let ask_for = async |uri: String| {
         let alone = BTreeSet::from([uri]);
-        (open(way, &alone).await.map(drop), alone)
+        (open(way, &alone).await.map(|told| told.uris == alone), alone)
     };
     let mut answers = pin!(stream::iter(uris).map(ask_for).buffer_unordered(at_once));
     let mut untold = BTreeSet::new();
     while let Some((answer, alone)) = answers.next().await {
         match answer {
-            Ok(()) => {
+            Ok(true) => {
                 way.session.note_taken(&alone);
                 found.extend(alone);
             }
-            Err(failure) if says_no(&failure) => {
+            Err(failure) if !says_no(&failure) => return Err(failure),
+            Ok(false) | Err(_) => {
                 way.session.note_refused(&alone);
                 untold.extend(alone);
             }
-            Err(failure) => return Err(failure),
         }
     }
     Ok(untold)
 }
 
-async fn ask(way: &Way, id: &str, request: String) -> Result<Told, Any> {
+async fn ask(way: &Way, id: &str, request: String) -> Result<(Source, Option<BTreeSet<String>>), Any> {
     let repeated = repeat(Method::SubscriptionsListen, &Outline::default(), None);
     let mut source = way.call(request.into(), &repeated).await?;
     if !source.streams || !source.status.is_success() {

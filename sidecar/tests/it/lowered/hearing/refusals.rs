@@ -8,17 +8,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{
-    Streams, acknowledge, break_off, breaks_off, last_wanted, subscribes_at_once, tell, telling_so,
+    Streams, acknowledge, asks_for, break_off, breaks_off, last_wanted, subscribes_at_once, tell, telling_so,
     telling_unless, wanted,
 };
 use crate::harness::scripted::{self, message};
 use crate::harness::{Events, Request, Sessionless, eventually, within};
 use crate::lowered::{able, everything, sidecar, tools};
-
-/// Whether this is among the resources that a server is asked for.
-fn asks_for(wanted: &Value, uri: &str) -> bool {
-    wanted["resourceSubscriptions"].as_array().is_some_and(|uris| uris.contains(&json!(uri)))
-}
 
 /// What `refuses` these, and takes its time for that.
 fn slowly(time: Duration, refuses: impl Fn(&Value) -> bool) -> impl Fn(&Value) -> bool {
@@ -94,7 +89,7 @@ fn a_server_that_refuses_to_tell_of_resources_is_asked_less_and_less_often_for_t
 }
 
 /// The resources that were each asked for by itself.
-fn alone(asked: &[Request]) -> Vec<Value> {
+pub(super) fn alone(asked: &[Request]) -> Vec<Value> {
     let asked =
         asked.iter().map(|it| message(it)["params"]["notifications"]["resourceSubscriptions"].clone());
     asked
@@ -108,7 +103,7 @@ fn knowing_no_gone(says: bool) -> (Sessionless, Streams) {
     telling_so(asks_for_gone, says)
 }
 
-fn asks_for_gone(wanted: &Value) -> bool {
+pub(super) fn asks_for_gone(wanted: &Value) -> bool {
     let uris = wanted["resourceSubscriptions"].as_array();
     uris.is_some_and(|uris| uris.iter().any(|uri| uri.as_str().unwrap().contains("gone")))
 }
