@@ -108,14 +108,18 @@ fn refused(status: StatusCode, answer: Option<&str>) -> Failure {
     Failure::Status(status.as_u16())
 }
 
-/// Whether the server has a stream, and none of what it was asked for. One that has no answer to it may have one to less.
+/// Whether the server has a stream, and none of what it was asked for. One that fails at it, or has no answer to it, may have
+/// one to less.
 pub(super) fn says_no(failure: &Any) -> bool {
-    let status = match failure {
-        Any::Lowered(Failure::Status(status)) => status,
-        failure => return matches!(failure, Any::Lowered(Failure::Late)),
-    };
-    let status = StatusCode::from_u16(*status).unwrap_or_default();
-    status != StatusCode::METHOD_NOT_ALLOWED && !is_not_now(status)
+    match failure {
+        Any::Lowered(Failure::Late | Failure::BrokenOff) => true,
+        Any::Lowered(Failure::Status(status)) => {
+            let status = StatusCode::from_u16(*status).unwrap_or_default();
+            let fails = status == StatusCode::INTERNAL_SERVER_ERROR;
+            fails || status != StatusCode::METHOD_NOT_ALLOWED && !is_not_now(status)
+        }
+        _ => false,
+    }
 }
 
 /// Whether a status refuses something once and for all.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{
-    Streams, acknowledge, asks_for, break_off, breaks_off, last_wanted, subscribes_at_once, tell, telling_so,
-    telling_unless, wanted,
+    AS_AN_EVENT, Says, Streams, acknowledge, asks_for, break_off, breaks_off, last_wanted,
+    subscribes_at_once, tell, telling_as, telling_so, telling_unless, wanted,
 };
 use crate::harness::scripted::{self, message};
 use crate::harness::{Events, Request, Sessionless, eventually, within};
@@ -26,14 +26,24 @@ fn slowly(time: Duration, refuses: impl Fn(&Value) -> bool) -> impl Fn(&Value) -
     }
 }
 
-/// It may not know it any more, and refuse all that it is asked for with it.
+/// It may not know it any more, and refuse all that it is asked for with it, or fail at it.
 #[test]
 fn r073_one_resource_that_a_server_refuses_keeps_nobody_from_hearing_of_its_lists() {
+    std::thread::scope(|scope| {
+        for status in [400, 500, AS_AN_EVENT] {
+            scope.spawn(move || is_heard_of_its_lists(status));
+        }
+    });
+}
+
+fn is_heard_of_its_lists(status: u16) {
     let rest = json!({"toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["test://a"]});
     let knows = Arc::<AtomicBool>::default();
     let knows_it = knows.clone();
-    let (server, streams) =
-        telling_unless(move |wanted| !knows_it.load(Ordering::SeqCst) && asks_for(wanted, "test://gone"));
+    let (server, streams) = telling_as(move |wanted| {
+        let is_refused = !knows_it.load(Ordering::SeqCst) && asks_for(wanted, "test://gone");
+        if is_refused { Says::No(status) } else { Says::Tells(wanted.clone()) }
+    });
     let sidecar = sidecar(&server);
     let client = able(&sidecar, "2025-11-25");
     for uri in ["test://a", "test://gone"] {
