@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -178,4 +178,65 @@ fn a_server_that_ends_its_stream_for_another_is_waited_for_whoever_wants_that() 
     });
     tell(&streams, "notifications/resources/updated", json!({"uri": "test://z/part"}));
     hears_of(&mut events, "test://z/part");
+}
+
+/// What it has taken by itself need not be found again.
+#[test]
+fn a_server_that_bounds_how_often_it_is_asked_is_asked_for_all_that_it_takes() {
+    let times = Mutex::<Vec<Instant>>::default();
+    let (server, streams) = telling_as(move |wanted| {
+        let mut times = times.lock().unwrap();
+        times.retain(|time| time.elapsed() < Duration::from_secs(3));
+        if times.len() >= 6 {
+            return Says::No(429);
+        }
+        times.push(Instant::now());
+        if asks_for_gone(wanted) { Says::No(400) } else { Says::Tells(wanted.clone()) }
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let uris: Vec<_> = (0..11).map(|number| format!("test://{number:02}")).collect();
+    for uri in &uris {
+        wants(&client, &[uri]);
+    }
+    wants(&client, &["test://gone"]);
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    within(Duration::from_secs(30), "it is asked for all that it takes", || {
+        (last_wanted(&streams)? == json!(uris)).then_some(())
+    });
+}
+
+/// Whatever else it is asked for in between.
+#[test]
+fn what_a_server_takes_again_is_heard_of_while_it_has_no_answer_for_another() {
+    let is_back = Arc::<AtomicBool>::default();
+    let taken = Arc::<Mutex<Option<Instant>>>::default();
+    let (back, taken_at) = (is_back.clone(), taken.clone());
+    let refuses = move |wanted: &Value| {
+        let is_mute = asks_for(wanted, "test://m");
+        match back.load(Ordering::SeqCst) {
+            true if is_mute => std::thread::sleep(Duration::from_secs(8)),
+            true if asks_for(wanted, "test://z") => *taken_at.lock().unwrap() = Some(Instant::now()),
+            true => {}
+            false => return is_mute || asks_for(wanted, "test://z"),
+        }
+        is_mute
+    };
+    let (server, streams) = telling_so(refuses, false);
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    wants(&client, &["test://a", "test://m", "test://z"]);
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    // Half a second later, one, two and four; each by itself only after eight more.
+    within(Duration::from_secs(30), "it is asked seldom", || {
+        (count(&asked(&server), &["test://a", "test://m", "test://z"]) == 5).then_some(())
+    });
+    is_back.store(true, Ordering::SeqCst);
+    // Long ago for whoever has asked for it, and not so long that the other has been given up.
+    within(Duration::from_secs(40), "it takes the one", || {
+        let taken = *taken.lock().unwrap();
+        (taken?.elapsed() > Duration::from_millis(300)).then_some(())
+    });
+    subscribes_at_once(&client, "test://x", true);
+    assert_eq!(last_wanted(&streams), Some(json!(["test://a", "test://x", "test://z"])));
 }
