@@ -36,7 +36,7 @@ use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::marks::Marks;
-use crate::stack::respond::Unread;
+use crate::stack::respond::{Body, Unread};
 use crate::upstream::Pool;
 use ahead::{Ahead, Given};
 pub(crate) use callers::Callers;
@@ -66,6 +66,10 @@ pub(crate) const UNREAD: Duration = Duration::from_secs(60);
 /// How much the kernel takes for a client beyond what is on its way there. Left alone it takes megabytes, and for each
 /// client that does not read the thread would have to pass on as much before it could rest.
 pub(crate) const UNSENT: u32 = 64 * 1024;
+
+/// Marks the response to a client that listens to what belongs to no call: it may have the rest of that elsewhere.
+#[derive(Clone, Copy)]
+struct OfNoCall;
 
 /// What the requests of one thread share.
 pub(crate) struct Worker {
@@ -233,7 +237,10 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, place: Rc<Place>, sto
     let service = service_fn(move |request| {
         let (worker, busy, place) = (worker.clone(), place.begin(), place.clone());
         Serving::new(|reading| async move {
-            let response = stack::serve(&worker, request, reading, place).await;
+            let mut response = stack::serve(&worker, request, reading, place).await;
+            if matches!(response.body(), Body::Events(reader) if reader.is_own()) {
+                response.extensions_mut().insert(OfNoCall);
+            }
             Ok::<_, Infallible>(busy.until_sent(response))
         })
     });
@@ -246,7 +253,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, place: Rc<Place>, sto
 }
 
 /// Answers the requests of one connection until it ends. When `stop` says so it takes no more, and what is under way is
-/// answered: it has `delivering` meanwhile.
+/// answered: it has `delivering` meanwhile, if anybody waits for that.
 pub(crate) async fn converse<I, S, B>(
     mut stream: I,
     heads: Heads<'_>,
@@ -282,7 +289,7 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     B: http_body::Body<Data = Bytes, Error = BrokenOff> + Unpin + 'static,
 {
-    let is_new = Cell::new(true);
+    let (is_new, is_awaited) = (Cell::new(true), Cell::new(true));
     let (head, ahead) = (&Head::of(heads.unfinished), Rc::<Ahead>::default());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -292,14 +299,16 @@ where
             TokioIo::new(Watched::new(Watched::new(stream, ahead.clone()), head)),
             service_fn(|request| {
                 is_new.set(false);
+                is_awaited.set(true);
                 let is_last = head.ended(&request);
-                let (response, ahead) = (service.call(request), ahead.clone());
+                let (response, ahead, is_awaited) = (service.call(request), ahead.clone(), &is_awaited);
                 async move {
                     let mut response = response.await?;
                     head.begins();
                     if is_last {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
+                    is_awaited.set(response.extensions().get::<OfNoCall>().is_none());
                     // Nor is what may be behind it.
                     is_unread.set(is_last || response.extensions().get::<Unread>().is_some());
                     Ok::<_, Infallible>(response.map(|body| Given::new(body, ahead)))
@@ -323,7 +332,7 @@ where
         // Nothing is under way. What hyper has of a head that is not whole it would wait for.
         return Ok(());
     }
-    let _delivers = delivering.upgrade();
+    let _delivers = delivering.upgrade().filter(|_| is_awaited.get());
     connection.as_mut().graceful_shutdown();
     connection.await
 }
