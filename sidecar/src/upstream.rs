@@ -14,11 +14,10 @@
 //!   of a stream that broke off, and the [`tail`] of an answer that somebody has taken;
 //! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
 //!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
-//! * when it is asked again: after its [`absence`], and for a stream that it has ended, after which [`pause`]; what may have
-//!   been missed there is a [`gap`], and whether it is [`another`] one by then.
+//! * when it is asked again: after its [`absence`], and for a stream that it has ended, after which [`pause`]; what may be
+//!   [`missed`] there is a [`gap`], and the server may be another one by then.
 
 mod absence;
-pub(crate) mod another;
 mod body;
 pub(crate) mod call;
 mod channel;
@@ -31,6 +30,7 @@ mod lifted;
 pub(crate) mod lowered;
 mod made;
 mod message;
+pub(crate) mod missed;
 mod opener;
 mod pause;
 pub(crate) mod request;

@@ -24,8 +24,7 @@ use super::{Call, Done, Edit, request};
 use crate::held::{Coming, Share};
 use crate::rescue::Refusal;
 use crate::stack::standing;
-use crate::upstream::another::Another;
-use crate::upstream::gap::Gap;
+use crate::upstream::missed::{Missed, Told};
 use crate::upstream::{self, Answer, EDITABLE, Lease, Pause, Tail};
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
@@ -69,10 +68,8 @@ pub(super) struct Source {
     within: Option<HeaderValue>,
     retry: Duration,
     pause: Pause,
-    /// How one of no call is not whole.
-    gap: Gap,
-    /// Whether its server may be another one.
-    another: Another,
+    /// How one of no call is not whole, and whether its server may be another one.
+    missed: Missed,
     /// Its server gives it.
     is_given: bool,
     /// How often in a row it has said nothing instead.
@@ -216,8 +213,7 @@ impl Source {
             within: None,
             retry: RETRY,
             pause: Pause::new(RETRY),
-            gap: Gap::default(),
-            another: Another::default(),
+            missed: Missed::default(),
             is_given: true,
             mute: 0,
             due: Due::Nothing,
@@ -303,7 +299,7 @@ impl Source {
 
     /// It has broken off, or ended.
     pub(super) fn broke_off(&mut self) {
-        self.gap.broke_off();
+        self.missed.gap.broke_off();
         if self.last.is_none() {
             self.lost = Some(Instant::now());
         }
@@ -314,13 +310,13 @@ impl Source {
         self.is_given = given == Given::Stream;
         if given != Given::Stream {
             self.lost = Some(Instant::now());
-            self.gap.was_absent();
+            self.missed.gap.was_absent();
         }
         // Another one may come, to which the last event says nothing: some wait for what follows such an event, for ever.
         let is_another = given == Given::NotThere || given == Given::Stream && self.begins_anew();
         if is_another && self.within.is_none() {
             self.last = None;
-            self.another.note_gone();
+            self.missed.note_gone();
         }
         self.mute = if given == Given::NotInTime { self.mute + 1 } else { 0 };
         is_another
@@ -359,14 +355,14 @@ impl Source {
     pub(super) fn has_missed(&mut self, within: Option<&HeaderValue>) -> bool {
         // It goes on after the last event.
         if self.last().is_some() {
-            self.gap.note_whole(within.is_some());
+            self.missed.gap.note_whole(within.is_some());
         }
-        self.gap.ends() || self.within.as_ref() != within
+        self.missed.gap.ends() || self.within.as_ref() != within
     }
 
     /// Returns when its client is to be told of what it has missed, or of what was put off.
     pub(super) fn due(&self) -> impl Future<Output = ()> + use<> {
-        let (is_due, due) = (self.due != Due::Nothing && self.is_given, self.gap.due());
+        let (is_due, due) = (self.due != Due::Nothing && self.is_given, self.missed.gap.due());
         async move {
             if !is_due {
                 due.await;
@@ -376,20 +372,16 @@ impl Source {
 
     /// Since when its server may be another one, and is first told what its client has set.
     pub(super) fn lost_for_another(&self) -> Option<Instant> {
-        self.lost.filter(|_| self.within.is_none() && self.another.may_be_there())
+        self.lost.filter(|_| self.missed.may_be_anothers(self.within.is_some()))
     }
 
-    /// It is told, and before that its server, if that `is_set`. If not, or if that may be another one since (`is_in_doubt`),
-    /// both are due later; and as soon as the server knows it, where that has it told again by itself (`is_unset`).
-    pub(super) fn note_told(&mut self, is_set: bool, is_in_doubt: bool, is_unset: bool) {
-        self.gap.note_told();
-        self.due = if !is_set && is_unset { Due::InTheEnd } else { Due::Nothing };
-        if is_set {
-            self.another.note_told();
-        }
-        if (!is_set || is_in_doubt) && self.within.is_none() {
+    /// It is told, and before that its server was `told` what it has set. Where that was in vain, and the server is told that
+    /// again by itself (`is_unset`), its client is due as soon as it knows it.
+    pub(super) fn note_told(&mut self, told: Told, is_unset: bool) {
+        self.due = if told == Told::Nothing && is_unset { Due::InTheEnd } else { Due::Nothing };
+        self.missed.note_told(told, self.within.is_some());
+        if told != Told::All && self.within.is_none() {
             self.lost.get_or_insert_with(Instant::now);
-            self.gap.broke_off();
         }
     }
 
@@ -458,7 +450,8 @@ mod tests {
                 source.broke_off();
                 let _ = source.has_missed(None);
             }
-            source.note_told(true, begun < source.lost, false);
+            let told = if begun < source.lost { Told::InDoubt } else { Told::All };
+            source.note_told(told, false);
             let due = timeout(SELDOM * 2, source.due()).await;
             assert_eq!(due.is_ok(), ends);
         }
@@ -471,14 +464,14 @@ mod tests {
         let share = Shares::new(Bounds { total: 1, per_principal: 1 }).nothing(&"a".into());
         let mut source = Source::new(response.into_body(), lease, share).of_no_call(RETRY, None);
         assert!(!source.note_missed());
-        source.note_told(false, false, true);
+        source.note_told(Told::Nothing, true);
         assert!(timeout(RETRY, source.due()).await.is_ok() && source.is_due_in_the_end());
         assert!(source.note_missed() && !source.is_due_in_the_end());
-        source.note_told(false, false, false);
+        source.note_told(Told::Nothing, false);
         assert!(timeout(RETRY, source.due()).await.is_err());
         source.due().await;
         assert!(source.lost_for_another().is_some());
-        source.note_told(true, false, false);
+        source.note_told(Told::All, false);
         assert!(timeout(SELDOM * 2, source.due()).await.is_err());
     }
 

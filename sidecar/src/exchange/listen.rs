@@ -26,6 +26,7 @@ use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Refused, Rest, Streams, Terms, Writer};
 use crate::upstream::forgotten::{self, Says};
+use crate::upstream::missed::Told;
 use crate::upstream::{Answer, Form};
 use crate::worker::Worker;
 
@@ -402,7 +403,14 @@ async fn pass(
 
 /// Tells the client that all may have changed.
 fn tell_missed(worker: &Worker, session: &Session, source: &mut Source, writer: &Writer, is_set: bool) {
-    source.note_told(is_set, !session.is_set_since(source.lost), session.is_unset());
+    let told = if !is_set {
+        Told::Nothing
+    } else if session.is_set_since(source.lost) {
+        Told::All
+    } else {
+        Told::InDoubt
+    };
+    source.note_told(told, session.is_unset());
     missed::tell_all(worker, session, |message| writer.write(message));
 }
 

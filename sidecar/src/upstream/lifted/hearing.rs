@@ -13,12 +13,11 @@ use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::listening::deliver;
-use super::missed;
+use super::missed::make_up;
 use super::session::Session;
 use super::source::{Events, Heard, RETRY, get, stream};
-use crate::upstream::another::Another;
 use crate::upstream::forgotten::{Says, says};
-use crate::upstream::gap::Gap;
+use crate::upstream::missed::Missed;
 use crate::upstream::waiting::Sender;
 use crate::upstream::{Answer, Transport};
 
@@ -139,7 +138,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     // After which event, and how long after the end of a stream the next one is asked for.
     let mut place: (Option<String>, Duration) = (None, RETRY);
     let mut deaf = Deaf::default();
-    let (mut gap, mut another) = (Gap::default(), Another::default());
+    let mut missed = Missed::default();
     let (mut vain, mut failed, mut was_there) = (0, 0, false);
     // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
     while vain <= AGAIN || place.0.is_some() {
@@ -155,22 +154,22 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 let began = Instant::now();
                 // What it numbers comes in this one, if it is the one before that numbers it.
                 if place.0.is_some() {
-                    gap.note_whole(session.upgrade().is_some_and(|session| session.is_named()));
+                    missed.gap.note_whole(session.upgrade().is_some_and(|session| session.is_named()));
                 }
-                if gap.ends() && !missed::make_up(&session, &transport, &mut gap, &mut another).await {
+                if missed.gap.ends() && !make_up(&session, &transport, &mut missed).await {
                     return;
                 }
                 loop {
                     let next = tokio::select! {
                         // A server that always has something to say puts it off no further.
                         biased;
-                        () = gap.due() => None,
+                        () = missed.gap.due() => None,
                         next = events.next() => Some(next),
                     };
                     let messages = match next {
                         Some(Ok(Some(messages))) => messages,
                         Some(Ok(None) | Err(_)) => break,
-                        None if missed::make_up(&session, &transport, &mut gap, &mut another).await => {
+                        None if make_up(&session, &transport, &mut missed).await => {
                             continue;
                         }
                         None => return,
@@ -181,7 +180,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                         route(&session, &transport, message, &mut deaf).await;
                     }
                 }
-                gap.broke_off();
+                missed.gap.broke_off();
                 // One that is closed for being quiet was not in vain.
                 if began.elapsed() >= QUIET {
                     vain = 0;
@@ -204,11 +203,11 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 return;
             }
             opened @ (Opened::Failed | Opened::Gone) => {
-                gap.was_absent();
+                missed.gap.was_absent();
                 failed += 1;
                 let is_gone = matches!(opened, Opened::Gone);
                 if is_gone {
-                    another.note_gone();
+                    missed.note_gone();
                 }
                 if failed > AGAIN || is_gone {
                     place.0 = None;

@@ -8,8 +8,7 @@ use futures::future::join_all;
 use super::listening::{give, subscribe_again};
 use super::session::Session;
 use crate::upstream::Transport;
-use crate::upstream::another::Another;
-use crate::upstream::gap::Gap;
+use crate::upstream::missed::{Missed, Told};
 
 /// Makes up for it, now that the server is heard again: those who listen are told that all that they asked for may have
 /// changed. Says whether the session goes on.
@@ -18,34 +17,22 @@ use crate::upstream::gap::Gap;
 /// before it knows that, nobody hears of. Where it refuses any of it the session is left: those who listen are told by the end
 /// of their streams, and hear what is promised when they ask again. One that has only no time for all of it may be asked for
 /// too much, if it was there all the time: it is asked once more.
-pub(super) async fn make_up(
-    session: &Weak<Session>,
-    transport: &Rc<Transport>,
-    gap: &mut Gap,
-    another: &mut Another,
-) -> bool {
+pub(super) async fn make_up(session: &Weak<Session>, transport: &Rc<Transport>, missed: &mut Missed) -> bool {
     let Some(session) = session.upgrade() else { return false };
-    let mut is_told = !session.is_named() && another.may_be_there();
-    if is_told {
+    let mut told = Told::Nothing;
+    if missed.may_be_anothers(session.is_named()) {
         session.forget_levels();
         match subscribe_again(&session, transport).await {
-            Ok(()) => another.note_told(),
-            Err(untaken) if untaken.is_refused || another.is_doubtful() => {
+            Ok(()) => told = Told::All,
+            Err(untaken) if untaken.is_refused || missed.is_doubtful() => {
                 session.leave();
                 return false;
             }
-            Err(_) => {
-                another.note_doubtful();
-                is_told = false;
-            }
+            Err(_) => missed.note_doubtful(),
         }
     }
     tell_all(&session).await;
-    gap.note_told();
-    if !session.is_named() && !is_told {
-        // It is told later, and so are they.
-        gap.broke_off();
-    }
+    missed.note_told(told, session.is_named());
     true
 }
 
