@@ -10,8 +10,8 @@
 //! * [`transport`]: the way to the server as it is, over [`mod@http`], [`sse`] or [`stdio`];
 //! * where many calls share one way: the [`channel`] to it, the two ends of a [`mod@call`], each [`message`] as it is
 //!   written there, the [`routes`] from answers back to calls, and what is [`waiting`] for slow readers;
-//! * what is sent: the [`request`]; what comes: its [`form`] and [`body`], or one that is [`made`] here, the [`mod@rest`]
-//!   of a stream that broke off, and the [`tail`] of an answer that somebody has taken;
+//! * what is sent: the [`request`]; what comes: its [`form`] and [`body`], or one that is [`made`] here, the [`source`] of
+//!   events that one is, the [`mod@rest`] of it where it broke off, and the [`tail`] of an answer that somebody has taken;
 //! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
 //!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
 //! * when it is asked again: after its [`absence`], and for a stream that it has ended, after which [`pause`]; what may be
@@ -36,6 +36,7 @@ mod pause;
 pub(crate) mod request;
 mod rest;
 mod routes;
+pub(crate) mod source;
 mod speaks;
 pub(crate) mod sse;
 pub(crate) mod starts;

@@ -21,13 +21,12 @@ use tokio::time::{Duration, Instant, timeout};
 use super::answer::HOLD;
 use super::deadline::Deadline;
 use super::doubt;
-use super::events::Source;
 use super::request::patiently;
 use crate::access::Caller;
 use crate::calls::CallGuard;
 use crate::configuration::Snapshot;
 use crate::gathered::Gathered;
-use crate::held::Share;
+use crate::held::{Coming, Share};
 use crate::rescue::Refusal;
 use crate::sessions::{Full, Place};
 use crate::stack::Trail;
@@ -35,6 +34,7 @@ use crate::stack::respond::{self, Body};
 use crate::stack::standing::Standing;
 use crate::tasks::Naming;
 use crate::upstream::request::build;
+use crate::upstream::source::Source;
 use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Lease, Opener};
 use crate::worker::Worker;
 use judge::{Judge, Verdict};
@@ -201,7 +201,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
         return failed(head.status, body, lease, judge, share).await;
     }
     if form == Form::Events {
-        return events(Source::new(body, lease, share.split(0)), judge, share).await;
+        return events(Source::new(body, lease, Coming::new(Some(share.split(0)))), judge, share).await;
     }
     if form == Form::Other {
         return Err(Refusal::ServerNonsense);
@@ -248,7 +248,7 @@ async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<B
     source.settle();
     Ok(match code {
         Some(code) => {
-            source.finish();
+            source.into_tail().leave();
             Begun::Whole { message: first, code, events: true, strange: false }
         }
         None => Begun::Events { source: Box::new(source), start: first },
@@ -302,7 +302,7 @@ async fn collect(mut body: upstream::Body, hold: usize, share: &mut Share) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::held::{Bounds, Coming, Shares};
+    use crate::held::{Bounds, Shares};
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_keeps_its_turn_until_there_is_room_for_it() {

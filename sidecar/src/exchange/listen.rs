@@ -1,6 +1,7 @@
 //! What the server says that belongs to no call. A client hears it by a GET; for that the sidecar asks the server for
 //! the same, in the session of the client, and passes on what comes.
 
+mod heard;
 mod missed;
 
 use std::collections::VecDeque;
@@ -15,7 +16,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::carry::{self, Aside};
 use super::doubt;
-use super::events::{Given, Source, is_aside};
+use super::events::is_aside;
 use super::{is_absence, request};
 use crate::configuration::Snapshot;
 use crate::headers::LAST_EVENT_ID;
@@ -29,6 +30,7 @@ use crate::upstream::forgotten::{self, Says};
 use crate::upstream::missed::Told;
 use crate::upstream::{Answer, Form};
 use crate::worker::Worker;
+use heard::{Given, Heard};
 
 /// How long a server may speak of a task before it answers the call that begins it.
 const BEGUN: Duration = Duration::from_secs(5);
@@ -40,9 +42,6 @@ const OPEN: Duration = Duration::from_secs(10);
 /// known that its last connection was lost.
 const OPENING: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
-
-/// After how long a stream is asked for again at most that a server ends time and again without a word.
-const LATEST: Duration = Duration::from_secs(10);
 
 /// What a server answers with that is asked for its stream.
 struct Opened {
@@ -240,12 +239,9 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
     changed.mark_changed();
     let mut caller = caller;
     let share = worker.shared.held.nothing(&principal);
-    let Opened { answer, within, given } = opened;
-    let source = Source::new(answer.response.into_body(), answer.lease, share);
-    let mut source = source.of_no_call(LATEST, within).speaking(session.server_revision);
-    source.note_given(given);
+    let mut heard = Heard::new(opened, share, session.server_revision);
     if session.is_unset() {
-        source.note_missed();
+        heard.note_missed();
     }
     // Has the server told what the client has set, in its turn, while it is read on.
     let mut setting = JoinSet::new();
@@ -272,7 +268,7 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
                     return writer.dismiss();
                 }
             }
-            going_on = pass(&worker, &caller, &session, &mut source, &mut setting, &mut late, &writer) => {
+            going_on = pass(&worker, &caller, &session, &mut heard, &mut setting, &mut late, &writer) => {
                 if !going_on {
                     return;
                 }
@@ -292,7 +288,7 @@ async fn pass(
     worker: &Worker,
     caller: &Authenticated,
     session: &Use,
-    source: &mut Source,
+    heard: &mut Heard,
     setting: &mut JoinSet<bool>,
     late: &mut VecDeque<Vec<u8>>,
     writer: &Writer,
@@ -308,38 +304,38 @@ async fn pass(
             hand_on(worker, caller, session, writer, message);
             late.pop_front();
         }
-        source.settle();
+        heard.source.settle();
         let waits = Instant::now();
         // Whoever has the turn holds others up, and is waited for no longer than a server would be.
-        if source.while_it_may(writer.room()).await.is_none() {
-            source.leave();
+        if heard.source.while_it_may(writer.room()).await.is_none() {
+            heard.leave();
             break;
         }
-        source.held_up(waits.elapsed());
-        let due = source.due();
+        heard.source.held_up(waits.elapsed());
+        let due = heard.due();
         let next = tokio::select! {
             // A server that always has something to say puts it off no further.
             biased;
-            Some(set) = setting.join_next(), if source.is_given() => {
+            Some(set) = setting.join_next(), if heard.is_given() => {
                 let is_set = set.unwrap_or(false);
                 // Who was told that this was in vain need not hear it each time.
-                if is_set || !source.is_due_in_the_end() || !session.is_unset() {
-                    tell_missed(worker, session, source, writer, is_set);
+                if is_set || !heard.is_due_in_the_end() || !session.is_unset() {
+                    tell_missed(worker, session, heard, writer, is_set);
                 }
                 continue;
             }
             () = due, if setting.is_empty() => {
-                if source.is_due_in_the_end() {
+                if heard.is_due_in_the_end() {
                     setting.spawn_local(sessions::set_in_the_end(session));
                     continue;
                 }
                 // What changes before the server knows that, nobody hears of.
-                let lost = source.lost_for_another();
+                let lost = heard.lost_for_another();
                 if lost.is_some() || session.is_unset() {
                     setting.spawn_local(sessions::set_one_again(session, lost));
                 } else {
-                    let is_set = session.is_set_since(source.lost);
-                    tell_missed(worker, session, source, writer, is_set);
+                    let is_set = session.is_set_since(heard.lost);
+                    tell_missed(worker, session, heard, writer, is_set);
                 }
                 continue;
             }
@@ -347,23 +343,23 @@ async fn pass(
                 missed::tell_all(worker, session, |message| writer.tell(message));
                 continue;
             }
-            next = source.next() => next,
+            next = heard.source.next() => next,
         };
         let data = match next {
             Ok(Some(data)) => data,
             // What it says before it is asked again nobody hears.
             Ok(None) => {
-                source.broke_off();
+                heard.broke_off();
                 break;
             }
             // Nothing else may tell that the server is another one by now.
-            Err(refusal) => {
-                doubt(&worker.shared, &refusal);
-                source.broke_off();
+            Err(unread) => {
+                doubt(&worker.shared, &unread.into());
+                heard.broke_off();
                 break;
             }
         };
-        let read = source.read(&data, |event| {
+        let read = heard.source.read(&data, |event| {
             // An answer belongs to a call, whose answer is looked into; here it would pass unseen.
             let Some(message) = event.message() else { return };
             if !is_aside(message) {
@@ -382,35 +378,24 @@ async fn pass(
             return false;
         }
     }
-    let within = source.within();
-    let again = source.again(async |last| ask(worker, snapshot, session, last.zip(Some(within))).await.ok());
-    match again.await {
-        Some(Opened { answer, within, given }) => {
-            // Once it is heard: what changes before that is to be read.
-            if given == Given::Stream && source.has_missed(within.as_ref()) && source.note_missed() {
-                *setting = JoinSet::new();
-            }
-            // Another one knows nothing of it.
-            if source.note_given(given) {
-                *setting = JoinSet::new();
-            }
-            source.go_on_within(within, answer);
-            true
-        }
-        None => false,
+    heard.source.ended().await;
+    let Ok(opened) = ask(worker, snapshot, session, heard.place()).await else { return false };
+    if heard.go_on(opened) {
+        *setting = JoinSet::new();
     }
+    true
 }
 
 /// Tells the client that all may have changed.
-fn tell_missed(worker: &Worker, session: &Session, source: &mut Source, writer: &Writer, is_set: bool) {
+fn tell_missed(worker: &Worker, session: &Session, heard: &mut Heard, writer: &Writer, is_set: bool) {
     let told = if !is_set {
         Told::Nothing
-    } else if session.is_set_since(source.lost) {
+    } else if session.is_set_since(heard.lost) {
         Told::All
     } else {
         Told::InDoubt
     };
-    source.note_told(told, session.is_unset());
+    heard.note_told(told, session.is_unset());
     missed::tell_all(worker, session, |message| writer.write(message));
 }
 

@@ -5,6 +5,7 @@ use longshore_mcp::params::Invalid;
 
 use super::Refusal;
 use crate::streams;
+use crate::upstream::source::Unread;
 use crate::upstream::{Broken, EDITABLE, Failure, NoRoom, Unanswered, call, lowered, sse};
 
 impl From<Failure> for Refusal {
@@ -62,6 +63,16 @@ impl From<Broken> for Refusal {
             Broken::Http(_) => Self::ServerLost,
             Broken::Call(failure) => failure.into(),
             Broken::Made(failure) => failure.into(),
+        }
+    }
+}
+
+impl From<Unread> for Refusal {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::NotHeld => Self::AnswerNotHeld,
+            Unread::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
+            Unread::Broken(broken) => broken.into(),
         }
     }
 }

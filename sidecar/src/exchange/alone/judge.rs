@@ -17,12 +17,12 @@ use super::passing::Passing;
 use crate::SERVED;
 use crate::access::Caller;
 use crate::configuration::Snapshot;
-use crate::exchange::events::Source;
 use crate::rescue::Refusal;
 use crate::sessions::refuses_unread;
 use crate::shared::Shared;
 use crate::stack::standing;
 use crate::tasks::Naming;
+use crate::upstream::source::Source;
 use crate::worker::Worker;
 
 /// Looks at what comes for one request.

@@ -24,10 +24,10 @@ use super::passing::Passing;
 use crate::audit::Entry;
 use crate::exchange::deadline::Deadline;
 use crate::exchange::doubt;
-use crate::exchange::events::Source;
 use crate::piece::{BrokenOff, Piece};
 use crate::rescue::{self, Kind, Refusal};
 use crate::stack::standing::Standing;
+use crate::upstream::source::Source;
 use crate::upstream::{self, Lease};
 use crate::worker::Worker;
 
@@ -174,7 +174,7 @@ impl Live {
                 Ok(Some(data)) => Next::Data(data),
                 // Only the answer ends it, and there is nothing to come back to.
                 Ok(None) => Next::Failed(Refusal::ServerLost),
-                Err(refusal) => Next::Failed(refusal),
+                Err(unread) => Next::Failed(unread.into()),
             },
             _ = self.draining.wait_for(|draining| *draining), if listens => Next::Draining,
             () = sleep_until(self.said + SILENCE) => Next::Silence,
@@ -199,7 +199,7 @@ impl Live {
                     self.line.borrow_mut().end(None, code);
                     self.rest.held = None;
                     if let Some(source) = self.source.take() {
-                        source.finish();
+                        source.into_tail().leave();
                     }
                 }
             }

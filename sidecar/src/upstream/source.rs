@@ -1,0 +1,155 @@
+//! A stream of events from the server that is read, and where it can be taken up again when it ends early.
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body_util::BodyExt;
+use longshore_mcp::batch;
+use longshore_mcp::revision::Revision;
+use longshore_mcp::sse::{Decoder, Event};
+use tokio::time::{Duration, sleep};
+
+use super::{Answer, Body, Broken, EDITABLE, Lease, Pause, Tail};
+use crate::held::Coming;
+
+/// How long to wait before a stream is asked for again, if the server does not say, and at least.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MINIMUM: Duration = Duration::from_millis(50);
+
+/// The stream, from one answer of the server's to the next.
+pub(crate) struct Source {
+    body: Body,
+    lease: Lease,
+    decoder: Decoder,
+    coming: Coming,
+    /// What the server speaks, if it has sessions.
+    revision: Option<Revision>,
+    /// Its last event's id.
+    last: Option<String>,
+    retry: Duration,
+    pause: Pause,
+}
+
+/// Why nothing more of it is to be had.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// There is no room for what comes.
+    NotHeld,
+    /// An event is too large.
+    TooLarge,
+    /// The rest will not come.
+    Broken(Broken),
+}
+
+impl Source {
+    /// That of a call. A server may have its client ask again and again until it has the answer.
+    pub(crate) fn new(body: Body, lease: Lease, coming: Coming) -> Self {
+        Self {
+            body,
+            lease,
+            decoder: Decoder::new(EDITABLE),
+            coming,
+            revision: None,
+            last: None,
+            retry: RETRY,
+            pause: Pause::new(RETRY),
+        }
+    }
+
+    /// One that nobody waits for: it is asked for after this time at most where it ends again and again without a word.
+    pub(crate) fn asked_for_within(self, latest: Duration) -> Self {
+        Self { pause: Pause::new(latest), ..self }
+    }
+
+    /// The same of a server that speaks this in a session.
+    pub(crate) fn speaking(self, revision: Revision) -> Self {
+        Self { revision: Some(revision), ..self }
+    }
+
+    /// What comes next. None: the stream has ended in an orderly way.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Unread> {
+        if !self.coming.room().await {
+            return Err(Unread::NotHeld);
+        }
+        while let Some(frame) = self.coming.more(self.body.frame()).await.ok_or(Unread::NotHeld)? {
+            self.coming.take_turn(self.body.take_turn());
+            if let Ok(data) = frame.map_err(Unread::Broken)?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes data apart, and remembers where the stream is. What comes in a batch is as if it had come by itself.
+    pub(crate) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Unread> {
+        let Self { decoder, coming, revision, last, retry, pause, .. } = self;
+        let read = decoder.push(data, |event| {
+            coming.complete();
+            if let Some(id) = &event.id {
+                // What no header can say is nothing to come back with.
+                let can_be_said = |id: &String| !id.is_empty() && HeaderValue::from_str(id).is_ok();
+                *last = Some(id.clone().into_owned()).filter(can_be_said);
+            }
+            if let Some(milliseconds) = event.retry {
+                *retry = Duration::from_millis(milliseconds);
+            }
+            pause.spoke |= event.data.as_deref().is_some_and(|data| !data.is_empty());
+            match event.message().and_then(|data| batch::parts(data, *revision)) {
+                Some(parts) => parts.into_iter().for_each(|part| each(Event::of(part.as_bytes()))),
+                None => each(event),
+            }
+        });
+        coming.came(decoder.pending());
+        read.map_err(|_| Unread::TooLarge)
+    }
+
+    /// What was read has found its place, and whoever reads it is waited for.
+    pub(crate) fn settle(&mut self) {
+        self.coming.settle();
+    }
+
+    /// Waits for whoever reads: while others wait for the turn that this has, as long as for a server. None: it takes longer.
+    pub(crate) async fn while_it_may<T>(&self, reads: impl Future<Output = T>) -> Option<T> {
+        self.coming.more(reads).await
+    }
+
+    /// Whoever reads was waited for, for so long.
+    pub(crate) fn held_up(&mut self, time: Duration) {
+        self.coming.held_up(time);
+    }
+
+    /// After which event it can be taken up again.
+    pub(crate) fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
+    /// What follows that event is not to be had any more.
+    pub(crate) fn forget_last(&mut self) {
+        self.last = None;
+    }
+
+    /// Closes the connection in the middle.
+    pub(crate) fn close(&mut self) {
+        self.body = Body::Whole(None);
+    }
+
+    /// A server has ended it early, as it may from 2025-11-25 on, or its connection broke. Returns when it may be asked for
+    /// again. Who reads it need not know: it goes on.
+    pub(crate) async fn ended(&mut self) {
+        // Half an event was never sent, and comes again.
+        self.decoder = Decoder::new(EDITABLE);
+        self.coming.finish();
+        sleep(self.retry.max(RETRY_MINIMUM).max(self.pause.ended())).await;
+    }
+
+    /// Goes on with another answer.
+    pub(crate) fn go_on(&mut self, answer: Answer) {
+        let Answer { response, lease } = answer;
+        (self.body, self.lease) = (response.into_body(), lease);
+        self.pause.go_on();
+    }
+
+    /// What follows the answer that was in it, which should be nothing.
+    pub(crate) fn into_tail(self) -> Tail {
+        Tail::of(self.body, self.lease)
+    }
+}
