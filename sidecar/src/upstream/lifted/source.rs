@@ -1,7 +1,7 @@
 //! What a server answers to one message, as messages.
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
@@ -241,7 +241,9 @@ impl Events {
             let read = decoder.push(&data, |event| {
                 coming.complete();
                 if let Some(id) = &event.id {
-                    *last = Some(id.clone().into_owned()).filter(|id| !id.is_empty());
+                    // What no header can say is nothing to come back with.
+                    let can_be_said = |id: &String| !id.is_empty() && HeaderValue::from_str(id).is_ok();
+                    *last = Some(id.clone().into_owned()).filter(can_be_said);
                 }
                 if let Some(milliseconds) = event.retry {
                     *retry = Duration::from_millis(milliseconds);
