@@ -308,7 +308,7 @@ async fn pass(
         let waits = Instant::now();
         // Whoever has the turn holds others up, and is waited for no longer than a server would be.
         if heard.source.while_it_may(writer.room()).await.is_none() {
-            heard.leave();
+            heard.broke_off();
             break;
         }
         heard.source.held_up(waits.elapsed());

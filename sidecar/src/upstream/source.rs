@@ -127,14 +127,11 @@ impl Source {
         self.last = None;
     }
 
-    /// Closes the connection in the middle.
-    pub(crate) fn close(&mut self) {
-        self.body = Body::Whole(None);
-    }
-
-    /// A server has ended it early, as it may from 2025-11-25 on, or its connection broke. Returns when it may be asked for
-    /// again. Who reads it need not know: it goes on.
+    /// A server has ended it early, as it may from 2025-11-25 on, or its connection broke, or is left in the middle. Returns
+    /// when it may be asked for again. Who reads it need not know: it goes on.
     pub(crate) async fn ended(&mut self) {
+        // A server that has one stream for a session gives no other one while it is open.
+        self.body = Body::Whole(None);
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
         self.coming.finish();
@@ -151,5 +148,20 @@ impl Source {
     /// What follows the answer that was in it, which should be nothing.
     pub(crate) fn into_tail(self) -> Tail {
         Tail::of(self.body, self.lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::waiting::channel;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_left_in_the_middle_is_closed_before_it_is_asked_for_again() {
+        let (to, from) = channel(1);
+        let mut source = Source::new(Body::Lifted(from), Lease::nothing(), Coming::new(None));
+        assert!(!to.is_closed());
+        source.ended().await;
+        assert!(to.is_closed());
     }
 }

@@ -69,13 +69,7 @@ impl Heard {
         heard
     }
 
-    /// Closes the connection in the middle: a server that has one stream for a session is asked for it again.
-    pub(super) fn leave(&mut self) {
-        self.source.close();
-        self.broke_off();
-    }
-
-    /// It has broken off, or ended.
+    /// It has broken off, or ended, or is left in the middle.
     pub(super) fn broke_off(&mut self) {
         self.missed.gap.broke_off();
         if self.source.last().is_none() {
