@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use longshore_mcp::batch;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::sse::{Decoder, Event};
+use thiserror::Error;
 use tokio::time::{Duration, sleep};
 
 use super::{Answer, Body, Broken, EDITABLE, Lease, Pause, Tail};
@@ -30,14 +31,17 @@ pub(crate) struct Source {
 }
 
 /// Why nothing more of it is to be had.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(crate) enum Unread {
-    /// There is no room for what comes.
+    /// Large messages are held, and there is no room for this one.
+    #[error("there is no room for what the server says")]
     NotHeld,
-    /// An event is too large.
+    /// Larger than a message may be.
+    #[error("what the server says is too large")]
     TooLarge,
     /// The rest will not come.
-    Broken(Broken),
+    #[error(transparent)]
+    Broken(#[from] Broken),
 }
 
 impl Source {
@@ -72,7 +76,7 @@ impl Source {
         }
         while let Some(frame) = self.coming.more(self.body.frame()).await.ok_or(Unread::NotHeld)? {
             self.coming.take_turn(self.body.take_turn());
-            if let Ok(data) = frame.map_err(Unread::Broken)?.into_data() {
+            if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));
             }
         }
@@ -112,7 +116,12 @@ impl Source {
         self.coming.more(reads).await
     }
 
-    /// Whoever reads was waited for, for so long.
+    /// Whoever reads was waited for until now.
+    pub(crate) fn put_off(&mut self) {
+        self.coming.put_off();
+    }
+
+    /// The same, for so long.
     pub(crate) fn held_up(&mut self, time: Duration) {
         self.coming.held_up(time);
     }
@@ -131,7 +140,7 @@ impl Source {
     /// when it may be asked for again. Who reads it need not know: it goes on.
     pub(crate) async fn ended(&mut self) {
         // A server that has one stream for a session gives no other one while it is open.
-        self.body = Body::Whole(None);
+        (self.body, self.lease) = (Body::Whole(None), Lease::nothing());
         // Half an event was never sent, and comes again.
         self.decoder = Decoder::new(EDITABLE);
         self.coming.finish();

@@ -6,7 +6,8 @@ use longshore_mcp::parked::TooManyRounds;
 use thiserror::Error;
 
 use crate::rescue::Refusal;
-use crate::upstream::{Broken, EDITABLE, NoRoom};
+use crate::upstream::NoRoom;
+use crate::upstream::source::Unread;
 
 /// Why not.
 #[derive(Debug, Error)]
@@ -44,18 +45,12 @@ pub(crate) enum Failure {
     /// The server chose a revision that nobody knows.
     #[error("the server speaks revision {0:?}")]
     Revision(String),
-    /// The server's answer was too large.
-    #[error("the server's answer is too large")]
-    TooLarge,
-    /// Large answers are held, and there is no room for this one.
-    #[error("there is no room for the server's answer")]
-    NotHeld,
+    /// What the server answers could not be read to its end.
+    #[error(transparent)]
+    Unread(Box<Unread>),
     /// There is no room for the request.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// The connection broke.
-    #[error(transparent)]
-    Broken(Box<Broken>),
     /// The server asks and asks.
     #[error(transparent)]
     TooManyRounds(TooManyRounds),
@@ -65,6 +60,12 @@ pub(crate) enum Failure {
     /// There are no random numbers, or nothing can be sealed; or the request is none.
     #[error("an internal error")]
     Internal,
+}
+
+impl From<Unread> for Failure {
+    fn from(unread: Unread) -> Self {
+        Self::Unread(Box::new(unread))
+    }
 }
 
 impl From<Failure> for Refusal {
@@ -80,10 +81,8 @@ impl From<Failure> for Refusal {
             Failure::Forgotten | Failure::Gone => Self::ServerLost,
             Failure::Left => Self::ServerReplaced,
             Failure::Revision(version) => Self::ServerRevision { version },
-            Failure::TooLarge => Self::AnswerTooLarge { limit: EDITABLE },
-            Failure::NotHeld => Self::AnswerNotHeld,
+            Failure::Unread(unread) => (*unread).into(),
             Failure::NoRoom(why) => why.into(),
-            Failure::Broken(broken) => (*broken).into(),
             Failure::Capabilities => Self::Mistake(Wrong::Envelope(Incomplete::Wrong(CLIENT_CAPABILITIES))),
             Failure::Internal => Self::Internal,
         }

@@ -7,8 +7,9 @@ use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::{error, kept};
 
 use super::failure::Failure as Unusable;
-use super::source::{Ending, Events, collect};
+use super::source::{collect, messages};
 use crate::held::Coming;
+use crate::upstream::source::Source;
 use crate::upstream::{Answer, EDITABLE, Failure, Form};
 
 /// What the server says of itself in the handshake.
@@ -54,13 +55,13 @@ async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<Strin
     }
     let form = Form::of(&head.headers);
     let message = if form == Form::Json {
-        let text = collect(body, EDITABLE, &mut coming).await.map_err(Ending::into_failure)?;
+        let text = collect(body, EDITABLE, &mut coming).await.map_err(Unusable::from)?;
         lease.give_back();
         Some(text)
     } else if form == Form::Events {
-        let mut events = Events::new(body, coming, None);
+        let mut source = Source::new(body, lease, coming);
         let mut found = None;
-        while let (None, Some(messages)) = (&found, events.next().await.map_err(Ending::into_failure)?) {
+        while let (None, Some(messages)) = (&found, messages(&mut source).await.map_err(Unusable::from)?) {
             // Nothing else can be said before the handshake is done.
             found = messages
                 .into_iter()

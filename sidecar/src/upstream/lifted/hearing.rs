@@ -15,19 +15,21 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use super::listening::deliver;
 use super::missed::make_up;
 use super::session::Session;
-use super::source::{Events, Heard, RETRY, get, stream};
+use super::source::{Heard, get, messages};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::missed::Missed;
+use crate::upstream::source::Source;
 use crate::upstream::waiting::Sender;
-use crate::upstream::{Answer, Transport};
+use crate::upstream::{Answer, Form, Transport};
 
 /// How long a call waits for the stream to be there before it is sent: a server that begins its stream with the first
 /// event must not hold it up.
 const OPEN: Duration = Duration::from_secs(1);
 /// How often in a row the server is asked for the stream in vain.
 const AGAIN: u32 = 8;
-/// How much later after that where the server has its stream asked for again and again, and how long it is left after it
-/// did not give one.
+/// After how long it is asked again at most that has its stream asked for again and again, without a word in it.
+const LATEST: Duration = Duration::from_secs(2);
+/// How long it is left after it did not give one.
 const BREATHER: Duration = Duration::from_secs(1);
 /// How long a call, or a stream, is waited for that is busy with what it has heard.
 pub(super) const BUSY: Duration = Duration::from_secs(1);
@@ -49,7 +51,7 @@ pub(super) struct Deaf(Vec<Sender<Heard>>);
 
 /// What asking for the stream has come to.
 enum Opened {
-    Stream(Events),
+    Stream,
     /// The server has none.
     None,
     /// The server does not know the session.
@@ -135,25 +137,28 @@ pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
 
 async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::sync::oneshot::Sender<()>) {
     let mut told = Some(told);
-    // After which event, and how long after the end of a stream the next one is asked for.
-    let mut place: (Option<String>, Duration) = (None, RETRY);
+    let none_yet = |session: Arc<Session>| {
+        let (Answer { response, lease }, coming) = (Answer::nothing(), transport.coming_for(&session.opener));
+        Source::new(response.into_body(), lease, coming).asked_for_within(LATEST).speaking(session.revision)
+    };
+    let Some(mut source) = session.upgrade().map(none_yet) else { return };
     let mut deaf = Deaf::default();
     let mut missed = Missed::default();
     let (mut vain, mut failed, mut was_there) = (0, 0, false);
     // What it numbers it has to give later too: a server may end its stream as often as it likes, and be asked again.
-    while vain <= AGAIN || place.0.is_some() {
+    while vain <= AGAIN || source.last().is_some() {
         let opened = match session.upgrade() {
-            Some(session) => open(&session, &transport, &place).await,
+            Some(session) => open(&session, &transport, &mut source).await,
             None => return,
         };
         // Nobody waits any more if it took long.
         drop(told.take());
-        let pause = match opened {
-            Opened::Stream(mut events) => {
+        match opened {
+            Opened::Stream => {
                 (failed, was_there) = (0, true);
                 let began = Instant::now();
                 // What it numbers comes in this one, if it is the one before that numbers it.
-                if place.0.is_some() {
+                if source.last().is_some() {
                     missed.gap.note_whole(session.upgrade().is_some_and(|session| session.is_named()));
                 }
                 if missed.gap.ends() && !make_up(&session, &transport, &mut missed).await {
@@ -164,7 +169,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                         // A server that always has something to say puts it off no further.
                         biased;
                         () = missed.gap.due() => None,
-                        next = events.next() => Some(next),
+                        next = messages(&mut source) => Some(next),
                     };
                     let messages = match next {
                         Some(Ok(Some(messages))) => messages,
@@ -185,13 +190,12 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                 if began.elapsed() >= QUIET {
                     vain = 0;
                 }
-                place = events.place();
-                place.1
+                source.ended().await;
             }
             // What it has said before is not to be had any more; what it says from now on may be.
-            Opened::None if place.0.is_some() => {
-                place.0 = None;
-                BREATHER
+            Opened::None if source.last().is_some() => {
+                source.forget_last();
+                sleep(BREATHER).await;
             }
             // Who has had one and gives none any more may be another server, which tells in another way.
             Opened::None if was_there => break,
@@ -210,13 +214,12 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                     missed.note_gone();
                 }
                 if failed > AGAIN || is_gone {
-                    place.0 = None;
+                    source.forget_last();
                 }
-                BREATHER
+                sleep(BREATHER).await;
             }
-        };
+        }
         vain += 1;
-        sleep(if vain > AGAIN { pause + BREATHER } else { pause }).await;
     }
     let Some(session) = session.upgrade() else { return };
     if !session.hearing.give_up_unless(|| session.with_streams(|_, listeners| !listeners.is_empty())) {
@@ -225,15 +228,16 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
     }
 }
 
-async fn open(session: &Session, transport: &Transport, place: &(Option<String>, Duration)) -> Opened {
-    let Ok(Answer { response, .. }) = get(session, transport, place.0.as_deref()).await else {
+async fn open(session: &Session, transport: &Transport, source: &mut Source) -> Opened {
+    let Ok(answer) = get(session, transport, source.last()).await else {
         return if session.is_named() { Opened::Failed } else { Opened::Gone };
     };
-    let status = response.status();
-    if let Some(body) = stream(response) {
-        let coming = transport.coming_for(&session.opener);
-        return Opened::Stream(Events::new(body, coming, Some(session.revision)).after(place.clone()));
+    if Form::is_stream(&answer.response) {
+        source.go_on(answer);
+        return Opened::Stream;
     }
+    let status = answer.response.status();
+    drop(answer);
     if session.is_forgotten(transport, &Method::GET, status).await {
         return Opened::Forgotten;
     }

@@ -1,13 +1,9 @@
 //! What a server answers to one message, as messages.
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use longshore_mcp::batch;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
-use longshore_mcp::revision::Revision;
-use longshore_mcp::sse::Decoder;
-use tokio::time::{Duration, sleep};
 
 use super::failure::Failure as Unusable;
 use super::session::Session;
@@ -16,16 +12,10 @@ use crate::held::Coming;
 use crate::sessions::refuses_unread;
 use crate::upstream::forgotten::is_not_now;
 use crate::upstream::message::{span, with};
+use crate::upstream::source::{Source, Unread};
 use crate::upstream::waiting::Sender;
-use crate::upstream::{self, Answer, Broken, EDITABLE, Failure, Form, Lease, Tail, Transport, request, rest};
+use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Transport, request, rest};
 
-/// How long to wait before a stream is asked for again that a server ended early, if it does not say, and at least.
-pub(super) const RETRY: Duration = Duration::from_secs(1);
-const RETRY_MINIMUM: Duration = Duration::from_millis(50);
-/// How often in a row a stream in which nothing comes is asked for again as soon as the server says, and how much later
-/// after that.
-const AGAIN: u32 = 8;
-const BREATHER: Duration = Duration::from_secs(1);
 /// The most that is read of an answer that is no success.
 const MAX_REFUSAL: usize = 64 * 1024;
 
@@ -72,14 +62,10 @@ pub(super) enum Ending {
     Status(u16),
     /// Nothing of it can be used.
     Nonsense,
-    /// An event was too large.
-    TooLarge,
-    /// There was no room for it.
-    NotHeld,
     /// The server was not reached.
     Failed(Failure),
-    /// The connection broke.
-    Broken(Broken),
+    /// What it says could not be read to its end.
+    Unread(Unread),
 }
 
 impl From<Failure> for Ending {
@@ -88,9 +74,9 @@ impl From<Failure> for Ending {
     }
 }
 
-impl From<Broken> for Ending {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
+impl From<Unread> for Ending {
+    fn from(unread: Unread) -> Self {
+        Self::Unread(unread)
     }
 }
 
@@ -106,23 +92,10 @@ impl Ending {
             Self::Ended | Self::Nonsense => Unusable::Nonsense.into(),
             Self::Forgotten => Unusable::Forgotten.into(),
             Self::Status(status) => Unusable::Status(status).into(),
-            Self::TooLarge => Unusable::TooLarge.into(),
-            Self::NotHeld => Unusable::NotHeld.into(),
             Self::Failed(failure) => failure,
-            Self::Broken(broken) => Unusable::Broken(Box::new(broken)).into(),
+            Self::Unread(unread) => Unusable::from(unread).into(),
         }
     }
-}
-
-/// A stream of events as messages, and where it stands.
-pub(super) struct Events {
-    body: upstream::Body,
-    decoder: Decoder,
-    coming: Coming,
-    /// What the server speaks. None: it is being greeted.
-    revision: Option<Revision>,
-    last: Option<String>,
-    retry: Duration,
 }
 
 /// Sends a message in a session and gives what comes back to `to`, until the answer to the request of this id. Says whether
@@ -175,19 +148,16 @@ async fn follow(
         Form::Events => {}
         Form::Other => return Ok(Ending::Nonsense),
     }
-    let mut lease = lease;
-    let mut events = Events::new(body, coming, Some(session.revision));
-    let mut vain = 0;
+    let mut source = Source::new(body, lease, coming).speaking(session.revision);
     loop {
         let broken = loop {
-            let messages = match events.next().await {
+            let messages = match messages(&mut source).await {
                 Ok(Some(messages)) => messages,
                 Ok(None) => break None,
                 // As good as an early end.
-                Err(Ending::Broken(broken)) => break Some(broken),
-                Err(ending) => return Err(ending),
+                Err(Unread::Broken(broken)) => break Some(broken),
+                Err(unread) => return Err(unread.into()),
             };
-            vain = 0;
             for message in messages {
                 let heard = Heard::of(message, id, false);
                 let over = matches!(heard, Heard::Answer(_));
@@ -195,7 +165,7 @@ async fn follow(
                     return Ok(Ending::Ended);
                 }
                 if over {
-                    Tail::of(events.body, lease).leave();
+                    source.into_tail().leave();
                     return Ok(Ending::Ended);
                 }
             }
@@ -203,87 +173,35 @@ async fn follow(
         if to.is_closed() {
             return Ok(Ending::Ended);
         }
-        vain += 1;
-        if vain > AGAIN {
-            // Whoever waits for the answer has a deadline; until then the server may take its time.
-            sleep(BREATHER).await;
-        }
-        let again = transport.doubt.unless_gone(broken.is_some(), events.again(session, transport));
+        let again = transport.doubt.unless_gone(broken.is_some(), again(&mut source, session, transport));
         match Box::pin(again).await {
-            Some((next, from)) => (events, lease) = (next, from),
-            None => return Ok(broken.map_or(Ending::Ended, Ending::Broken)),
+            Some(answer) => source.go_on(answer),
+            None => return Ok(broken.map_or(Ending::Ended, |broken| Unread::Broken(broken).into())),
         }
     }
 }
 
-impl Events {
-    pub(super) fn new(body: upstream::Body, coming: Coming, revision: Option<Revision>) -> Self {
-        Self { body, decoder: Decoder::new(EDITABLE), coming, revision, last: None, retry: RETRY }
+/// Asks, after a while, for the rest of a stream that ended early. None: there is none to be had, for want of an event to go
+/// on after, or of a session to say so in.
+async fn again(source: &mut Source, session: &Session, transport: &Transport) -> Option<Answer> {
+    if source.last().is_none() || !session.is_named() {
+        return None;
     }
+    source.ended().await;
+    rest(async || get(session, transport, source.last()).await.ok()).await
+}
 
-    /// The same for a stream that goes on with another one, from this place in it. What says nothing anew has that place.
-    pub(super) fn after(self, (last, retry): (Option<String>, Duration)) -> Self {
-        Self { last, retry, ..self }
+/// The messages that come next. None: the stream has ended in an orderly way.
+pub(super) async fn messages(source: &mut Source) -> Result<Option<Vec<Bytes>>, Unread> {
+    // Whoever has those before was waited for.
+    source.put_off();
+    let mut messages = Vec::new();
+    while messages.is_empty() {
+        let Some(data) = source.next().await? else { return Ok(None) };
+        source.read(&data, |event| messages.extend(event.into_message().map(Bytes::from)))?;
+        source.settle();
     }
-
-    /// The messages that come next. None: the stream has ended in an orderly way.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Ending> {
-        // Whoever has those before was waited for.
-        self.coming.put_off();
-        loop {
-            room(&mut self.coming).await?;
-            let more = self.coming.more(self.body.frame()).await;
-            let Some(frame) = more.ok_or(Ending::NotHeld)? else { return Ok(None) };
-            self.coming.take_turn(self.body.take_turn());
-            let Ok(data) = frame?.into_data() else { continue };
-            let Self { decoder, coming, revision, last, retry, .. } = self;
-            let mut messages = Vec::new();
-            let read = decoder.push(&data, |event| {
-                coming.complete();
-                if let Some(id) = &event.id {
-                    // What no header can say is nothing to come back with.
-                    let can_be_said = |id: &String| !id.is_empty() && HeaderValue::from_str(id).is_ok();
-                    *last = Some(id.clone().into_owned()).filter(can_be_said);
-                }
-                if let Some(milliseconds) = event.retry {
-                    *retry = Duration::from_millis(milliseconds);
-                }
-                let Some(message) = event.into_message().map(Bytes::from) else { return };
-                match batch::parts(&message, *revision) {
-                    Some(parts) => {
-                        messages.extend(parts.into_iter().map(|part| message.slice_ref(part.as_bytes())));
-                    }
-                    None => messages.push(message),
-                }
-            });
-            read.map_err(|_| Ending::TooLarge)?;
-            coming.came(decoder.pending());
-            coming.settle();
-            if !messages.is_empty() {
-                return Ok(Some(messages));
-            }
-        }
-    }
-
-    /// Asks, after a while, for the rest of a stream that the server ended early, as it may from 2025-11-25 on, or whose
-    /// connection broke. None: there is none to be had, for want of an event to go on after, or of a session to say so in.
-    async fn again(&mut self, session: &Session, transport: &Transport) -> Option<(Self, Lease)> {
-        let last = self.last.clone().filter(|_| session.is_named())?;
-        // Half an event was never sent, and comes again.
-        self.decoder = Decoder::new(EDITABLE);
-        self.coming.finish();
-        sleep(self.retry.max(RETRY_MINIMUM)).await;
-        let ask = async || get(session, transport, Some(&last)).await.ok();
-        let Answer { response, lease } = rest(ask).await?;
-        let coming = transport.coming_for(&session.opener);
-        let next = Self::new(response.into_body(), coming, self.revision);
-        Some((next.after((Some(last), self.retry)), lease))
-    }
-
-    /// The last event's id, and how long to wait before the rest is asked for.
-    pub(super) fn place(&self) -> (Option<String>, Duration) {
-        (self.last.clone(), self.retry.max(RETRY_MINIMUM))
-    }
+    Ok(Some(messages))
 }
 
 /// Asks for a stream of events: for the rest of one, or for what belongs to no call.
@@ -295,37 +213,28 @@ pub(super) async fn get(
     transport.send(&session.upstream, request::stream(Some(session.within()), last)).await
 }
 
-/// The body of a response that is a stream of events.
-pub(super) fn stream(response: Response<upstream::Body>) -> Option<upstream::Body> {
-    Form::is_stream(&response).then(|| response.into_body())
-}
-
 /// A whole body, or why not.
 pub(super) async fn collect(
     mut body: upstream::Body,
     limit: usize,
     coming: &mut Coming,
-) -> Result<Bytes, Ending> {
+) -> Result<Bytes, Unread> {
     let mut gathered = Gathered::of(&body, limit);
     let is_counted = coming.take_over(body.take_came());
-    while let Some(frame) = coming.more(body.frame()).await.ok_or(Ending::NotHeld)? {
+    while let Some(frame) = coming.more(body.frame()).await.ok_or(Unread::NotHeld)? {
         if let Ok(data) = frame?.into_data() {
             gathered.push(data);
         }
         if gathered.len() > limit {
-            return Err(Ending::TooLarge);
+            return Err(Unread::TooLarge);
         }
         coming.came(gathered.len());
-        if !is_counted {
-            room(coming).await?;
+        if !is_counted && !coming.room().await {
+            return Err(Unread::NotHeld);
         }
     }
     coming.finish();
     Ok(gathered.freeze())
-}
-
-async fn room(coming: &mut Coming) -> Result<(), Ending> {
-    if coming.room().await { Ok(()) } else { Err(Ending::NotHeld) }
 }
 
 fn is_error(text: &[u8]) -> bool {

@@ -18,6 +18,7 @@ use crate::upstream::Failure;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::failure::Failure as Unusable;
 use crate::upstream::lifted::source::Heard;
+use crate::upstream::source::Unread;
 
 /// How long a session that a call has alone is kept from the next one after that call was given up. Most servers hear of
 /// it at once, and few say that they have.
@@ -50,7 +51,8 @@ impl Call {
             self.lease = None;
         }
         let (transport, opener) = (&self.way.transport, &self.way.opener);
-        ended.and_then(|message| transport.hold(opener, message).ok_or(Unusable::NotHeld.into()))
+        ended
+            .and_then(|message| transport.hold(opener, message).ok_or(Unusable::from(Unread::NotHeld).into()))
     }
 
     /// Answers the client, and then the server whatever it has asked and did not wait for.
