@@ -3,12 +3,12 @@
 
 mod heard;
 mod missed;
+mod opened;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use http::{HeaderValue, Method, Response};
+use http::Response;
 use longshore_mcp::envelope;
 use longshore_sidecar_config::Upstream;
 use tokio::task::JoinSet;
@@ -17,46 +17,26 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use super::carry::{self, Aside};
 use super::doubt;
 use super::events::is_aside;
-use super::{is_absence, request};
+use super::request;
 use crate::configuration::Snapshot;
 use crate::headers::LAST_EVENT_ID;
-use crate::metrics::SessionEnd;
 use crate::rescue::Refusal;
 use crate::sessions::{self, Session, Use};
 use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};
 use crate::streams::{Reader, Refused, Rest, Streams, Terms, Writer};
-use crate::upstream::forgotten::{self, Says};
 use crate::upstream::missed::Told;
-use crate::upstream::{Answer, Form};
 use crate::worker::Worker;
-use heard::{Given, Heard};
+use heard::Heard;
+use opened::{Opened, ask};
 
 /// How long a server may speak of a task before it answers the call that begins it.
 const BEGUN: Duration = Duration::from_secs(5);
-
-/// How long a server may take to open its stream. Nobody computes anything for it.
-const OPEN: Duration = Duration::from_secs(10);
 
 /// For how long, and how often, another request is looked after that has asked it. Whoever comes back is there before it is
 /// known that its last connection was lost.
 const OPENING: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
-
-/// What a server answers with that is asked for its stream.
-struct Opened {
-    answer: Answer,
-    /// What it called the session by then.
-    within: Option<HeaderValue>,
-    given: Given,
-}
-
-impl Opened {
-    /// None for now: as one that the server has ended at once.
-    fn nothing(within: Option<HeaderValue>, given: Given) -> Self {
-        Self { answer: Answer::nothing(), within, given }
-    }
-}
 
 /// What holds for the streams of a session.
 pub(super) fn terms(worker: &Worker, snapshot: &Snapshot, session: &Session) -> Terms {
@@ -151,84 +131,6 @@ fn read_by(worker: &Rc<Worker>, caller: &Authenticated, reader: Reader) -> Reade
 
 fn events(reader: Reader) -> Response<Body> {
     respond::events(Body::Events(Box::new(reader)), None)
-}
-
-/// Asks the server for its stream, from an event on that it has written in the session that it called so. One that is not
-/// there now says nothing of the session: that is as if it had ended its stream at once, and it is asked again. Its client
-/// need not know: many give up their sessions at whatever is no stream and no 405.
-async fn ask(
-    worker: &Worker,
-    snapshot: &Arc<Snapshot>,
-    session: &Use,
-    last: Option<(&str, Option<HeaderValue>)>,
-) -> Result<Opened, Refusal> {
-    let within = session.upstream();
-    match ask_or_begin_again(worker, snapshot, session, last).await {
-        Err(refusal) if is_absence(&refusal) => {
-            tracing::debug!(reason = refusal.reason(), "the server is not there to give its stream");
-            let is_mute = matches!(refusal, Refusal::ServerTimedOut { .. });
-            Ok(Opened::nothing(within, if is_mute { Given::NotInTime } else { Given::NotThere }))
-        }
-        opened => opened,
-    }
-}
-
-/// The same where the server is there. A session that it has forgotten is begun again, as for a call, if it may be.
-async fn ask_or_begin_again(
-    worker: &Worker,
-    snapshot: &Arc<Snapshot>,
-    session: &Use,
-    last: Option<(&str, Option<HeaderValue>)>,
-) -> Result<Opened, Refusal> {
-    let lost = session.upstream();
-    // Where it was begun again its events are others: a server may wait for what follows one that it does not know.
-    let last = last.and_then(|(last, within)| (within == lost).then_some(last));
-    match ask_within(worker, snapshot, session, lost.clone(), last).await {
-        Err(Refusal::SessionLost) => {}
-        opened => return opened,
-    }
-    let opened = match sessions::begin_again(&worker.pool, snapshot, session, lost).await {
-        Ok(true) => ask_within(worker, snapshot, session, session.upstream(), None).await,
-        Ok(false) => Err(Refusal::SessionLost),
-        // It lives, and there is another time.
-        Err(refusal) => Err(refusal),
-    };
-    if matches!(opened, Err(Refusal::SessionLost)) {
-        worker.shared.sessions.end(session, SessionEnd::Server);
-    }
-    opened
-}
-
-/// The same in the session that the server calls so.
-async fn ask_within(
-    worker: &Worker,
-    snapshot: &Snapshot,
-    session: &Session,
-    within: Option<HeaderValue>,
-    last: Option<&str>,
-) -> Result<Opened, Refusal> {
-    let pool = &worker.pool;
-    let asked = request::get(pool, snapshot, (within.clone(), session.server_revision), last);
-    let asked = timeout(OPEN, asked).await;
-    let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
-    if Form::is_stream(&answer.response) {
-        return Ok(Opened { answer, within, given: Given::Stream });
-    }
-    let status = answer.response.status();
-    // That is as if it were not there.
-    if forgotten::is_not_now(status) {
-        tracing::debug!(%status, "the server does not give its stream now");
-        return Ok(Opened::nothing(within, Given::NotNow));
-    }
-    let is_lost = async {
-        // A call may have begun the session again meanwhile.
-        session.upstream() != within
-            || forgotten::is_forgotten(&Method::GET, status, request::ping(pool, snapshot, session)).await
-    };
-    if within.is_some() && forgotten::says(&Method::GET, status) != Says::Nothing && is_lost.await {
-        return Err(Refusal::SessionLost);
-    }
-    Err(Refusal::NoServerStream)
 }
 
 /// Passes on what comes, until there is nothing more to be had or the client may not hear it any more.

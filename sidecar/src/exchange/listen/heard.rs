@@ -5,25 +5,13 @@ use http::HeaderValue;
 use longshore_mcp::revision::Revision;
 use tokio::time::{Duration, Instant};
 
-use super::Opened;
+use super::opened::{Given, Opened};
 use crate::held::{Coming, Share};
 use crate::upstream::missed::{Missed, Told};
 use crate::upstream::source::Source;
 
 /// After how long it is asked for again at most where the server ends it time and again without a word.
 const LATEST: Duration = Duration::from_secs(10);
-
-/// Whether a server gives it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Given {
-    Stream,
-    /// It has one, and does not give it now.
-    NotNow,
-    /// It has said nothing.
-    NotInTime,
-    /// It was not there.
-    NotThere,
-}
 
 /// What the client is to be told of what it may have missed.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
