@@ -4,6 +4,7 @@
 use std::future::pending;
 
 use bytes::Bytes;
+use futures::future::OptionFuture;
 use http::{Response, StatusCode};
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::sse;
@@ -91,12 +92,7 @@ impl Client {
             self.begin(call)?;
         }
         loop {
-            let cancelled = async {
-                match &self.cancellation {
-                    Some(cancellation) => cancellation.heard().await,
-                    None => pending().await,
-                }
-            };
+            let cancelled = OptionFuture::from(self.cancellation.as_ref().map(|cancelled| cancelled.heard()));
             let leaves = async {
                 match &mut self.state {
                     State::Waiting(reply) if call.opens_process() => {
@@ -110,7 +106,7 @@ impl Client {
             let questions = tokio::select! {
                 biased;
                 done = deadline.within(&mut what) => return done,
-                () = cancelled => return Err(Refusal::Cancelled),
+                Some(()) = cancelled => return Err(Refusal::Cancelled),
                 leaves = leaves => match leaves {
                     Leaves::Call => return Err(Refusal::Cancelled),
                     Leaves::Questions(questions) => questions,

@@ -1,12 +1,12 @@
 //! A response that goes on after its head: the body that hyper reads. Dropped, it cancels the request.
 
 use std::cell::RefCell;
-use std::future::pending;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use futures::future::OptionFuture;
 use futures::{Stream, stream};
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -155,19 +155,14 @@ impl Live {
         let source = self.source.as_mut()?;
         let deadline = self.rest.until.deadline();
         let listens = deadline.is_none();
-        let over = async {
-            match deadline {
-                Some(deadline) => {
-                    sleep_until(deadline.at()).await;
-                    deadline.passed()
-                }
-                None => pending().await,
-            }
-        };
+        let over = OptionFuture::from(deadline.map(async |deadline| {
+            sleep_until(deadline.at()).await;
+            deadline.passed()
+        }));
         Some(tokio::select! {
             biased;
             // A server that always has something to say is no reason to be late.
-            late = over => Next::Failed(late),
+            Some(late) = over => Next::Failed(late),
             // Nor to go on when it may not.
             Ok(()) = self.configured.changed(), if listens => Next::Configured,
             data = source.next() => match data {

@@ -1,6 +1,7 @@
 //! The end of a call: answered, given up, or left behind.
 
 use bytes::Bytes;
+use futures::future::OptionFuture;
 use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Message, Outcome, Response};
@@ -13,7 +14,7 @@ use longshore_mcp::translate::{errors, responses};
 use tokio::time::{Duration, sleep};
 
 use super::Call;
-use super::stage::{Stage, read_on};
+use super::stage::Stage;
 use crate::upstream::Failure;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::failure::Failure as Unusable;
@@ -146,7 +147,7 @@ impl Call {
             let heard = tokio::select! {
                 biased;
                 heard = self.inbox.1.recv() => heard,
-                () = read_on(&mut self.reading) => None,
+                Some(()) = OptionFuture::from(self.reading.as_mut()) => None,
                 () = &mut over => return,
             };
             match heard {

@@ -1,12 +1,11 @@
 //! Where a call stands, and what can happen to it there.
 
-use std::future::pending;
-
 use bytes::Bytes;
+use futures::future::OptionFuture;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Call, Reading};
+use super::Call;
 use crate::upstream::Failure;
 use crate::upstream::lifted::client::Client;
 use crate::upstream::lifted::parking::Place;
@@ -44,22 +43,13 @@ pub(super) enum Event {
     Left,
 }
 
-/// Reads what the server answers, as long as that is read.
-pub(super) async fn read_on(reading: &mut Option<Reading>) {
-    match reading {
-        Some(reading) => reading.await,
-        None => pending().await,
-    }
-}
-
 impl Call {
     /// Waits for what happens next.
     pub(super) async fn next(&mut self, silence: Instant) -> Event {
         let Self { way, inbox, reading, stage, .. } = self;
         let expired = |at: Instant| async move { sleep_until(at).await };
         loop {
-            let reads = reading.is_some();
-            let read = read_on(reading);
+            let read = OptionFuture::from(reading.as_mut());
             let (heard, left) = (inbox.1.recv(), way.left());
             let is_over = match stage {
                 Stage::Serving(client) => {
@@ -70,7 +60,7 @@ impl Call {
                         Some(heard) = heard => return Event::Heard(heard),
                         () = left => return Event::Left,
                         () = silent, if waits => return Event::Silent,
-                        () = read, if reads => true,
+                        Some(()) = read => true,
                     }
                 }
                 Stage::Gathering(client, until) => tokio::select! {
@@ -79,7 +69,7 @@ impl Call {
                     Some(heard) = heard => return Event::Heard(heard),
                     () = left => return Event::Left,
                     () = expired(*until) => return Event::Gathered,
-                    () = read, if reads => true,
+                    Some(()) = read => true,
                 },
                 Stage::Waiting(waiting) => tokio::select! {
                     biased;
@@ -87,7 +77,7 @@ impl Call {
                     Some(heard) = heard => return Event::Heard(heard),
                     () = left => return Event::Left,
                     () = expired(waiting.until) => return Event::Expired,
-                    () = read, if reads => true,
+                    Some(()) = read => true,
                 },
                 Stage::Over => return Event::Gone,
             };
