@@ -13,14 +13,17 @@
 {{ include "longshore.name" . }}:{{ .Release.Namespace }}
 {{- end }}
 
+{{- /* By which the pods of a component are told from all others: the root, and the component. */}}
 {{- define "longshore.selector" -}}
 app.kubernetes.io/name: longshore
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
-app.kubernetes.io/component: operator
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
+app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
+{{- /* What everything of a component is marked with. */}}
 {{- define "longshore.labels" -}}
 {{ include "longshore.selector" . }}
+{{- with index . 0 }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
@@ -28,10 +31,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+{{- end }}
 
-{{- /* Those of the operator's pods. A label that several values name has the nearest one's value, but for what selects. */}}
+{{- /* Those of its pods. A label that several values name has the nearest one's value, but for what selects. */}}
 {{- define "longshore.podLabels" -}}
-{{ toYaml (merge (include "longshore.selector" . | fromYaml) (.Values.podLabels | default dict) (include "longshore.labels" . | fromYaml)) }}
+{{ toYaml (merge (include "longshore.selector" . | fromYaml) ((index . 0).Values.podLabels | default dict) (include "longshore.labels" . | fromYaml)) }}
 {{- end }}
 
 {{- /* An image: the root, its name among the values, and the one that it has under the prefix. A name that nobody gave would
@@ -83,17 +87,26 @@ seccompProfile: {type: RuntimeDefault}
 {{- if ne (toString (. | default dict).enabled) "false" }}true{{ end }}
 {{- end }}
 
+{{- /* Sees to it that a sidecar with this memory limit would live: the operator does not start with one that would not. */}}
+{{- define "longshore.enoughMemory" -}}
+{{- $binary := dict "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 "Ei" 1152921504606846976.0 }}
+{{- $units := merge (dict "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "" 1.0) $binary }}
+{{- if lt (mulf (regexFind "^[0-9.]+" .) (get $units (regexFind "[a-zA-Z]*$" .))) 16777216.0 }}
+{{- fail (printf "with sidecar.resources.limits.memory=%s a sidecar would be killed before it serves: write 16Mi or more" .) }}
+{{- end }}
+{{- end }}
+
 {{- /* The images are for Linux. */}}
 {{- define "longshore.nodeSelector" -}}
 {{ toYaml (merge (dict) (.Values.nodeSelector | default dict) (dict "kubernetes.io/os" "linux")) }}
 {{- end }}
 
-{{- /* Where the pods with these labels go: the values, and the name of the template that has the labels. A constraint
-       that does not say which pods it is about is about these. */}}
+{{- /* Where the pods of a component go: the root, and the component. A constraint that does not say which pods it is about
+       is about these. */}}
 {{- define "longshore.placement" -}}
 {{- $root := index . 0 }}
 {{- $values := $root.Values }}
-{{- $own := dict "matchLabels" (include (index . 1) $root | fromYaml) }}
+{{- $own := dict "matchLabels" (include "longshore.selector" . | fromYaml) }}
 nodeSelector: {{- include "longshore.nodeSelector" $root | nindent 2 }}
 {{- with $values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
@@ -121,26 +134,6 @@ topologySpreadConstraints:
 
 {{- define "longshore.catalog.name" -}}
 {{ include "longshore.name" . }}-catalog
-{{- end }}
-
-{{- define "longshore.catalog.selector" -}}
-app.kubernetes.io/name: longshore
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
-app.kubernetes.io/component: catalog
-{{- end }}
-
-{{- define "longshore.catalog.labels" -}}
-{{ include "longshore.catalog.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
-{{- end }}
-
-{{- define "longshore.catalog.podLabels" -}}
-{{ toYaml (merge (include "longshore.catalog.selector" . | fromYaml) (.Values.podLabels | default dict) (include "longshore.catalog.labels" . | fromYaml)) }}
 {{- end }}
 
 {{- /* The Secret with the catalog's API keys; empty where everybody may read it. Who may is never assumed. */}}

@@ -69,16 +69,50 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("{networkPolicy: {enabled: 'no'}}", "at '/networkPolicy/enabled'"),
     ("{sidecar: {imagePullSecrets: [mirror]}}", "at '/sidecar/imagePullSecrets/0'"),
     ("{sidecar: {resources: {limits: {memory: much}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 8Mi}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 1000000}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: '10000000'}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 16777215999m}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 16M}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 16.77M}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 16000k}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 10000Ki}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 16383Ki}}}}", "at '/sidecar/resources/limits/memory'"),
-    ("{sidecar: {resources: {limits: {memory: 0.01Gi}}}}", "at '/sidecar/resources/limits/memory'"),
+    (
+        "{sidecar: {resources: {limits: {memory: 8Mi}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 1000000}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: '10000000'}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 16777215999m}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 128m}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 16M}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 16.77M}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 16000k}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 10000Ki}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 16383Ki}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
+    (
+        "{sidecar: {resources: {limits: {memory: 0.01Gi}}}}",
+        "would be killed before it serves: write 16Mi or more",
+    ),
     ("{sidecar: {resources: {limits: {memory: '0'}}}}", "at '/sidecar/resources/limits/memory'"),
     ("{sidecar: {resources: {limits: {cpu: 0}}}}", "at '/sidecar/resources/limits/cpu'"),
     ("{sidecar: {resources: {claims: []}}}", "at '/sidecar/resources'"),
