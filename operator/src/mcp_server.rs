@@ -49,7 +49,7 @@ use crate::settings::Settings;
 use apply::{Applier, Part};
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
-use dereference::own_keys;
+use dereference::{own_bounds, own_keys};
 use memory::ServerMemory;
 use pursuit::{Pursuit, Urls};
 use status::{Address, Observation, Publication};
@@ -215,7 +215,6 @@ async fn pursue(
     let upstreams = mounted_upstreams(context, key, uid);
     let wish = rotate::wish(server);
     let patient = !memory.lock().failures.last(tokio::time::Instant::now());
-    let configured = memory.lock().configured(&context.mirrors.config_maps.of_server(key), uid);
     let (keys, keys_from) = match own_keys::session_keys(context, key, uid, memory, wish).await {
         Ok(found) => found,
         Err(error) => {
@@ -231,7 +230,7 @@ async fn pursue(
             return pursuit;
         }
     };
-    let found = dereference::dereference(server, context, patient, upstreams, configured, keys).await;
+    let found = dereference::dereference(server, context, patient, upstreams, keys).await;
     let (found, unread) = match found {
         Ok((found, unread)) => {
             unread.iter().for_each(|error| pursuit.met(error));
@@ -254,6 +253,16 @@ async fn pursue(
             return pursuit;
         }
     };
+    // Of the processes of pods from before it left stdio it says nothing. Client required, where nobody remembers.
+    match own_bounds::processes(context, memory, patient, &validated).await {
+        Ok(processes) => validated.limits.processes = processes,
+        Err(error) => {
+            pursuit.met(&error);
+            pursuit.blind = true;
+            pursuit.error = Some(Error::Dereference(error));
+            return pursuit;
+        }
+    }
     pursuit.problems = validated.readiness.problems().to_vec();
     pursuit.held_back = validated.is_held_back();
     pursuit.principals = Some(validated.auth.principals());

@@ -27,8 +27,6 @@ pub(crate) const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
 pub(crate) const ROTATE_ANNOTATION: &str = "longshore.dev/rotate-session-keys";
 /// On the Secret with the session keys: how far they are, as JSON. It holds no key.
 pub(crate) const SESSION_KEYS_ANNOTATION: &str = "longshore.dev/session-keys";
-/// On a ConfigMap: how it was made, so that it stays as it is while nothing in it has to change.
-pub(crate) const CONFIGURED_ANNOTATION: &str = "longshore.dev/configured";
 /// On a pod: touched when its configuration changes, which makes the kubelet update the mounted files at once.
 pub(crate) const CONFIG_ANNOTATION: &str = "longshore.dev/config";
 /// Says which container `kubectl logs` and `kubectl exec` mean when none is named.

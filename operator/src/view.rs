@@ -8,11 +8,10 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 
-use crate::names::{CONFIGURED_ANNOTATION, TEMPLATE_ANNOTATION};
+use crate::names::TEMPLATE_ANNOTATION;
 pub(crate) use objects::BriefDeployment;
 #[cfg(test)]
 pub(crate) use objects::BriefPod;
@@ -66,25 +65,6 @@ impl<K: Send + Sync + 'static + PartialEq> View for Owned<K> {
 
     fn of(object: &Self::Object) -> Self {
         Self { live: Live::of(&object.metadata), kind: std::marker::PhantomData }
-    }
-}
-
-/// A ConfigMap: its state, and how it was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConfigMapView {
-    /// Which object it is.
-    pub live: Live,
-    /// What [`CONFIGURED_ANNOTATION`] says.
-    pub configured: Option<String>,
-}
-
-impl View for ConfigMapView {
-    type Object = PartialObjectMeta<ConfigMap>;
-
-    fn of(object: &Self::Object) -> Self {
-        let annotations = object.metadata.annotations.as_ref();
-        let configured = annotations.and_then(|all| all.get(CONFIGURED_ANNOTATION)).map(|text| cut(text));
-        Self { live: Live::of(&object.metadata), configured }
     }
 }
 

@@ -179,14 +179,7 @@ fn dereferenced(
         subjects: Vec::new(),
         jwks: serde_json::json!({"keys": []}),
     };
-    Dereferenced {
-        objects,
-        api_keys,
-        mounted_upstreams: Vec::new(),
-        inventory,
-        configured: BTreeMap::new(),
-        session_keys,
-    }
+    Dereferenced { objects, api_keys, mounted_upstreams: Vec::new(), inventory, session_keys }
 }
 
 /// The files of the ConfigMap and the Secret that the operator would make.

@@ -32,7 +32,7 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::{Record, SECRET, ServerMemory};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
-use crate::names::{CONFIGURED_ANNOTATION, MANAGER, ObjectNames};
+use crate::names::{MANAGER, ObjectNames};
 use crate::view::{DeploymentView, Live, Owned, View, controller};
 pub(crate) use error::{Error, NotTaken, Part};
 
@@ -215,10 +215,9 @@ impl Applier<'_> {
         self.memory.lock().begin((kind, name.clone()));
         let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(&object))).await;
         self.context.metrics.wrote(Write::Apply);
-        let configured = object.annotations().get(CONFIGURED_ANNOTATION).cloned();
         let record = answer.as_ref().ok().map(|applied| {
             let live = Live::of(&applied.metadata);
-            Record { digest, live, at: Instant::now(), configured }
+            Record { digest, live, at: Instant::now() }
         });
         self.memory.lock().end((kind, name.clone()), record);
         if let Err(error) = answer {
@@ -295,9 +294,9 @@ impl Applier<'_> {
         let key = (kind, name.to_owned());
         match found {
             // Of no digest, so that it is applied.
-            Some(live) => memory
-                .applied
-                .insert(key, Record { digest: String::new(), live, at: Instant::now(), configured: None }),
+            Some(live) => {
+                memory.applied.insert(key, Record { digest: String::new(), live, at: Instant::now() })
+            }
             None => memory.applied.remove(&key),
         };
         if kind == SECRET {
@@ -349,13 +348,6 @@ pub(crate) trait HasLive {
 
 impl<K: k8s_openapi::Resource> HasLive for Owned<K> {
     const KIND: &'static str = K::KIND;
-    fn live(&self) -> &Live {
-        &self.live
-    }
-}
-
-impl HasLive for crate::view::ConfigMapView {
-    const KIND: &'static str = "ConfigMap";
     fn live(&self) -> &Live {
         &self.live
     }

@@ -17,6 +17,7 @@ mod service_account;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use config_map::name as config_map_name;
 pub(crate) use deployment::MIN_READY_SECONDS;
 
 use std::collections::BTreeMap;

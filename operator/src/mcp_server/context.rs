@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::core::v1::{ObjectReference, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::events::{Event, Recorder};
@@ -22,7 +22,7 @@ use crate::mcp_server::upgrades::Upgrades;
 use crate::metrics::Metrics;
 use crate::mirror::{Mirror, ServerKey};
 use crate::settings::Settings;
-use crate::view::{ConfigMapView, DeploymentView, Owned, PodView, ReplicaSetView};
+use crate::view::{DeploymentView, Owned, PodView, ReplicaSetView};
 
 /// What every reconciliation works with.
 pub(crate) struct Context {
@@ -62,7 +62,7 @@ pub(crate) struct Mirrors {
     /// Services.
     pub services: Arc<Mirror<Owned<Service>>>,
     /// ConfigMaps.
-    pub config_maps: Arc<Mirror<ConfigMapView>>,
+    pub config_maps: Arc<Mirror<Owned<ConfigMap>>>,
     /// Secrets.
     pub secrets: Arc<Mirror<Owned<Secret>>>,
     /// PodDisruptionBudgets.

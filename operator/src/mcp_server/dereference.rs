@@ -5,6 +5,7 @@
 //! hashes: whoever writes a ConfigMap of fifty thousand entries fills nobody's memory.
 
 pub(crate) mod cache;
+pub(crate) mod own_bounds;
 pub(crate) mod own_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,8 +64,6 @@ pub(crate) struct Dereferenced {
     pub mounted_upstreams: Vec<Upstream>,
     /// Who may read the sidecars' inventories.
     pub inventory: InventoryAccess,
-    /// How the ConfigMaps that are there were made, by name.
-    pub configured: BTreeMap<String, String>,
     /// What sessions are sealed with.
     pub session_keys: SessionKeys,
 }
@@ -87,7 +86,6 @@ pub(crate) async fn dereference(
     context: &Context,
     patient: bool,
     mounted_upstreams: Vec<Upstream>,
-    configured: BTreeMap<String, String>,
     session_keys: SessionKeys,
 ) -> Result<(Dereferenced, Option<ApiError>), ApiError> {
     let Context { client, references: cache, .. } = context;
@@ -134,7 +132,7 @@ pub(crate) async fn dereference(
         },
     };
     let inventory = context.inventory_access.load().as_ref().clone();
-    Ok((Dereferenced { objects, api_keys, mounted_upstreams, inventory, configured, session_keys }, unread))
+    Ok((Dereferenced { objects, api_keys, mounted_upstreams, inventory, session_keys }, unread))
 }
 
 /// A Secret or ConfigMap as far as it matters: which of the entries that are asked for it has, and whether it is

@@ -1,10 +1,11 @@
 //! What the operator remembers of its own doings, to write nothing twice. All of it can be lost: a restart only means
 //! that every object is applied once more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_crds::McpServerStatus;
+use longshore_sidecar_config::Processes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::mcp_server::session_keys::SessionKeys;
 use crate::metrics::{Counts, Pending};
 use crate::mirror::ServerKey;
 use crate::scope::{self, Scope};
-use crate::view::{ConfigMapView, DeploymentView, Live};
+use crate::view::{DeploymentView, Live};
 
 /// The memory of all servers.
 #[derive(Debug, Default)]
@@ -47,6 +48,8 @@ pub(crate) struct ServerMemory {
     pub keys_are_read: bool,
     /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.
     pub has_keys: bool,
+    /// The bounds of its processes when it was a stdio server last, or those that its pods of that time have.
+    pub processes: Option<Processes>,
     /// What has failed lately.
     pub failures: Failures,
     /// The pods that were touched, by UID.
@@ -87,8 +90,6 @@ pub(crate) struct Record {
     pub live: Live,
     /// When it had said so: a list that is begun later has the object, or it has gone.
     pub at: Instant,
-    /// How a configuration was made: what its annotation says.
-    pub configured: Option<String>,
 }
 
 /// When a pod was touched, and for what.
@@ -107,24 +108,6 @@ pub(crate) struct Touch {
 // === impl ServerMemory ===
 
 impl ServerMemory {
-    /// How the ConfigMaps that are there were made, by name. A sighting from before an apply says nothing: to go by it would
-    /// give the same configuration another generation, and the one before again as soon as that is seen.
-    pub(crate) fn configured(
-        &self,
-        seen: &BTreeMap<String, Arc<ConfigMapView>>,
-        uid: &str,
-    ) -> BTreeMap<String, String> {
-        let applied = self.applied.iter().filter(|((kind, _), _)| *kind == ConfigMapView::KIND);
-        let applied = applied.map(|((_, name), it)| (name, (it.live.version, it.configured.as_ref())));
-        let mut made: BTreeMap<_, _> = applied.collect();
-        for (name, view) in seen.iter().filter(|(_, view)| view.live.controller.as_deref() == Some(uid)) {
-            if made.get(name).is_none_or(|(version, _)| *version <= view.live.version) {
-                made.insert(name, (view.live.version, view.configured.as_ref()));
-            }
-        }
-        made.into_iter().filter_map(|(name, (_, text))| Some((name.clone(), text?.clone()))).collect()
-    }
-
     /// Whether pods of this template would be an upgrade, which waits for its turn.
     pub(crate) fn is_upgrade(&self, template: &str) -> bool {
         let is_taken = self.applied.keys().any(|(kind, _)| *kind == DeploymentView::KIND);
@@ -319,47 +302,6 @@ mod tests {
     use crate::mcp_server::condition::Reason;
 
     #[test]
-    fn how_a_configuration_was_made_is_told_by_the_newer_of_what_was_applied_and_what_is_seen() {
-        let live = |version: u64, controller: &str| Live {
-            uid: "c".to_owned(),
-            version,
-            fingerprint: version,
-            controller: Some(controller.to_owned()),
-        };
-        let text = |text: &str| Some(text.to_owned());
-        for (applied, seen, expected, why) in [
-            (None, None, None, "there is none"),
-            (None, Some((7, "us", text("1/old"))), text("1/old"), "another operator made it"),
-            (None, Some((7, "them", text("1/old"))), None, "it is somebody else's"),
-            (Some((7, text("2/new"))), None, text("2/new"), "it is not seen yet"),
-            (Some((7, text("2/new"))), Some((6, "us", text("1/old"))), text("2/new"), "it was seen before"),
-            (Some((7, text("2/new"))), Some((7, "us", text("2/new"))), text("2/new"), "it is seen"),
-            (Some((7, text("2/new"))), Some((8, "us", text("3/x"))), text("3/x"), "somebody changed it"),
-            (Some((7, text("2/new"))), Some((8, "us", None)), None, "somebody took its annotation away"),
-            (Some((7, None)), Some((6, "us", text("1/old"))), None, "it was found to be another"),
-            (Some((7, text("2/new"))), Some((8, "them", text("1/x"))), text("2/new"), "it was taken away"),
-        ] {
-            let mut memory = ServerMemory::default();
-            if let Some((version, configured)) = applied {
-                let record = Record {
-                    digest: String::new(),
-                    live: live(version, "us"),
-                    at: Instant::now(),
-                    configured,
-                };
-                memory.applied.insert(("ConfigMap", "a".to_owned()), record.clone());
-                memory.applied.insert(("Secret", "b".to_owned()), record);
-            }
-            let view = |(version, controller, configured)| {
-                Arc::new(ConfigMapView { live: live(version, controller), configured })
-            };
-            let seen = seen.map(|seen| ("a".to_owned(), view(seen))).into_iter().collect();
-            let expected = expected.map(|text| ("a".to_owned(), text)).into_iter().collect();
-            assert_eq!(memory.configured(&seen, "us"), expected, "{why}");
-        }
-    }
-
-    #[test]
     fn what_was_refused_of_a_change_is_not_said_of_the_next() {
         let mut memory = ServerMemory::default();
         memory.note_refused(Part::Deployment, "c1", Problem::new(Reason::Rejected, "c1 is refused"));
@@ -402,7 +344,7 @@ mod tests {
         let object = || ("Service", "demo".to_owned());
         let record = |uid: &str| {
             let live = Live { uid: uid.to_owned(), version: 7, fingerprint: 1, controller: None };
-            Some(Record { digest: String::new(), live, at: Instant::now(), configured: None })
+            Some(Record { digest: String::new(), live, at: Instant::now() })
         };
         for (gone, applied, remembered) in [
             (None, Some("a"), true),
@@ -438,7 +380,7 @@ mod tests {
         ] {
             let memory = Memory::default();
             let live = Live { uid: "a".to_owned(), version: 7, fingerprint: 1, controller: None };
-            let record = Record { digest: String::new(), live, at, configured: None };
+            let record = Record { digest: String::new(), live, at };
             let of_server = memory.of(&server("tools"), "7b1c");
             of_server.lock().applied.insert((kind, "demo".to_owned()), record);
             let scope = scope.map(str::to_owned);

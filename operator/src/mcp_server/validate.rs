@@ -113,7 +113,6 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
             uid: server.metadata.uid.clone().unwrap_or_default(),
             name: name.clone(),
         },
-        generation: server.metadata.generation.unwrap_or_default(),
         names: ObjectNames::of(&name),
         replicas: spec.replicas,
         strategy: spec.strategy.type_,
@@ -132,7 +131,6 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
         limits,
         sessions,
         session_keys: found.session_keys.clone(),
-        configured: found.configured.clone(),
         public_host: spec.expose.host.as_ref().map(|host| host.to_ascii_lowercase()),
         allowed_origins: spec
             .expose

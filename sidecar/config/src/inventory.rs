@@ -55,7 +55,7 @@ pub struct Inventory {
 pub struct ConfigState {
     /// The digest of the configuration file that it runs.
     pub digest: String,
-    /// The `McpServer`'s generation that this configuration was made from.
+    /// That of [`Config::generation`](crate::Config::generation), which operators of earlier releases need.
     pub generation: i64,
     /// Why the newest file on disk was refused. One whose keys have yet to come is not.
     pub error: Option<String>,

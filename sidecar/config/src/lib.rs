@@ -41,8 +41,8 @@ pub struct Config {
     pub version: u32,
     /// Whose sidecar this is.
     pub server: ServerIdentity,
-    /// `metadata.generation` of the `McpServer` that it was first made from. Later ones that would change nothing else here
-    /// leave it as it is.
+    /// Nobody goes by it, and operators write 0: it would change where nothing else does. Earlier ones wrote the generation
+    /// of the manifest. It goes with this version of the contract.
     pub generation: i64,
     /// How the sidecar reaches the MCP server.
     pub upstream: Upstream,

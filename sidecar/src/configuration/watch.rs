@@ -108,7 +108,6 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
             // Whoever reads this finds it in force.
             tracing::info!(
                 digest = %snapshot.digest,
-                generation = snapshot.config.generation,
                 rules = snapshot.config.access.len(),
                 "configuration loaded"
             );

@@ -25,7 +25,6 @@ impl Dereferenced {
                 subjects: vec![],
                 jwks: json!({"keys": []}),
             },
-            configured: BTreeMap::new(),
             session_keys: SessionKeys::of_tests(),
         }
     }

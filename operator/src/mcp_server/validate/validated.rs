@@ -19,8 +19,6 @@ use crate::names::ObjectNames;
 pub(crate) struct ValidatedServer {
     /// Whose objects these are.
     pub identity: config::ServerIdentity,
-    /// `metadata.generation` of the manifest.
-    pub generation: i64,
     /// What the objects are called.
     pub names: ObjectNames,
     /// How many pods there are to be.
@@ -42,14 +40,13 @@ pub(crate) struct ValidatedServer {
     pub access: Vec<config::AccessRule>,
     /// Which tools exist for clients.
     pub tools: config::ToolFilter,
-    /// Bounds of a request; of processes too, whether or not the server is a stdio server now.
+    /// Bounds of a request; of processes too, whether or not the server is a stdio server now: it may have pods from when it
+    /// was.
     pub limits: config::Limits,
     /// The life of sessions.
     pub sessions: config::Sessions,
     /// What they are sealed with.
     pub session_keys: SessionKeys,
-    /// How the ConfigMaps that are there were made, by name.
-    pub configured: BTreeMap<String, String>,
     /// The host name that clients outside of the cluster use.
     pub public_host: Option<String>,
     /// The origins that browsers may call from.
