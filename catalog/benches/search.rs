@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use longshore_catalog::http::Port;
 use longshore_catalog::model::{Health, State};
 use longshore_catalog::{
-    About, Catalog, Endpoint, Login, Metrics, Offer, Page, Reader, ServerKey, ServerRecord,
+    About, Catalog, Endpoint, Hosts, Login, Metrics, Offer, Page, Reader, ServerKey, ServerRecord,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
@@ -209,15 +209,18 @@ async fn measure(what: &str, tools: usize, mut corpus: impl FnMut(&mut Random) -
 
 /// The same over one connection that stays, with the answer written as JSON.
 async fn over_http(catalog: Catalog, queries: &[String]) {
-    let port = Port::api("127.0.0.1:0".parse().unwrap(), catalog, Login::Open).await.unwrap();
+    let port =
+        Port::api("127.0.0.1:0".parse().unwrap(), catalog, Login::OpenBy(Hosts::default())).await.unwrap();
     let mut stream = tokio::net::TcpStream::connect(port.address().unwrap()).await.unwrap();
     let stop = CancellationToken::new();
     let serving = tokio::spawn(port.serve(stop.clone()));
     let mut times = Vec::new();
     let mut buffer = vec![0; 1 << 20];
     for query in queries {
-        let request =
-            format!("GET /v1/tools?limit=20&q={} HTTP/1.1\r\nhost: x\r\n\r\n", query.replace(' ', "+"));
+        let request = format!(
+            "GET /v1/tools?limit=20&q={} HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            query.replace(' ', "+")
+        );
         let start = Instant::now();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut read = 0;

@@ -28,6 +28,15 @@ impl Hosts {
         let name = plain(authority.host()).to_ascii_lowercase();
         name == "localhost" || name.parse::<IpAddr>().is_ok() || self.0.contains(&name)
     }
+
+    /// What whoever asks by another name is told: where there is no cluster, there is no Service and no chart.
+    pub(crate) fn refusal(&self) -> &'static str {
+        if self.0.is_empty() {
+            return "the catalog is not known by the name that this was sent to: ask for localhost or an IP address";
+        }
+        "the catalog is not known by the name that this was sent to: ask for its Service, localhost or an IP address, or \
+         add the name to the chart's value catalog.hosts"
+    }
 }
 
 /// Without the brackets of an IPv6 address and the dot at the end of a whole name.

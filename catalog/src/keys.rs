@@ -12,9 +12,7 @@ use crate::Hosts;
 /// How callers prove who they are. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Login {
-    /// They need not.
-    Open,
-    /// They need not, if they ask for the catalog by one of its names.
+    /// They need not, where they ask for the catalog by one of its names.
     OpenBy(Hosts),
     /// With an API key. The ring may be exchanged at any time.
     Keys(Arc<ArcSwap<KeyRing>>),

@@ -18,16 +18,8 @@ const SEVERAL: &str =
 
 pub(super) async fn required(State(login): State<Login>, request: Request, next: Next) -> Response {
     let refusal = match &login {
-        Login::Open => None,
         Login::OpenBy(hosts) if hosts.are_asked(request.uri(), request.headers()) => None,
-        Login::OpenBy(_) => {
-            return Problem::new(
-                StatusCode::FORBIDDEN,
-                "the catalog is not known by the name that this was sent to: ask for its Service, localhost or an IP \
-                 address, or add the name to the chart's value catalog.hosts",
-            )
-            .into_response();
-        }
+        Login::OpenBy(hosts) => return Problem::new(StatusCode::FORBIDDEN, hosts.refusal()).into_response(),
         Login::Keys(ring) => match key(request.headers()) {
             Err(refusal) => Some(refusal),
             Ok(key) if ring.load().principal(key).is_none() => {

@@ -2,7 +2,7 @@
 
 use http::{Method, StatusCode};
 use longshore_catalog::model::{Health, State};
-use longshore_catalog::{About, Link, Login};
+use longshore_catalog::{About, Hosts, Link, Login};
 use serde_json::json;
 
 use crate::harness::{Stand, names, record, tool};
@@ -205,7 +205,7 @@ async fn what_cannot_be_answered_is_a_problem() {
 
 #[tokio::test]
 async fn a_catalog_that_starts_says_so_and_not_that_there_is_nothing() {
-    let stand = Stand::starting(Login::Open).await;
+    let stand = Stand::starting(Login::OpenBy(Hosts::default())).await;
     stand.catalog.upsert(record("a", "demo", About::default()));
     let paths = [
         ("/v1/servers", 200),
@@ -264,7 +264,7 @@ async fn the_description_names_every_path_and_parameter() {
 
 #[tokio::test]
 async fn probes_and_metrics_are_beside() {
-    let stand = Stand::starting(Login::Open).await;
+    let stand = Stand::starting(Login::OpenBy(Hosts::default())).await;
     assert_eq!(stand.probe("/livez").await.status, StatusCode::OK);
     assert_eq!(stand.probe("/readyz").await.status, StatusCode::SERVICE_UNAVAILABLE);
     stand.catalog.set_complete();

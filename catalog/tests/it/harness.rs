@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use longshore_catalog::http::Port;
 use longshore_catalog::model::{Health, State};
-use longshore_catalog::{About, Catalog, Endpoint, Login, Metrics, Reader, ServerKey, ServerRecord};
+use longshore_catalog::{About, Catalog, Endpoint, Hosts, Login, Metrics, Reader, ServerKey, ServerRecord};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
 
 impl Stand {
     pub(crate) async fn open() -> Self {
-        Self::with(Login::Open).await
+        Self::with(Login::OpenBy(Hosts::default())).await
     }
 
     pub(crate) async fn with(login: Login) -> Self {
@@ -202,7 +202,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 async fn ask(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
-    ask_host(address, "catalog", method, path, headers).await
+    ask_host(address, "localhost", method, path, headers).await
 }
 
 async fn ask_host(

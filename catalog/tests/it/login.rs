@@ -78,4 +78,7 @@ async fn who_needs_no_key_asks_by_a_known_name() {
         let said = stand.get_of("stranger.example", path).await.problem(403);
         assert!(said.contains("the chart's value catalog.hosts"), "{said}");
     }
+    // Where there is no chart, nothing is said of one.
+    let said = Stand::open().await.get_of("stranger.example", "/v1/tools").await.problem(403);
+    assert!(said.ends_with("ask for localhost or an IP address"), "{said}");
 }

@@ -5,13 +5,10 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::Request;
-use axum::middleware::{self, Next};
-use axum::response::{IntoResponse as _, Response};
-use http::StatusCode;
 use longshore_catalog::model::{Health, State};
 use longshore_catalog::{
-    Catalog, Endpoint, IndexError, Indexer, Login, Metrics, Reader, ServerKey, ServerRecord, http as api,
+    Catalog, Endpoint, Hosts, IndexError, Indexer, Login, Metrics, Reader, ServerKey, ServerRecord,
+    http as api,
 };
 use longshore_sidecar_config::inventory::{Connection, Inventory};
 use tokio::net::TcpListener;
@@ -79,36 +76,14 @@ impl Local {
 
     /// Serves the REST API, for ever.
     pub(super) async fn serve(&self, listener: TcpListener) -> io::Result<()> {
-        // Open to whoever has this machine's loopback, and to no web page of a stranger that calls itself by its name.
-        let router = api::api(self.catalog.clone(), Login::Open).layer(middleware::from_fn(loopback_only));
-        axum::serve(listener, router).await
+        // Open to whoever has this machine's loopback, and to no web page of a stranger whose name points there.
+        axum::serve(listener, api::api(self.catalog.clone(), Login::OpenBy(Hosts::default()))).await
     }
 }
 
 /// Reads what servers are found by, for ever.
 pub(super) async fn index(indexer: Indexer) -> Result<Infallible, IndexError> {
     indexer.run().await
-}
-
-/// A page that has its name point at 127.0.0.1 still sends that name.
-async fn loopback_only(request: Request, next: Next) -> Response {
-    let host =
-        request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = match host.parse::<http::uri::Authority>() {
-        Ok(authority) => authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase(),
-        Err(_) => String::new(),
-    };
-    let known =
-        name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    if known && !request.headers().contains_key(http::header::ORIGIN) {
-        next.run(request).await
-    } else {
-        (
-            StatusCode::FORBIDDEN,
-            "the catalog answers programs on this machine: ask for localhost or 127.0.0.1\n",
-        )
-            .into_response()
-    }
 }
 
 /// Binds a port of loopback.

@@ -51,8 +51,9 @@ fn the_example_is_the_same_through_local_as_directly() {
     let found = local.catalog("/v1/tools?q=takes%20seconds%20cancelled");
     assert_eq!(found["items"][0]["name"], "countdown", "{found:#}");
     let base = local.announced()["catalog"].as_str().unwrap().to_owned();
-    let (status, _) = get(&format!("{base}/v1/tools"), &[("host", "rebound.example")]);
+    let (status, said) = get(&format!("{base}/v1/tools"), &[("host", "rebound.example")]);
     assert_eq!(status, 403, "a web page whose name points here");
+    assert!(said.contains("ask for localhost"), "{said}");
 }
 
 #[test]
