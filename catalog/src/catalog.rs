@@ -101,11 +101,6 @@ impl Catalog {
         self.shared.paid.lock().remove(key);
     }
 
-    /// The servers that are listed.
-    pub fn servers(&self) -> Vec<ServerKey> {
-        self.shared.view.read().servers.keys().cloned().collect()
-    }
-
     /// Whether any server of a namespace is listed.
     pub fn lists(&self, namespace: &str) -> bool {
         self.shared.view.read().servers.keys().any(|server| server.namespace == namespace)

@@ -5,7 +5,6 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::convert::Infallible;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use futures::StreamExt as _;
 use futures::future::{AbortHandle, Abortable};
@@ -96,17 +95,12 @@ pub fn inventories_with<K, S>(
 
 /// What the handle, the poller and its polls share.
 pub(crate) struct Shared<S> {
-    known: Mutex<HashMap<PodUid, Known<S>>>,
+    known: Mutex<HashMap<PodUid, Observation<S>>>,
     unauthorized: Notify,
     /// Which pod's sidecar refused the token last.
     refuses: Mutex<Option<PodUid>>,
     pub(crate) answers: Arc<Semaphore>,
     pub(crate) bounds: Bounds,
-}
-
-struct Known<S> {
-    observation: Observation<S>,
-    last_answer: Option<SystemTime>,
 }
 
 struct Tracked<K> {
@@ -153,12 +147,7 @@ impl<K, S> Inventories<K, S> {
 
     /// What is known of the sidecar of this pod.
     pub fn of(&self, pod: &str) -> Observation<S> {
-        self.shared.known.lock().get(pod).map(|known| known.observation.clone()).unwrap_or_default()
-    }
-
-    /// When this pod's sidecar last answered, with news or without. Answers without news are no change.
-    pub fn last_answer(&self, pod: &str) -> Option<SystemTime> {
-        self.shared.known.lock().get(pod).and_then(|known| known.last_answer)
+        self.shared.known.lock().get(pod).cloned().unwrap_or_default()
     }
 
     /// Completes when a sidecar refused the token: the keys that it was given may be out of date. Gives the pod of the
@@ -193,7 +182,7 @@ impl<K, S> Clone for Read<K, S> {
 impl<S> Shared<S> {
     /// What the sidecar of this pod said last.
     pub(crate) fn summary(&self, pod: &str) -> Option<Arc<S>> {
-        self.known.lock().get(pod)?.observation.summary.clone()
+        self.known.lock().get(pod)?.summary.clone()
     }
 }
 
@@ -207,15 +196,12 @@ impl<S: PartialEq> Shared<S> {
     /// Keeps what a sidecar said now. Whether that is news.
     pub(crate) fn answered(&self, pod: &PodUid, kept: Option<S>) -> bool {
         let mut known = self.known.lock();
-        let known = known
-            .entry(pod.clone())
-            .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });
-        known.last_answer = Some(SystemTime::now());
-        let mut news = known.observation.unreachable.take().is_some();
+        let known = known.entry(pod.clone()).or_default();
+        let mut news = known.unreachable.take().is_some();
         if let Some(kept) = kept
-            && known.observation.summary.as_deref() != Some(&kept)
+            && known.summary.as_deref() != Some(&kept)
         {
-            known.observation.summary = Some(Arc::new(kept));
+            known.summary = Some(Arc::new(kept));
             news = true;
         }
         news
@@ -224,11 +210,9 @@ impl<S: PartialEq> Shared<S> {
     /// Keeps that a sidecar does not answer. Whether that is news.
     pub(crate) fn failed(&self, pod: &PodUid, because: String) -> bool {
         let mut known = self.known.lock();
-        let known = known
-            .entry(pod.clone())
-            .or_insert_with(|| Known { observation: Observation::default(), last_answer: None });
-        let news = known.observation.unreachable.as_ref() != Some(&because);
-        known.observation.unreachable = Some(because);
+        let known = known.entry(pod.clone()).or_default();
+        let news = known.unreachable.as_ref() != Some(&because);
+        known.unreachable = Some(because);
         news
     }
 }

@@ -142,7 +142,6 @@ async fn news_come_at_once_and_quiet_costs_nothing() {
     let mut client = client(Bounds::default());
     client.track(&[("pod", sidecar.address)]);
     client.until("pod", |kept, _| kept == Some(&serde_json::json!([1]))).await;
-    assert!(client.inventories.last_answer("pod").is_some());
 
     // Otherwise they would come with the end of the wait.
     assert!(SOON < PATIENCE);
@@ -220,7 +219,6 @@ async fn what_is_too_long_or_no_inventory_is_a_failure_with_a_reason() {
         let mut client = client(Bounds { answer_bytes: 5, ..Bounds::default() });
         client.track(&[("pod", sidecar.address)]);
         client.until("pod", |_, unreachable| unreachable.is_some_and(|it| it.contains(because))).await;
-        assert!(client.inventories.last_answer("pod").is_none());
         if says.is_empty() {
             assert_eq!(timeout(SOON, client.inventories.unauthorized()).await.unwrap(), "pod");
         }
