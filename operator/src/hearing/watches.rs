@@ -28,51 +28,35 @@ pub(super) enum Word {
 }
 
 /// What is known of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    /// It has just been asked for.
-    Nothing,
-    /// It is heard.
-    Heard,
-    /// It was heard before, and is not.
-    Lost,
-    /// It has never been heard.
-    Silent,
-    /// It has never been heard, and is not going to be as long as nobody grants it.
-    Refused,
-    /// The same of one that was heard before, when nothing is known any more that may have changed.
-    Left,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Known {
+    /// Whether it was ever heard.
+    ever: bool,
+    /// What was said of it last. `None`: it has just been asked for.
+    now: Option<Word>,
 }
 
 impl Watches {
     /// From now on there is this one.
     pub(super) fn add(&mut self, watch: Name) {
-        self.known.insert(watch, Known::Nothing);
+        self.known.insert(watch, Known::default());
     }
 
     /// Takes down what is heard of a watch. Says whether that is news.
     pub(super) fn enter(&mut self, watch: &Name, word: Word) -> bool {
         let Some(known) = self.known.get_mut(watch) else { return false };
-        let before = *known;
-        *known = match (word, before) {
-            (Word::Heard, _) => Known::Heard,
-            (Word::Refused { known: false }, Known::Heard | Known::Lost | Known::Left) => Known::Left,
-            (_, Known::Heard | Known::Lost | Known::Left) => Known::Lost,
-            (Word::Failed, Known::Nothing | Known::Silent | Known::Refused) => Known::Silent,
-            (Word::Refused { .. }, Known::Nothing | Known::Silent | Known::Refused) => Known::Refused,
-        };
-        *known != before
+        let now = Known { ever: known.ever || word == Word::Heard, now: Some(word) };
+        std::mem::replace(known, now) != now
     }
 
     /// Whether all of them have been heard once, but for those of namespaces that are out.
     pub(super) fn have_begun(&self) -> bool {
-        let has_begun = |known: &Known| matches!(known, Known::Heard | Known::Lost | Known::Left);
-        self.known.iter().all(|((_, scope), known)| has_begun(known) || self.is_out(scope))
+        self.known.iter().all(|((_, scope), known)| known.ever || self.is_out(scope))
     }
 
     /// Whether what was heard may no longer be so.
     pub(super) fn are_stale(&self) -> bool {
-        let fails = |known: &Known| !matches!(known, Known::Nothing | Known::Heard);
+        let fails = |known: &Known| known.now.is_some_and(|word| word != Word::Heard);
         self.known.iter().any(|((_, scope), known)| fails(known) && !self.is_out(scope))
     }
 
@@ -81,7 +65,16 @@ impl Watches {
     /// be out.
     pub(super) fn is_out(&self, scope: &Scope) -> bool {
         let mut of_scope = self.known.iter().filter(|((_, other), _)| other == scope);
-        scope.is_some() && of_scope.all(|(_, known)| matches!(known, Known::Refused | Known::Left))
+        scope.is_some() && of_scope.all(|(_, known)| known.is_out())
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Whether it is not going to be heard as long as nobody grants it, and nothing is known any more that may have changed.
+    fn is_out(self) -> bool {
+        matches!(self.now, Some(Word::Refused { known }) if !(self.ever && known))
     }
 }
 
