@@ -9,6 +9,7 @@ mod face;
 mod hiding;
 mod keys;
 pub(crate) mod published;
+mod servers;
 mod source;
 
 use std::net::SocketAddr;

@@ -6,33 +6,31 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
-use futures::{FutureExt as _, Stream, StreamExt as _, stream};
+use futures::{FutureExt as _, stream};
 use kube::Client;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use longshore_catalog::model::Health;
 use longshore_catalog::{Catalog, Offer, Reader};
 use longshore_sidecar_client::{
     Bounds, Changes, Inventories, Observation, PodUid, Poller, Read, TokenFile, inventories_with,
 };
-use parking_lot::Mutex;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::face::{self, Heard, OTHERS};
 use super::hiding::Hiding;
-use super::published::Published;
+use super::servers::Servers;
 use crate::hearing::{Audience, Hearing, discarding};
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
-use crate::reading::Guarded;
-use crate::scope::{self, Scope};
+use crate::scope::Scope;
 use crate::view::{DeploymentView, PodView, ReplicaSetView};
 
 /// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
@@ -56,14 +54,6 @@ pub(super) struct Source {
     poller: Poller<ServerKey, Offer>,
     servers: Servers,
     due: UnboundedReceiver<ServerKey>,
-}
-
-/// What the watches of manifests share with whoever looks at the servers.
-#[derive(Clone)]
-struct Servers {
-    published: Arc<Mutex<HashMap<ServerKey, Published>>>,
-    /// Unbounded in type and bounded by nature: each entry is a change that the API server or a sidecar told.
-    due: UnboundedSender<ServerKey>,
 }
 
 #[derive(Clone, Default)]
@@ -301,64 +291,4 @@ impl Look<'_> {
 
 fn key(server: &ServerKey) -> Key {
     Key { namespace: server.namespace.clone(), name: server.name.clone() }
-}
-
-// === impl Servers ===
-
-impl Servers {
-    /// Follows the manifests of a scope.
-    async fn follow(&self, events: impl Stream<Item = Event<Guarded>>, scope: &Scope) {
-        let mut events = pin!(events);
-        let mut listed = BTreeSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Event::Init => listed.clear(),
-                Event::InitApply(server) => {
-                    listed.insert(ServerKey::of(&server));
-                    self.seen(&server);
-                }
-                Event::InitDone => {
-                    let gone: Vec<_> = {
-                        let published = self.published.lock();
-                        let in_scope =
-                            published.keys().filter(|server| scope::covers(scope, &server.namespace));
-                        in_scope.filter(|server| !listed.contains(*server)).cloned().collect()
-                    };
-                    gone.into_iter().for_each(|server| self.forget(server));
-                    listed = BTreeSet::new();
-                }
-                Event::Apply(server) => self.seen(&server),
-                Event::Delete(server) => self.forget(ServerKey::of(&server)),
-            }
-        }
-    }
-
-    fn seen(&self, server: &Guarded) {
-        let key = ServerKey::of(server);
-        match &server.0 {
-            Ok(server) => {
-                let published = Published::of(server);
-                let mut known = self.published.lock();
-                let before = match published.clone() {
-                    Some(published) => known.insert(key.clone(), published),
-                    None => known.remove(&key),
-                };
-                if before == published {
-                    return;
-                }
-            }
-            // Of another version. What was known of it is better than nothing.
-            Err(error) => {
-                tracing::warn!(namespace = %key.namespace, server = %key.name, error = %error.error, "cannot read an McpServer");
-                return;
-            }
-        }
-        // The receiver ends only with the process.
-        let _ = self.due.send(key);
-    }
-
-    fn forget(&self, server: ServerKey) {
-        self.published.lock().remove(&server);
-        let _ = self.due.send(server);
-    }
 }

@@ -9,13 +9,15 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use kube::client::ClientBuilder;
 use longshore_catalog::model::State;
 use longshore_catalog::{Indexer, Metrics};
 use longshore_sidecar_config::ports;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
