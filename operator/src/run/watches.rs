@@ -276,7 +276,9 @@ where
     hearing.mirror(&context.client, scope, mirror, |server, _, _, _| triggers.reconcile(server)).await;
 }
 
-/// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it.
+/// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it. Of those that are made
+/// here too there is a second watch: reconciliations begin when its list is complete, which must not have to wait for the
+/// list of everybody's Secrets.
 async fn named<K>(context: &Context, hearing: &Hearing, scope: &Scope, kind: Kind, triggers: &Triggers)
 where
     PartialObjectMeta<K>: Watched,

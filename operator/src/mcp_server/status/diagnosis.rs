@@ -41,7 +41,8 @@ const ENDS: [Reason; 5] = [
 ];
 /// The kubelet's word for a container that was killed for its memory.
 const OUT_OF_MEMORY: &str = "OOMKilled";
-/// Before a diagnosis with its reason, in the words on a pod beside others that serve.
+/// Before a diagnosis with its reason, in the words on a pod beside others that serve. By this and the next one another
+/// operator reads it there ([`recalled`]): what stands behind them is to be a diagnosis alone, and they are to stay as they are.
 pub(super) const FAILS: &str = "fails: ";
 /// Before one in the words on several pods of which none serves.
 pub(super) const NONE_SERVES: &str = "pods serves: ";
