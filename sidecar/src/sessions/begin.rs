@@ -25,8 +25,8 @@ const KNOWN: Duration = Duration::from_secs(5);
 
 /// What became of a session that was to go on.
 pub(super) enum Begun {
-    /// It goes on here, and perhaps has to be set again.
-    Session(Box<Session>, SessionTaken, bool),
+    /// It goes on here.
+    Session(Box<Session>, SessionTaken),
     /// It cannot: what the server knew in it is gone.
     Lost,
 }
@@ -67,18 +67,14 @@ pub(super) async fn begin(
     };
     let opener = Opener::client(principal, &snapshot.config);
     match (take, &capsule.server) {
-        (_, ServerSession::None) => {
-            // That is another server.
-            let is_unset = take == Take::Adopt;
-            return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how, is_unset));
-        }
+        (_, ServerSession::None) => return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how)),
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
             let former = former(opener.clone(), capsule, copy.clone());
             if pool.recall(&snapshot.config.upstream, snapshot.protocol, &id, former).await?
                 == Recalled::GoesOn
             {
-                return Ok(Begun::Session(Box::new(go_on(place, Some(id), copy).of_before()), how, false));
+                return Ok(Begun::Session(Box::new(go_on(place, Some(id), copy).of_before()), how));
             }
             if !may_begin_again().await {
                 return Ok(Begun::Lost);
@@ -90,7 +86,7 @@ pub(super) async fn begin(
         Some(Anew { upstream, hold }) => {
             // From here on whoever ends the session tells the server.
             hold.keep();
-            Ok(Begun::Session(Box::new(go_on(place, upstream, copy)), how, true))
+            Ok(Begun::Session(Box::new(go_on(place, upstream, copy)), how))
         }
         None => Ok(Begun::Lost),
     }

@@ -339,7 +339,7 @@ impl Search {
         match begin::begin(&worker.pool, &self.sessions, snapshot, principal, &self.capsule, take, copy)
             .await?
         {
-            Begun::Session(session, how, is_unset) => {
+            Begun::Session(session, how) => {
                 let session = Arc::<Session>::from(session);
                 let has_copy = session.has_copy();
                 let taken = {
@@ -349,9 +349,8 @@ impl Search {
                 match taken {
                     Ok(()) => {
                         metrics.session_taken(how);
-                        if is_unset {
-                            self.sessions.set_again(&session, Instant::now());
-                        }
+                        // Whoever has opened it: its server may be another one since, or was not told all.
+                        self.sessions.set_again(&session, Instant::now());
                         self.sessions.compare_keys(&session, snapshot);
                         self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);
                     }

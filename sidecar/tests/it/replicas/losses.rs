@@ -240,11 +240,7 @@ fn a_session_that_is_found_late_at_another_replica_is_only_its_own_principals() 
 /// Such a server may remember all the same what its clients have set, and the one in another pod was told nothing.
 #[test]
 fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
-    let servers = [(); 2].map(|()| {
-        Scripted::nameless(|request, stream| {
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-        })
-    });
+    let servers = takers();
     let network = Network::new();
     let ports = servers.each_ref().map(|server| server.port);
     let replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
@@ -260,6 +256,65 @@ fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
     let heard: Vec<_> = heard.filter(|method| method != "ping" && method != "initialize").collect();
     let last = &heard[heard.len() - 3..];
     assert_eq!(last, ["logging/setLevel", "resources/subscribe", "tools/call"]);
+}
+
+/// Also where that was at another replica, and the session comes back to the one that has opened it.
+#[test]
+fn what_was_set_elsewhere_is_set_again_where_its_session_was_opened() {
+    let servers = takers();
+    let network = Network::new();
+    let ports = servers.each_ref().map(|server| server.port);
+    let mut replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let (second, first) = (replicas.pop().unwrap(), replicas.pop().unwrap());
+    let session = Client::open(&first, ALICE).session.clone();
+    first.signal(Signal::KILL);
+    network.list(&[2]);
+    let client = Client::in_session(&second, &session).with_key("key-a");
+    client.ask("resources/subscribe", json!({"uri": "file:///a"}));
+    network.list(&[1, 2]);
+    let files = first.files.clone();
+    drop(first);
+    let first = network.start_again(1, "pod-1", files).ready();
+    knows(&first, 1);
+    knows(&second, 1);
+    let _hook = second.hook();
+    second.signal(Signal::TERM);
+    second.log(|line| line["message"] == "sessions were handed to other replicas");
+    client.through(&first).call("t", json!({}));
+    let told = || servers[0].seen("resources/subscribe").len();
+    eventually("it is told", || (told() == 1).then_some(()));
+}
+
+/// And where its sidecar dies, whose server may have died with it.
+#[test]
+fn what_was_set_is_set_again_by_the_sidecar_that_comes_after_one() {
+    let servers = takers();
+    let network = Network::new();
+    let ports = servers.each_ref().map(|server| server.port);
+    let mut replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let (second, first) = (replicas.pop().unwrap(), replicas.pop().unwrap());
+    let client = Client::open(&first, ALICE);
+    client.ask("resources/subscribe", json!({"uri": "file:///a"}));
+    let session = client.session.clone();
+    eventually("the other one keeps it", || (first.copied(1) > 0).then_some(()));
+    first.signal(Signal::KILL);
+    let files = first.files.clone();
+    drop(first);
+    let first = network.start_again(1, "pod-1", files).ready();
+    knows(&first, 1);
+    knows(&second, 1);
+    Client::in_session(&first, &session).with_key("key-a").call("t", json!({}));
+    let told = || servers[0].seen("resources/subscribe").len();
+    eventually("it is told again", || (told() == 2).then_some(()));
+}
+
+/// Servers that do not tell clients apart, and take whatever they are told.
+fn takers() -> [Scripted; 2] {
+    [(); 2].map(|()| {
+        Scripted::nameless(|request, stream| {
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        })
+    })
 }
 
 /// Nobody else would tell it: it is there again, and nobody listens.
