@@ -31,7 +31,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use crate::shared::Shared;
 use crate::upstream::{Pool, starts};
 use attend::{Lasting, Left, attend};
-pub(crate) use client::{CallError, Patience, Said, Server};
+pub(crate) use client::{CallError, Server};
 use era::{Greeted, Question};
 use lists::{Listed, Partly, list_all};
 pub(crate) use relist::Relist;

@@ -142,7 +142,7 @@ pub struct Copy {
     pub log_level: Option<Level>,
     /// The resources that it wants to hear of.
     #[serde(deserialize_with = "subscriptions")]
-    pub subscriptions: BTreeSet<Box<str>>,
+    pub subscriptions: BTreeSet<Arc<str>>,
 }
 
 /// A session that moves.
@@ -167,7 +167,7 @@ impl Copy {
     /// About how many bytes of memory it takes.
     pub(crate) fn size(&self) -> usize {
         // A set holds more than its texts.
-        const EACH: usize = 32;
+        const EACH: usize = 48;
         size_of::<Self>() + self.subscriptions.iter().map(|uri| uri.len() + EACH).sum::<usize>()
     }
 
@@ -204,8 +204,8 @@ fn a_page<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tombstone>, 
     Ok(page)
 }
 
-fn subscriptions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Box<str>>, D::Error> {
-    let uris = BTreeSet::<Box<str>>::deserialize(deserializer)?;
+fn subscriptions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Arc<str>>, D::Error> {
+    let uris = BTreeSet::<Arc<str>>::deserialize(deserializer)?;
     within(uris.len(), MAX_SUBSCRIPTIONS, "subscriptions")?;
     within(uris.iter().map(|uri| uri.len()).max().unwrap_or(0), MAX_SUBSCRIPTION, "bytes in a subscription")?;
     Ok(uris)
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn copy() -> Copy {
-        let subscriptions = ["file:///a", "a \"quoted\" one"].map(Box::from).into();
+        let subscriptions = ["file:///a", "a \"quoted\" one"].map(Arc::from).into();
         Copy { version: 3, log_level: Some(Level::Warning), subscriptions }
     }
 
@@ -375,9 +375,9 @@ mod tests {
     #[test]
     fn what_is_over_a_bound_is_refused() {
         let tombstone = tombstone();
-        let many: BTreeSet<Box<str>> =
+        let many: BTreeSet<Arc<str>> =
             (0..=MAX_SUBSCRIPTIONS).map(|number| number.to_string().into()).collect();
-        let long: BTreeSet<Box<str>> = ["x".repeat(MAX_SUBSCRIPTION + 1).into()].into();
+        let long: BTreeSet<Arc<str>> = ["x".repeat(MAX_SUBSCRIPTION + 1).into()].into();
         let copy = |subscriptions| Copy { subscriptions, ..Copy::default() };
         for question in [
             Question::Ended(vec![tombstone; MAX_TOMBSTONES_A_PAGE + 1]),

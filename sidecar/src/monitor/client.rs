@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 use tokio::time::Duration;
 
 use crate::upstream::{Hold, Opener, Pool, request};
-pub(crate) use again::{Patience, Said};
 use describe::describe;
 pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;

@@ -1,6 +1,7 @@
 //! One session: of a client with the sidecar, and of the sidecar with the server.
 
 mod held_open;
+mod said;
 mod set;
 
 use std::borrow::Cow;
@@ -26,9 +27,10 @@ use crate::kept;
 use crate::streams::Streams;
 pub(crate) use held_open::Use;
 use parking_lot::{Mutex, RwLock};
+pub(super) use said::Said;
 pub(crate) use set::Change;
+pub(super) use set::Next;
 use set::Set;
-pub(super) use set::Told;
 
 /// For how long a session that a stream holds open is so at least: nothing is said of the moment in which it is forgotten.
 const SOON: Duration = Duration::from_secs(1);

@@ -1,29 +1,29 @@
 //! What clients have set, said again to a server that was told nothing of it, or has forgotten it. Whoever finds out marks the
 //! session, and it is said in its turn.
 
+mod turn;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use futures::future::join_all;
 use longshore_sessions::ServerSession;
-use longshore_sessions::message::Copy;
 use longshore_sidecar_config::Auth;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use super::session::Told;
+use super::session::Next;
 use super::turns::{self, Turns};
 use super::{Session, Sessions, Use};
-use crate::monitor::{CallError, Patience, Said, Server};
 use crate::shared::Shared;
-use crate::upstream::{Opener, Pool};
+use crate::upstream::Pool;
+use turn::Turn;
 
-/// How long each thing may take that is set again, and the small messages around it; and all of one session.
+/// How long each thing may take that is set again, and the small messages around it.
 pub(super) const SETTING: Duration = Duration::from_secs(5);
-const ALL: Duration = Duration::from_secs(10);
 /// How long a call waits for it. If it takes longer, nobody waits for it but who listens.
 const SOON: Duration = Duration::from_secs(2);
 
@@ -46,14 +46,21 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
                 setting.more.notified().await;
                 continue;
             };
-            if let Some(session) = session.upgrade().filter(|session| sessions.holds(session))
-                && let Some((begun, is_second)) = session.begin_to_set()
-            {
-                let told = set(sessions, &pool, &session, is_second).await;
-                if let Some(pause) = session.note_set(begun, told) {
-                    let mut put_off = put_off.borrow_mut();
-                    while put_off.try_join_next().is_some() {}
-                    put_off.spawn_local(later(sessions.clone(), Arc::downgrade(&session), begun, pause));
+            let held = || session.upgrade().filter(|session| sessions.holds(session));
+            let Some(turn) = held().and_then(|session| Turn::begin(sessions, &pool, &session)) else {
+                setting.turns.lock().give_back(&principal);
+                continue;
+            };
+            let (said, has_taken) = turn.take().await;
+            if let Some(held) = held() {
+                match held.note_set(said, has_taken) {
+                    Some(Next::InLine(is_awaited)) => sessions.line_up(&held, is_awaited),
+                    Some(Next::Later(pause)) => {
+                        let mut put_off = put_off.borrow_mut();
+                        while put_off.try_join_next().is_some() {}
+                        put_off.spawn_local(later(sessions.clone(), session.clone(), pause));
+                    }
+                    None => {}
                 }
             }
             setting.turns.lock().give_back(&principal);
@@ -62,58 +69,13 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
     join_all([(); turns::ALL].map(|()| turns())).await;
 }
 
-/// A session is in line once more this long after a turn that was in vain.
-async fn later(sessions: Arc<Sessions>, session: Weak<Session>, begun: Instant, pause: Duration) {
+/// A session is in line once more this long after a turn that was not enough.
+async fn later(sessions: Arc<Sessions>, session: Weak<Session>, pause: Duration) {
     sleep(pause).await;
     if let Some(session) = session.upgrade().filter(|session| sessions.holds(session))
-        && session.unset_still(begun)
+        && session.unset_still()
     {
         sessions.line_up(&session, false);
-    }
-}
-
-/// The session goes on without, if need be: a server that does not take it is no reason to lose it. One that takes too long
-/// for all of it is taken to be there. One that had no time in a turn before is asked once in this one: there are others.
-async fn set(sessions: &Sessions, pool: &Rc<Pool>, session: &Session, is_second: bool) -> Told {
-    let Some(snapshot) = sessions.snapshot.load_full() else { return Told::NotAll };
-    let opener = Opener::client(session.principal(), &snapshot.config);
-    let server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener).pinned(snapshot.protocol);
-    let server = server.in_session(session.upstream(), session.server_revision);
-    let patience = Patience { answer: SETTING, time: if is_second { Duration::ZERO } else { SETTING } };
-    let (copy, said) = (session.copy(), Said::default());
-    match timeout(ALL, server.set_again(&copy, patience, &said)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(CallError::SessionGone)) => return Told::Gone,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "what a client had set could not be set again");
-            return Told::NotAll;
-        }
-        Err(_) => {
-            let all = usize::from(copy.log_level.is_some()) + copy.subscriptions.len();
-            let left = all.saturating_sub(said.count());
-            tracing::warn!(left, all, "what a client had set could not be set again in time");
-        }
-    }
-    let is_current = timeout(SETTING, set_otherwise(&server, session, copy, patience)).await;
-    if said.has_put_off() || !matches!(is_current, Ok(Ok(()))) { Told::NotAll } else { Told::All }
-}
-
-/// What the client has set otherwise since there was this copy: it has the last word, also while that is said.
-async fn set_otherwise(
-    server: &Server,
-    session: &Session,
-    mut said: Copy,
-    patience: Patience,
-) -> Result<(), CallError> {
-    loop {
-        let now = session.copy();
-        if now.version == said.version {
-            return Ok(());
-        }
-        server.set_otherwise(&said, &now, patience).await.inspect_err(|error| {
-            tracing::debug!(%error, "what a client has set meanwhile could not be set after all");
-        })?;
-        said = now;
     }
 }
 

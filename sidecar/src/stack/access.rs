@@ -231,7 +231,7 @@ fn change(method: Method, params: Option<Raw<'_>>, target: Option<&Target<'_>>) 
     struct SetLevel {
         level: Level,
     }
-    let uri = |target: &Target<'_>| Box::from(target.as_str());
+    let uri = |target: &Target<'_>| Arc::from(target.as_str());
     match method {
         // One that nobody knows is the server's to refuse.
         Method::LoggingSetLevel => {

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
-use super::Session;
+use super::{Said, Session};
 use crate::held::{Share, Shares, subscription};
 use crate::upstream::gap::SELDOM;
 
-/// How long a session waits at first after a turn that was in vain. That doubles each time.
-const AFTER_ONE_IN_VAIN: Duration = Duration::from_secs(10);
+/// How long a session waits after a turn for the next one. That doubles with each in which its server takes nothing.
+const AFTER_A_TURN: Duration = Duration::from_secs(10);
 
 /// What a client has set, and who else knows it.
 #[derive(Default)]
@@ -38,10 +38,14 @@ pub(super) struct Set {
 #[derive(Default)]
 struct Unset {
     at: At,
-    /// Who waits for it hears whether it was there.
-    said: watch::Sender<bool>,
-    /// For how long it was put off after the last turn that was in vain.
+    /// Who waits for it hears whether it was told all.
+    told: watch::Sender<bool>,
+    /// For how long it was put off after its last turn.
     pause: Duration,
+    /// What it was told since it was lost.
+    said: Said,
+    /// When the first turn of those began. None in a turn: it was lost meanwhile.
+    since: Option<Instant>,
 }
 
 /// Where a session is that waits for that.
@@ -51,32 +55,30 @@ enum At {
     #[default]
     Behind,
     Ahead,
-    /// It has its turn since then.
-    Turn(Instant),
-    /// That turn was in vain, and it has another one later.
+    /// It has its turn.
+    Turn,
+    /// That was not enough, and it has another one then.
     Later(Instant),
 }
 
-/// How a turn went.
+/// When a session has its next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Told {
-    /// The server was there, and had time for it.
-    All,
-    /// It was not, or had none.
-    NotAll,
-    /// It has forgotten the session. Whoever finds that out begins it again.
-    Gone,
+pub(in super::super) enum Next {
+    /// It is in line, and this is whether somebody waits for it.
+    InLine(bool),
+    /// After so long.
+    Later(Duration),
 }
 
 /// Something that a client sets in its session, and that has to be set again where the session is begun again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
     /// The level of log messages.
     LogLevel(Level),
     /// It wants to hear of a resource.
-    Subscribe(Box<str>),
+    Subscribe(Arc<str>),
     /// It does not any more.
-    Unsubscribe(Box<str>),
+    Unsubscribe(Arc<str>),
 }
 
 impl Session {
@@ -112,35 +114,32 @@ impl Session {
         self.set.lock().as_ref().is_none_or(|set| set.is_set_since(lost))
     }
 
-    /// It is to be told, unless it has been since it was `lost`, or is being told. If that takes one more place in line,
-    /// whether somebody waits for it.
+    /// It is to be told all, unless that has begun since it was `lost`. If that takes one more place in line, whether somebody
+    /// waits for it.
     pub(in super::super) fn unset(&self, lost: Instant) -> Option<bool> {
         let mut set = self.set.lock();
         let set = set.as_mut().filter(|set| !set.is_set_since(Some(lost)))?;
-        match set.unset.as_ref().map(|unset| unset.at) {
-            Some(At::Behind | At::Ahead) => return None,
-            Some(At::Turn(begun) | At::Later(begun)) if begun >= lost => return None,
-            Some(At::Turn(_) | At::Later(_)) | None => {}
-        }
+        let takes_place = set.unset.as_ref().is_none_or(|unset| matches!(unset.at, At::Later(_)));
         let unset = set.unset.get_or_insert_default();
-        // What was in vain was so with the server of before.
-        unset.pause = Duration::ZERO;
-        let is_awaited = unset.said.receiver_count() > 0;
-        unset.at = if is_awaited { At::Ahead } else { At::Behind };
-        Some(is_awaited)
+        if unset.since.is_some_and(|since| since >= lost) {
+            return None;
+        }
+        // What it was told, or had no time for, is of the server of before.
+        (unset.said, unset.since, unset.pause) = (Said::default(), None, Duration::ZERO);
+        takes_place.then(|| unset.line_up())
     }
 
-    /// The same for one whose turn was in vain that has begun then, if nobody has seen to it since. Who waits in the end has
-    /// all the time there is, so it is behind others. Says whether it takes a place.
-    pub(in super::super) fn unset_still(&self, begun: Instant) -> bool {
+    /// The same for one that is due once more after a turn, if nobody has seen to it since. Who waits in the end has all the
+    /// time there is, so it is behind others. Says whether it takes a place.
+    pub(in super::super) fn unset_still(&self) -> bool {
         let mut set = self.set.lock();
         let unset = set.as_mut().and_then(|set| set.unset.as_mut());
-        let unset = unset.filter(|unset| unset.at == At::Later(begun));
+        let unset = unset.filter(|unset| matches!(unset.at, At::Later(due) if due <= Instant::now()));
         unset.map(|unset| unset.at = At::Behind).is_some()
     }
 
-    /// For who waits until it is told: how it will have gone, and whether that takes a place before others. Nobody waits
-    /// for one that is put off.
+    /// For who waits until it is told: whether that will have been all, and whether that takes a place before others. Nobody
+    /// waits for one that is put off.
     pub(in super::super) fn awaits(&self) -> Option<(watch::Receiver<bool>, bool)> {
         let mut set = self.set.lock();
         let unset = set.as_mut()?.unset.as_mut().filter(|unset| !matches!(unset.at, At::Later(_)))?;
@@ -148,38 +147,51 @@ impl Session {
         if was_behind {
             unset.at = At::Ahead;
         }
-        Some((unset.said.subscribe(), was_behind))
+        Some((unset.told.subscribe(), was_behind))
     }
 
     /// The same for who has all the time there is.
     pub(in super::super) fn awaits_in_the_end(&self) -> Option<watch::Receiver<bool>> {
-        self.set.lock().as_ref()?.unset.as_ref().map(|unset| unset.said.subscribe())
+        self.set.lock().as_ref()?.unset.as_ref().map(|unset| unset.told.subscribe())
     }
 
-    /// Its turn begins, if it has yet to come. Says besides whether one before was in vain.
-    pub(in super::super) fn begin_to_set(&self) -> Option<(Instant, bool)> {
+    /// Its turn begins, if it has yet to come: with what was said in those before. Says besides whether there was one.
+    pub(in super::super) fn begin_to_set(&self) -> Option<(Said, bool)> {
         let mut set = self.set.lock();
         let unset =
             set.as_mut()?.unset.as_mut().filter(|unset| matches!(unset.at, At::Behind | At::Ahead))?;
-        let begun = Instant::now();
-        unset.at = At::Turn(begun);
-        Some((begun, !unset.pause.is_zero()))
+        let comes_again = unset.since.is_some();
+        unset.since.get_or_insert_with(Instant::now);
+        unset.at = At::Turn;
+        Some((std::mem::take(&mut unset.said), comes_again))
     }
 
-    /// The turn is over that has begun then. If the server is to be told anew by now, that is nothing. Says for how long the
-    /// session is put off, if it is.
-    pub(in super::super) fn note_set(&self, begun: Instant, how: Told) -> Option<Duration> {
+    /// Whether it has its turn, and the server was not lost since that began.
+    pub(in super::super) fn is_in_turn(&self) -> bool {
+        let set = self.set.lock();
+        let unset = set.as_ref().and_then(|set| set.unset.as_ref());
+        unset.is_some_and(|unset| unset.at == At::Turn && unset.since.is_some())
+    }
+
+    /// Its turn is over, in which the server may have taken something, and after which this is said. Says when it has another
+    /// one: unless nothing is left.
+    pub(in super::super) fn note_set(&self, said: Said, has_taken: bool) -> Option<Next> {
         let mut set = self.set.lock();
-        let Set { unset, told, .. } = &mut **set.as_mut()?;
-        let mut over = unset.take_if(|unset| unset.at == At::Turn(begun))?;
-        *told = Some(begun).filter(|_| how == Told::All);
-        over.said.send_replace(how == Told::All);
-        if how != Told::NotAll {
+        let Set { copy, unset, told, .. } = &mut **set.as_mut()?;
+        let mut over = unset.take_if(|unset| unset.at == At::Turn)?;
+        if over.since.is_none() {
+            return Some(Next::InLine(unset.insert(over).line_up()));
+        }
+        let is_all = said.left(copy).is_empty();
+        *told = over.since.filter(|_| is_all);
+        over.told.send_replace(is_all);
+        if is_all {
             return None;
         }
-        over.at = At::Later(begun);
-        over.pause = (over.pause * 2).clamp(AFTER_ONE_IN_VAIN, SELDOM);
-        Some(unset.insert(over).pause)
+        let longer = if has_taken { Duration::ZERO } else { over.pause * 2 };
+        (over.said, over.pause) = (said, longer.clamp(AFTER_A_TURN, SELDOM));
+        over.at = At::Later(Instant::now() + over.pause);
+        Some(Next::Later(unset.insert(over).pause))
     }
 
     /// What this replica is to keep, if it does not.
@@ -231,6 +243,15 @@ impl Session {
     }
 }
 
+impl Unset {
+    /// It takes a place. Says whether somebody waits for it.
+    fn line_up(&mut self) -> bool {
+        let is_awaited = self.told.receiver_count() > 0;
+        self.at = if is_awaited { At::Ahead } else { At::Behind };
+        is_awaited
+    }
+}
+
 impl Set {
     fn is_set_since(&self, lost: Option<Instant>) -> bool {
         self.copy.log_level.is_none() && self.copy.subscriptions.is_empty() || self.told >= lost
@@ -250,55 +271,82 @@ mod tests {
         let shares = Shares::new(Bounds { total: 1_000, per_principal: 1_000 });
         let session = session(Arc::new(Places::default()).take(&"a".into(), &limits()).ok().unwrap());
         let moment = || tokio::time::advance(Duration::from_secs(1));
+        let wanted = Change::Subscribe("a:1".into());
+        let over = || {
+            let mut said = Said::default();
+            said.note(wanted.clone());
+            session.note_set(said, true)
+        };
+        let begin = || session.begin_to_set().map(|(_, comes_again)| comes_again);
         let lost = Instant::now();
         assert!(session.unset(lost).is_none() && !session.is_unset(), "there is nothing to say");
-        session.change(Change::Subscribe("a:1".into()), &shares);
+        session.change(wanted.clone(), &shares);
         assert_eq!((session.unset(lost), session.unset(lost)), (Some(false), None), "one place in line");
-        let (mut said, is_ahead) = session.awaits().unwrap();
+        let (mut told, is_ahead) = session.awaits().unwrap();
         assert!(is_ahead && !session.awaits().unwrap().1);
         moment().await;
-        let (begun, is_second) = session.begin_to_set().unwrap();
-        assert!(!is_second && session.begin_to_set().is_none() && session.unset(lost).is_none());
+        assert_eq!((begin(), begin(), session.unset(lost)), (Some(false), None, None));
         moment().await;
         // What is said meanwhile is said to one that is gone.
         let lost_again = Instant::now();
-        assert_eq!(session.unset(lost_again), Some(true));
-        assert_eq!(session.note_set(begun, Told::All), None);
-        assert!(session.is_unset() && !session.is_set_since(Some(lost)));
-        let (begun, _) = session.begin_to_set().unwrap();
-        assert_eq!(session.note_set(begun, Told::All), None);
+        assert!(session.is_in_turn() && session.unset(lost_again).is_none() && !session.is_in_turn());
+        assert_eq!((begin(), over()), (None, Some(Next::InLine(true))), "one turn at a time");
+        assert!(session.is_unset() && !session.is_set_since(Some(lost)) && !told.has_changed().unwrap());
+        assert_eq!((begin(), over()), (Some(false), None));
         assert!(
             !session.is_unset() && session.is_set_since(Some(lost_again)) && session.unset(lost).is_none()
         );
-        said.changed().await.unwrap();
-        assert!(*said.borrow());
+        told.changed().await.unwrap();
+        assert!(*told.borrow());
         moment().await;
+        assert_eq!(session.unset(Instant::now()), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_is_said_later_and_ever_later_where_nothing_is_taken() {
+        let shares = Shares::new(Bounds { total: 1_000, per_principal: 1_000 });
+        let session = session(Arc::new(Places::default()).take(&"a".into(), &limits()).ok().unwrap());
+        let moment = || tokio::time::advance(Duration::from_secs(1));
+        let [wanted, other] = ["a:1", "a:2"].map(|uri| Change::Subscribe(uri.into()));
+        session.change(wanted.clone(), &shares);
+        session.change(other.clone(), &shares);
         let lost = Instant::now();
         assert_eq!(session.unset(lost), Some(false));
-        for pause in [10, 20, 40, 80, 160, 300, 300].map(Duration::from_secs) {
-            let (begun, is_second) = session.begin_to_set().unwrap();
-            assert_eq!(is_second, pause > AFTER_ONE_IN_VAIN);
-            assert_eq!(session.note_set(begun, Told::NotAll), Some(pause));
+        moment().await;
+        let began = Instant::now();
+        let turns = [10, 20, 40, 80, 160, 300, 300].map(|pause| (false, pause));
+        for (number, (has_taken, pause)) in turns.into_iter().chain([(true, 10)]).enumerate() {
+            let (mut said, comes_again) = session.begin_to_set().unwrap();
+            assert_eq!(comes_again, number > 0);
+            let pause = Duration::from_secs(pause);
+            if has_taken {
+                said.note(wanted.clone());
+            }
+            assert_eq!(session.note_set(said, has_taken), Some(Next::Later(pause)));
             assert!(session.is_unset() && !session.is_set_since(Some(lost)));
             assert!(session.awaits().is_none() && session.begin_to_set().is_none(), "it is put off");
-            assert!(session.unset(lost).is_none(), "whoever says that it was lost before");
+            assert!(session.unset(began).is_none(), "whoever says that it was lost before");
             moment().await;
+            assert!(!session.unset_still(), "it is early");
             let in_the_end = session.awaits_in_the_end().unwrap();
-            assert_eq!((session.unset_still(begun), session.unset_still(begun)), (true, false));
+            tokio::time::advance(pause).await;
+            assert_eq!((session.unset_still(), session.unset_still()), (true, false));
             drop(in_the_end);
         }
-        let (begun, _) = session.begin_to_set().unwrap();
-        assert!(session.note_set(begun, Told::NotAll).is_some());
-        moment().await;
-        assert_eq!(session.unset(Instant::now()), Some(false), "it is another server by now");
-        assert!(!session.unset_still(begun));
-        let (begun, _) = session.begin_to_set().unwrap();
-        assert_eq!(session.note_set(begun, Told::NotAll), Some(AFTER_ONE_IN_VAIN));
-        moment().await;
-        assert!(session.unset_still(begun));
-        let (begun, _) = session.begin_to_set().unwrap();
-        assert_eq!(session.note_set(begun, Told::Gone), None);
-        assert!(!session.is_unset() && session.unset(lost).is_some(), "it was not there");
+        // What it has taken in all those turns counts from the first one on.
+        let (said, _) = session.begin_to_set().unwrap();
+        assert_eq!(
+            (said.left(&session.copy()), session.note_set(said, false)),
+            (vec![other.clone()], Some(Next::Later(AFTER_A_TURN * 2)))
+        );
+        assert_eq!(
+            session.unset(began + Duration::from_millis(1)),
+            Some(false),
+            "it is another server by now"
+        );
+        let (said, comes_again) = session.begin_to_set().unwrap();
+        assert!(!comes_again && said.left(&session.copy()) == [wanted, other], "which knows nothing of that");
+        assert_eq!(session.note_set(said, false), Some(Next::Later(AFTER_A_TURN)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What clients have set at a server that has restarted, and has no time for it yet, or restarts once more.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,14 @@ struct New {
 
 impl New {
     fn answering(is_named: bool, status: impl Fn(&str) -> u16 + Send + Sync + 'static) -> Self {
+        Self::answering_all(is_named, move |method, uri| match method {
+            "resources/subscribe" => status(uri),
+            _ => 200,
+        })
+    }
+
+    /// The same of all that its clients set, by the method and the resource.
+    fn answering_all(is_named: bool, status: impl Fn(&str, &str) -> u16 + Send + Sync + 'static) -> Self {
         let (cut, is_new) = <(Gate, Arc<AtomicBool>)>::default();
         let (gate, refuses, was_cut) = (cut.clone(), is_new.clone(), AtomicBool::new(false));
         let server = restarting(is_named, &is_new, move |request, stream| {
@@ -37,9 +45,11 @@ impl New {
                 }
                 return;
             }
-            if refuses.load(Ordering::SeqCst) && scripted::method_of(request) == "resources/subscribe" {
-                let message = scripted::message(request);
-                let status = status(message["params"]["uri"].as_str().unwrap());
+            let message = scripted::message(request);
+            if refuses.load(Ordering::SeqCst)
+                && let Some(uri) = message["params"]["uri"].as_str()
+            {
+                let status = status(&scripted::method_of(request), uri);
                 if status != 200 {
                     let error = json!({"code": -32603, "message": "no"});
                     let refused = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
@@ -53,8 +63,12 @@ impl New {
 
     /// A client that is subscribed and listens until it is new, and still does.
     fn heard_by<'a>(&self, sidecar: &'a Sidecar) -> (Client<'a>, Events) {
+        self.heard_of(sidecar, &WANTED)
+    }
+
+    fn heard_of<'a>(&self, sidecar: &'a Sidecar, wanted: &[&str]) -> (Client<'a>, Events) {
         let client = Client::of(sidecar, None, NAMED);
-        for uri in WANTED {
+        for uri in wanted {
             client.ask("resources/subscribe", json!({"uri": uri}));
         }
         let events = Events::open(&client.get(), sidecar.mcp);
@@ -151,6 +165,80 @@ fn what_a_client_leaves_while_that_is_set_again_it_has_left() {
         let last = words.next_back().unwrap();
         assert_eq!(scripted::method_of(&last), "resources/unsubscribe", "{is_named}");
     }
+}
+
+/// Also where the server has no time to hear of that, turn after turn.
+#[test]
+fn what_a_client_has_left_is_left_however_many_turns_that_takes() {
+    let (refused, left) = <(Gate, Arc<AtomicUsize>)>::default();
+    let (gate, leaves, is_first) = (refused.clone(), left.clone(), AtomicBool::new(true));
+    let new = New::answering_all(false, move |method, uri| match method {
+        "resources/subscribe" if uri == WANTED[0] && is_first.swap(false, Ordering::SeqCst) => {
+            gate.open();
+            429
+        }
+        // The client's own word is the first one.
+        "resources/unsubscribe" => match leaves.fetch_add(1, Ordering::SeqCst) {
+            1..=6 => 503,
+            _ => 200,
+        },
+        _ => 200,
+    });
+    let sidecar = beginning_again(&new.server);
+    let (client, _events) = new.heard_by(&sidecar);
+    refused.pass();
+    client.ask("resources/unsubscribe", json!({"uri": WANTED[0]}));
+    within(Duration::from_secs(90), "the server hears of it", || {
+        (left.load(Ordering::SeqCst) > 7).then_some(())
+    });
+    let mut words = new.server.seen_all().into_iter().filter(|request| {
+        request.method == "POST" && scripted::message(request)["params"]["uri"] == WANTED[0]
+    });
+    assert_eq!(scripted::method_of(&words.next_back().unwrap()), "resources/unsubscribe");
+}
+
+/// It takes some things a second, or begins to only when the first turn is over, and the next turns go on from there.
+#[test]
+fn what_a_server_takes_little_by_little_is_all_set_again() {
+    for (loads, at_once, every) in [(0, 1, 500), (8, 10, 1_000)] {
+        let names: Vec<_> = (0..if loads == 0 { 40 } else { 20 }).map(|it| format!("memo://{it}")).collect();
+        let (began, times) = <(OnceLock<Instant>, Mutex<VecDeque<Instant>>)>::default();
+        let taken = Arc::<Mutex<HashSet<String>>>::default();
+        let takes = taken.clone();
+        let new = New::answering(false, move |uri| {
+            if began.get_or_init(Instant::now).elapsed() < Duration::from_secs(loads) {
+                return 503;
+            }
+            let mut times = times.lock().unwrap();
+            times.retain(|at| at.elapsed() < Duration::from_millis(every));
+            if times.len() >= at_once {
+                return 429;
+            }
+            times.push_back(Instant::now());
+            takes.lock().unwrap().insert(uri.to_owned());
+            200
+        });
+        let sidecar = beginning_again(&new.server);
+        let wanted: Vec<_> = names.iter().map(String::as_str).collect();
+        let _client = new.heard_of(&sidecar, &wanted);
+        within(Duration::from_secs(120), "it knows all", || {
+            (taken.lock().unwrap().len() == names.len()).then_some(())
+        });
+    }
+}
+
+/// However often that is asked for: it is no reason to say the rest again.
+#[test]
+fn what_a_server_has_taken_is_said_once_whatever_it_never_has_time_for() {
+    let new = New::answering(false, |uri| if uri == WANTED[1] { 503 } else { 200 });
+    let sidecar = beginning_again(&new.server);
+    let _client = new.heard_by(&sidecar);
+    // That of its client, those of the first turn, and one of each turn after it.
+    within(Duration::from_secs(60), "there are turns", || (told(&new.server)[WANTED[1]] > 7).then_some(()));
+    std::thread::sleep(Duration::from_secs(1));
+    let told = told(&new.server);
+    assert_eq!(told[WANTED[0]], 2);
+    assert!(told[WANTED[1]] < 10, "{told:?}");
 }
 
 /// However long that takes for others: nobody waits until they are through.

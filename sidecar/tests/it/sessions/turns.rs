@@ -226,6 +226,48 @@ fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
     assert_eq!(another.status, 200, "{}", another.text());
 }
 
+/// Nor do those that end in their turns: whoever comes after them has their places.
+#[test]
+fn a_session_that_ends_while_it_is_set_again_takes_no_place_any_more() {
+    const OWN: usize = 3;
+    let is_new = Arc::<AtomicBool>::default();
+    let holds = is_new.clone();
+    let server = restarting(true, &is_new, move |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        take(request, stream, holds.load(Ordering::SeqCst));
+    });
+    let mut config = config(server.port);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    config.sessions.per_principal = u32::try_from(OWN).unwrap();
+    let files = Files::new();
+    files.write_with_keys(&config, &keys(&[("alice", "key-a")]));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let clients: Vec<_> = (0..OWN).map(|_| Client::of(&sidecar, Some("key-a"), NAMED)).collect();
+    for (number, client) in clients.iter().enumerate() {
+        for resource in 0..8 {
+            client.ask("resources/subscribe", json!({"uri": format!("memo://mute/{number}/{resource}")}));
+        }
+    }
+    is_new.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        for client in &clients {
+            let call = client.message("tools/call", &json!({"name": "t", "arguments": {}}));
+            let (call, to) = (client.request(call), sidecar.mcp);
+            scope.spawn(move || call.send(to));
+        }
+    });
+    assert_eq!(told(&server).values().filter(|times| **times > 1).count(), OWN * 4, "they have their turns");
+    for client in &clients {
+        client.end();
+    }
+    within(Duration::from_secs(2), "there is room", || {
+        let another = Request::post(client::initialize(NAMED)).key("key-a").send(sidecar.mcp);
+        (another.status == 200).then_some(())
+    });
+}
+
 /// However many others there are, of one principal or of many: they are said again by the way, and nobody waits for that.
 #[test]
 fn a_client_that_listens_does_not_wait_for_all_those_that_do_not() {
