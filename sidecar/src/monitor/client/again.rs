@@ -13,6 +13,8 @@ use crate::sessions::Change;
 use crate::upstream::Hold;
 use crate::upstream::request;
 
+/// The most that is read of what a server says to what a client had set: nobody needs it.
+const MAX_SAID: usize = 64 * 1024;
 /// How long a server is left alone that has no time now.
 const BREATHER: Duration = Duration::from_secs(1);
 
@@ -60,13 +62,14 @@ impl Server {
             Change::Unsubscribe(uri) => (McpMethod::ResourcesUnsubscribe, json!({"uri": uri})),
         };
         loop {
-            match timeout(patience, self.call(method, params.clone())).await {
+            match timeout(patience, self.call_for(method, params.clone(), MAX_SAID)).await {
                 Ok(Err(error)) if error.has_no_time() => {
                     if Instant::now() + BREATHER > latest {
                         return if error.is_answer() { Ok(false) } else { Err(error) };
                     }
                     sleep(BREATHER).await;
                 }
+                Ok(Err(CallError::TooLarge)) => return Ok(true),
                 Ok(Err(error)) if error.is_answer() || matches!(error, CallError::SessionGone) => {
                     tracing::debug!(method = method.as_str(), %error, "the server does not take what a client had set");
                     return Ok(true);

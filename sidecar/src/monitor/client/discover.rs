@@ -11,7 +11,7 @@ use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, timeout};
 
 use super::wire::collect;
-use super::{CallError, Server, quote};
+use super::{CallError, MAX_ANSWER, Server, quote};
 use crate::headers::session_id;
 use crate::upstream::{Answer, Form, Opener, request};
 
@@ -104,9 +104,9 @@ impl Server {
         let begun = session_id(&head.headers).filter(|id| Some(id) != self.session.as_ref());
         let _unwanted = begun.and_then(|id| self.pool.unwanted(self.upstream(), id));
         let message = if Form::of(&head.headers) == Form::Events {
-            self.first_answer(body, ID).await?
+            self.first_answer(body, ID, MAX_ANSWER).await?
         } else {
-            let message = collect(body).await?;
+            let message = collect(body, MAX_ANSWER).await?;
             lease.give_back();
             message
         };

@@ -23,9 +23,19 @@ use crate::upstream::{self, Answer, Form};
 impl Server {
     /// Sends a request and gives the result.
     pub(super) async fn call(&self, method: McpMethod, params: Value) -> Result<String, CallError> {
+        self.call_for(method, params, MAX_ANSWER).await
+    }
+
+    /// The same where no more than so much of the answer is read.
+    pub(super) async fn call_for(
+        &self,
+        method: McpMethod,
+        params: Value,
+        most: usize,
+    ) -> Result<String, CallError> {
         let (id, request) = self.ask(method, &params);
         let answer = self.send(request).await?;
-        self.result(answer, &id).await
+        self.result(answer, &id, most).await
     }
 
     /// Opens the session with the first request, and gives the result.
@@ -41,7 +51,7 @@ impl Server {
         // It is open there, whatever the rest of the answer says.
         let head = &answer.response;
         self.session = session_id(head.headers()).filter(|_| head.status().is_success());
-        self.result(answer, &id).await
+        self.result(answer, &id, MAX_ANSWER).await
     }
 
     fn ask(&self, method: McpMethod, params: &Value) -> (String, http::Request<Bytes>) {
@@ -52,18 +62,18 @@ impl Server {
     }
 
     /// The result in an answer.
-    async fn result(&self, answer: Answer, id: &str) -> Result<String, CallError> {
+    async fn result(&self, answer: Answer, id: &str, most: usize) -> Result<String, CallError> {
         let Answer { response, lease } = answer;
         let (head, body) = response.into_parts();
         let form = Form::of(&head.headers);
         let message = if !head.status.is_success() {
-            let body = collect(body).await.unwrap_or_default();
-            // An error in the body says more than the status, unless the status is that of a session that ended.
+            let body = collect(body, most).await.unwrap_or_default();
+            // An error in the body says more than the status.
             return Err(error_in(&body, head.status).unwrap_or_else(|| self.status(&head)));
         } else if form == Form::Events {
-            self.first_answer(body, id).await?
+            self.first_answer(body, id, most).await?
         } else if form == Form::Json {
-            let message = collect(body).await?;
+            let message = collect(body, most).await?;
             lease.give_back();
             message
         } else {
@@ -79,8 +89,13 @@ impl Server {
     }
 
     /// Reads events until the answer, and answers what is asked in between.
-    pub(super) async fn first_answer(&self, mut body: upstream::Body, id: &str) -> Result<Bytes, CallError> {
-        let mut decoder = Decoder::new(MAX_ANSWER);
+    pub(super) async fn first_answer(
+        &self,
+        mut body: upstream::Body,
+        id: &str,
+        most: usize,
+    ) -> Result<Bytes, CallError> {
+        let mut decoder = Decoder::new(most);
         while let Some(messages) = heard(&mut body, &mut decoder, |_| {}).await? {
             for message in messages.iter().flat_map(|said| self.parts(said)) {
                 match envelope::read_servers(message) {
@@ -168,9 +183,9 @@ pub(super) async fn heard(
     Ok(Some(messages))
 }
 
-/// A whole body, or why not.
-pub(super) async fn collect(body: upstream::Body) -> Result<Bytes, CallError> {
-    Gathered::whole(body, MAX_ANSWER).await.map_err(|not_whole| match not_whole {
+/// A whole body of no more than so much, or why not.
+pub(super) async fn collect(body: upstream::Body, most: usize) -> Result<Bytes, CallError> {
+    Gathered::whole(body, most).await.map_err(|not_whole| match not_whole {
         NotWhole::TooLarge => CallError::TooLarge,
         NotWhole::Broken(broken) => broken.into(),
     })

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::turns::{NAMED, beginning_again, restarting, take, told};
 use crate::harness::config::keys;
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, scripted, within};
+use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted, within};
 
 /// Two resources that its client wants to hear of.
 const WANTED: [&str; 2] = ["memo://a", "memo://b"];
@@ -239,6 +239,36 @@ fn what_a_server_has_taken_is_said_once_whatever_it_never_has_time_for() {
     let told = told(&new.server);
     assert_eq!(told[WANTED[0]], 2);
     assert!(told[WANTED[1]] < 10, "{told:?}");
+}
+
+/// Nobody needs it, so it takes no room.
+#[test]
+fn what_a_server_says_to_what_is_set_again_is_not_read_to_its_end() {
+    const LONG: usize = 15 * 1024 * 1024;
+    let (is_new, read) = <(Arc<AtomicBool>, Arc<Mutex<Vec<bool>>>)>::default();
+    let (writes, notes) = (is_new.clone(), read.clone());
+    let server = restarting(true, &is_new, move |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        if !writes.load(Ordering::SeqCst) || scripted::method_of(request) != "resources/subscribe" {
+            return take(request, stream, false);
+        }
+        let text = json!({"_meta": {"example.com/text": "x".repeat(LONG)}});
+        let text = scripted::reply_to(request, &text);
+        let head = "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length:";
+        let whole = format!("{head} {}\r\n\r\n{text}", text.len());
+        notes.lock().unwrap().push(std::io::Write::write_all(stream, whole.as_bytes()).is_ok());
+    });
+    let sidecar = beginning_again(&server);
+    let client = Client::of(&sidecar, None, NAMED);
+    client.ask("resources/subscribe", json!({"uri": WANTED[0]}));
+    is_new.store(true, Ordering::SeqCst);
+    client.call("t", json!({}));
+    eventually("it has answered", || (!read.lock().unwrap().is_empty()).then_some(()));
+    assert_eq!(*read.lock().unwrap(), [false]);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(told(&server)[WANTED[0]], 2, "that is its answer");
 }
 
 /// However long that takes for others: nobody waits until they are through.
