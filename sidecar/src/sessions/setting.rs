@@ -30,7 +30,8 @@ const SOON: Duration = Duration::from_secs(2);
 /// The sessions that wait for it. One that ends is no more than a place in its line.
 #[derive(Default)]
 pub(super) struct Setting {
-    turns: Mutex<Turns<Weak<Session>>>,
+    /// And whether somebody waited for it when it took its place.
+    turns: Mutex<Turns<(Weak<Session>, bool)>>,
     /// There is one more.
     more: Notify,
 }
@@ -42,13 +43,14 @@ pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
     let turns = async || {
         loop {
             let turn = setting.turns.lock().take(sessions.turns_of_one());
-            let Some((principal, session)) = turn else {
+            let Some((principal, (session, is_awaited))) = turn else {
                 setting.more.notified().await;
                 continue;
             };
             let held = || session.upgrade().filter(|session| sessions.holds(session));
-            let Some(turn) = held().and_then(|session| Turn::begin(sessions, &pool, &session)) else {
-                setting.turns.lock().give_back(&principal);
+            let Some(turn) = held().and_then(|session| Turn::begin(sessions, &pool, &session, is_awaited))
+            else {
+                setting.turns.lock().was_void(&principal);
                 continue;
             };
             let (said, has_taken) = turn.take().await;
@@ -137,7 +139,8 @@ impl Sessions {
     }
 
     fn line_up(&self, session: &Arc<Session>, is_awaited: bool) {
-        self.setting.turns.lock().wait(session.principal(), Arc::downgrade(session), is_awaited);
+        let place = (Arc::downgrade(session), is_awaited);
+        self.setting.turns.lock().wait(session.principal(), place, is_awaited);
         self.setting.more.notify_one();
     }
 

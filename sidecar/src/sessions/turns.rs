@@ -62,6 +62,12 @@ impl<T> Turns<T> {
         Some((whose, what))
     }
 
+    /// The turn that this principal was given was for nothing: whoever is next is given it.
+    pub(super) fn was_void(&mut self, whose: &Arc<str>) {
+        self.given = self.given.wrapping_sub(1);
+        self.give_back(whose);
+    }
+
     /// One of this principal's turns is over.
     pub(super) fn give_back(&mut self, whose: &Arc<str>) {
         if let Some(taken) = self.taken.get_mut(whose) {
@@ -139,5 +145,27 @@ mod tests {
         }
         of_one.wait(&a, "other", false);
         assert!([(); 4].map(|()| of_one.take(8).unwrap().1).contains(&"other"));
+    }
+
+    /// Whoever is awaited only after it has taken its place among the others has two, of which that one is void.
+    #[test]
+    fn places_that_are_void_take_nobodys_turn() {
+        let (mut turns, a) = (Turns::default(), Arc::from("a"));
+        for number in 0..10 {
+            turns.wait(&a, (number, false), false);
+            turns.wait(&a, (number, true), true);
+        }
+        let other = 10;
+        turns.wait(&a, (other, false), false);
+        let mut in_order = Vec::new();
+        while let Some((whose, (what, is_awaited))) = turns.take(8) {
+            if is_awaited == (what < other) {
+                in_order.push(what);
+                turns.give_back(&whose);
+            } else {
+                turns.was_void(&whose);
+            }
+        }
+        assert_eq!(in_order, [0, 1, 2, other, 3, 4, 5, 6, 7, 8, 9]);
     }
 }

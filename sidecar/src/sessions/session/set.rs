@@ -155,11 +155,19 @@ impl Session {
         self.set.lock().as_ref()?.unset.as_ref().map(|unset| unset.told.subscribe())
     }
 
-    /// Its turn begins, if it has yet to come: with what was said in those before. Says besides whether there was one.
-    pub(in super::super) fn begin_to_set(&self) -> Option<(Said, bool)> {
+    /// Whether nobody waits any more for one that is before others: it is behind them from now on.
+    pub(in super::super) fn falls_behind(&self) -> bool {
         let mut set = self.set.lock();
-        let unset =
-            set.as_mut()?.unset.as_mut().filter(|unset| matches!(unset.at, At::Behind | At::Ahead))?;
+        let unset = set.as_mut().and_then(|set| set.unset.as_mut());
+        unset.filter(|unset| unset.at == At::Ahead).is_some_and(|unset| !unset.line_up())
+    }
+
+    /// Its turn begins, if it has yet to come and this place is where it is: with what was said in those before. Says besides
+    /// whether there was one.
+    pub(in super::super) fn begin_to_set(&self, is_ahead: bool) -> Option<(Said, bool)> {
+        let mut set = self.set.lock();
+        let place = if is_ahead { At::Ahead } else { At::Behind };
+        let unset = set.as_mut()?.unset.as_mut().filter(|unset| unset.at == place)?;
         let comes_again = unset.since.is_some();
         unset.since.get_or_insert_with(Instant::now);
         unset.at = At::Turn;
@@ -277,13 +285,14 @@ mod tests {
             said.note(wanted.clone());
             session.note_set(said, true)
         };
-        let begin = || session.begin_to_set().map(|(_, comes_again)| comes_again);
+        let begin = || session.begin_to_set(true).map(|(_, comes_again)| comes_again);
         let lost = Instant::now();
         assert!(session.unset(lost).is_none() && !session.is_unset(), "there is nothing to say");
         session.change(wanted.clone(), &shares);
         assert_eq!((session.unset(lost), session.unset(lost)), (Some(false), None), "one place in line");
         let (mut told, is_ahead) = session.awaits().unwrap();
         assert!(is_ahead && !session.awaits().unwrap().1);
+        assert!(session.begin_to_set(false).is_none(), "it is ahead");
         moment().await;
         assert_eq!((begin(), begin(), session.unset(lost)), (Some(false), None, None));
         moment().await;
@@ -300,6 +309,11 @@ mod tests {
         assert!(*told.borrow());
         moment().await;
         assert_eq!(session.unset(Instant::now()), Some(false));
+        let waits = session.awaits();
+        assert!(waits.as_ref().unwrap().1 && !session.falls_behind());
+        drop(waits);
+        assert!(session.falls_behind() && !session.falls_behind() && begin().is_none());
+        assert!(session.begin_to_set(false).is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -316,7 +330,7 @@ mod tests {
         let began = Instant::now();
         let turns = [10, 20, 40, 80, 160, 300, 300].map(|pause| (false, pause));
         for (number, (has_taken, pause)) in turns.into_iter().chain([(true, 10)]).enumerate() {
-            let (mut said, comes_again) = session.begin_to_set().unwrap();
+            let (mut said, comes_again) = session.begin_to_set(false).unwrap();
             assert_eq!(comes_again, number > 0);
             let pause = Duration::from_secs(pause);
             if has_taken {
@@ -324,7 +338,7 @@ mod tests {
             }
             assert_eq!(session.note_set(said, has_taken), Some(Next::Later(pause)));
             assert!(session.is_unset() && !session.is_set_since(Some(lost)));
-            assert!(session.awaits().is_none() && session.begin_to_set().is_none(), "it is put off");
+            assert!(session.awaits().is_none() && session.begin_to_set(false).is_none(), "it is put off");
             assert!(session.unset(began).is_none(), "whoever says that it was lost before");
             moment().await;
             assert!(!session.unset_still(), "it is early");
@@ -334,7 +348,7 @@ mod tests {
             drop(in_the_end);
         }
         // What it has taken in all those turns counts from the first one on.
-        let (said, _) = session.begin_to_set().unwrap();
+        let (said, _) = session.begin_to_set(false).unwrap();
         assert_eq!(
             (said.left(&session.copy()), session.note_set(said, false)),
             (vec![other.clone()], Some(Next::Later(AFTER_A_TURN * 2)))
@@ -344,7 +358,7 @@ mod tests {
             Some(false),
             "it is another server by now"
         );
-        let (said, comes_again) = session.begin_to_set().unwrap();
+        let (said, comes_again) = session.begin_to_set(false).unwrap();
         assert!(!comes_again && said.left(&session.copy()) == [wanted, other], "which knows nothing of that");
         assert_eq!(session.note_set(said, false), Some(Next::Later(AFTER_A_TURN)));
     }

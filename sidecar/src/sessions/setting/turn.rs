@@ -41,10 +41,19 @@ struct Rest;
 
 impl<'a> Turn<'a> {
     /// None: this place of the session is void.
-    pub(super) fn begin(sessions: &'a Sessions, pool: &Rc<Pool>, session: &Arc<Session>) -> Option<Self> {
+    pub(super) fn begin(
+        sessions: &'a Sessions,
+        pool: &Rc<Pool>,
+        session: &Arc<Session>,
+        is_awaited: bool,
+    ) -> Option<Self> {
+        if is_awaited && session.falls_behind() {
+            sessions.line_up(session, false);
+            return None;
+        }
         // There is one where there are sessions.
         let snapshot = sessions.snapshot.load_full()?;
-        let (said, comes_again) = session.begin_to_set()?;
+        let (said, comes_again) = session.begin_to_set(is_awaited)?;
         let opener = Opener::client(session.principal(), &snapshot.config);
         let server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener);
         // If the server calls it something else from now on, it has lost it once more.
