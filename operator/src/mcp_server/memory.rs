@@ -56,8 +56,6 @@ pub(crate) struct ServerMemory {
     pub touches: HashMap<String, Touch>,
     /// The digest of the template that a new release of Longshore gives it, now or in its turn.
     pub upgrades_to: Option<String>,
-    /// The digest of the template that its owner's change gives it, which waits for nobody's turn, however often it is tried.
-    pub changes_to: Option<String>,
     /// The generation of the manifest that was pursued last.
     generation: i64,
     /// Why the API server did not take its other objects when they were last applied.

@@ -3,7 +3,8 @@
 //! The rules:
 //! * *Accepted* speaks of the manifest alone.
 //! * *Available*, *Connected* and *Isolated* speak of the pods that serve, or of the one that should. Where some of
-//!   several do and others fail, a condition is true and its reason is `Degraded`.
+//!   several do and others fail, a condition is true and its reason is `Degraded`. The `observedGeneration` of *Available*
+//!   is that of the manifest whose pods were made last.
 //! * *Published* speaks of the catalog, and nothing else depends on it.
 //! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
 //!   force, or was when they last could: while a new version is on its way, or fails, over one that works, Ready stays
@@ -175,7 +176,7 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
     let of_others = why.map(|why| (type_, verdict(Truth::True, why.reason, why.message.clone()), generation));
     let conditions = [
         (ConditionType::Accepted, accepted, generation),
-        (ConditionType::Available, available, generation),
+        (ConditionType::Available, available, observed.pods_are_of()),
         (ConditionType::Connected, connected, generation),
         (ConditionType::Isolated, isolated, generation),
         (ConditionType::Published, published(observed.publication), generation),
@@ -426,10 +427,25 @@ impl Observation<'_> {
         wanted.is_some_and(|wanted| facts.runs(wanted, self.now.0.as_second()))
     }
 
+    /// The generation of the manifest whose pods are there, or on their way. Where others are wanted they are still of the one
+    /// before: who takes over tells by it what their owner wants from what a new release does.
+    fn pods_are_of(&self) -> i64 {
+        let wanted = self.desired.map(|desired| &desired.template);
+        if self.deployment.is_none_or(|it| wanted.is_some() && it.template.as_ref() == wanted) {
+            return self.generation;
+        }
+        self.before(ConditionType::Available).unwrap_or(self.generation)
+    }
+
     /// The generation of the manifest that clients could last use in full, as far as is remembered.
     fn was_in_force(&self) -> Option<i64> {
-        let ready = self.previous.and_then(|previous| find(&previous.conditions, ConditionType::Ready));
-        ready.and_then(|ready| ready.observed_generation).map(|before| before.min(self.generation))
+        self.before(ConditionType::Ready)
+    }
+
+    /// The generation that a condition spoke of.
+    fn before(&self, type_: ConditionType) -> Option<i64> {
+        let before = find(&self.previous?.conditions, type_)?;
+        before.observed_generation.map(|before| before.min(self.generation))
     }
 
     /// Whether all of the manifest can be used, and the API server has taken what is made of it.

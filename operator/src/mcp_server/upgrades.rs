@@ -1,7 +1,8 @@
 //! A new release of Longshore has a new sidecar, so every server gets new pods: a few servers at a time, or the
 //! cluster would have to run all of them twice at once.
 //!
-//! A change of a manifest does not wait here, unless what was there before it was refused too.
+//! A change of a manifest does not wait here. Which of the two it is that makes other pods is told by the condition
+//! *Available*: of which generation those are that were made last.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::mcp_server::build::Desired;
-use crate::mcp_server::condition::{ConditionType, Reason, Truth};
+use crate::mcp_server::condition::ConditionType;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::ServerMemory;
 use crate::mcp_server::{probe, status};
@@ -197,26 +198,18 @@ fn decide(
 ) -> Turn {
     // What this process makes of a manifest changes with the manifest alone: only its first look can be an upgrade.
     let first_look = !memory.applied.contains_key(&("Deployment", key.name.clone()));
-    let observed = server.status.as_ref().and_then(|status| status.observed_generation);
-    // A manifest that could not be accepted has made no pods yet, though it was seen. But a key that is none keeps no pod
-    // from being made, what cannot be read now could be read then, and what the API server refuses may be what the new
-    // release makes of it. (A change that it refused waits for its turn then, once another operator leads.)
+    // Of pods that were made of this very manifest others are a new release's. One without a status started a moment ago,
+    // when its first word could still wait. Whoever only scales a server that waits asks for no other pods, and one that was
+    // refused them waits for another turn.
     let conditions = server.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
-    let may_have_pods = [Reason::InvalidKeys, Reason::Unreadable, Reason::Rejected].map(Reason::name);
-    let was_accepted = status::find(conditions, ConditionType::Accepted).is_none_or(|accepted| {
-        accepted.status == Truth::True.name() || may_have_pods.contains(&&*accepted.reason)
-    });
-    // One without a status started a moment ago, when its first word could still wait. Whoever only scales a server that
-    // waits asks for no other pods, and one that was refused them waits for another turn.
-    let nobody_asked = observed.is_none()
-        || observed == server.metadata.generation && was_accepted
+    let available = status::find(conditions, ConditionType::Available);
+    let made_of = available.and_then(|available| available.observed_generation);
+    let nobody_asked = made_of.is_none()
+        || made_of == server.metadata.generation
         || memory.upgrades_to.as_ref() == Some(&desired.template);
-    // Where a change could not be applied for a moment, the status has its generation already.
-    let somebody_did = memory.changes_to.as_ref() == Some(&desired.template);
     match live {
         Some(live) if first_look && desired.replicas > 0 && live != desired.template => {
-            if !nobody_asked || somebody_did {
-                memory.changes_to = Some(desired.template.clone());
+            if !nobody_asked {
                 upgrades.not_needed(key);
                 return Turn::Now;
             }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::stand::{
     ADA, NEXT_SIDECAR, Operator, Request, apply_keys, audit_lines, condition, give_back, has_key, install,
-    is, permit_only, requests, until, wait_for, wait_until_refused,
+    is, permit_only, ready, requests, until, wait_for, wait_until_refused,
 };
 use super::{LEAST, STAGE, server};
 
@@ -348,6 +348,38 @@ fn what_failed_and_has_passed_is_not_said_of_a_server_that_waits_for_its_upgrade
         namespace.apply(&manifest("{}")).await;
         namespace.wait(&servers, waiting, "to be accepted as it was", is_accepted).await;
         assert!(waits().await);
+    });
+}
+
+/// As where a node is drained, and the operator's pod with it.
+#[test]
+fn a_change_that_is_refused_is_no_upgrade_to_whoever_takes_over() {
+    STAGE.with_namespace(async |namespace| {
+        let (mut operator, node, _pod) = ready(namespace).await;
+        let others = "!object.spec.template.spec.containers.exists(it, has(it.args) && 'more' in it.args)";
+        permit_only(namespace, "apps/deployments", others).await;
+        let patch = r#"[{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["more"]}]"#;
+        let change = ["patch", "deployment", "demo", "--type=json", "-p", patch, "--dry-run=server"];
+        wait_until_refused(namespace, &change).await;
+        namespace.apply(&server("{source: {args: [more]}}")).await;
+        let servers: Api<McpServer> = namespace.api();
+        let is_of_before = |server: &McpServer| {
+            let ready = condition(server, "Ready").unwrap();
+            let accepted = condition(server, "Accepted").unwrap();
+            (&*ready.status, &*ready.reason, ready.observed_generation)
+                == ("True", "ServingPrevious", Some(1))
+                && accepted.reason == "Rejected"
+                && !accepted.message.contains("upgrade")
+        };
+        namespace.wait(&servers, "demo", "to be refused its change", is_of_before).await;
+        assert!(operator.stop(), "{}", operator.log());
+
+        let asked = node.asked();
+        let next = operator.another();
+        until("the next operator has heard of the pod", || node.asked() > asked).await;
+        next.looks_again("demo", next.looks("demo")).await;
+        let server = servers.get("demo").await.unwrap();
+        assert!(is_of_before(&server), "{:?}", server.status);
     });
 }
 

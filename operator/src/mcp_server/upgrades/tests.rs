@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::mcp_server::apply::Part;
-use crate::mcp_server::condition::Problem;
+use crate::mcp_server::condition::{Problem, Reason};
 use crate::view::Live;
 
 #[test]
@@ -28,16 +28,26 @@ fn a_server_is_rolling_while_it_has_pods_of_before() {
     }
 }
 
-fn manifest(generation: i64, observed: i64) -> McpServer {
-    let accepted = serde_json::json!({
-        "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    });
+/// A manifest of this generation, and of which one the pods were made that are there.
+fn manifest(generation: i64, made_of: i64) -> McpServer {
+    accepted(generation, made_of, "Accepted")
+}
+
+fn accepted(generation: i64, made_of: i64, reason: &str) -> McpServer {
+    let condition = |type_: &str, generation: i64, reason: &str| {
+        let status = if reason == type_ { "True" } else { "False" };
+        serde_json::json!({
+            "type": type_, "status": status, "reason": reason, "message": "", "observedGeneration": generation,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
     serde_json::from_value(serde_json::json!({
         "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
         "metadata": {"name": "demo", "namespace": "tools", "generation": generation},
         "spec": {},
-        "status": {"observedGeneration": observed, "conditions": [accepted]},
+        "status": {"observedGeneration": generation, "conditions": [
+            condition("Accepted", generation, reason), condition("Available", made_of, "Available"),
+        ]},
     }))
     .unwrap()
 }
@@ -48,17 +58,17 @@ fn a_change_of_a_manifest_never_waits_however_often_it_is_tried() {
     assert_eq!(upgrades.ask(&server("other")), Turn::Now);
     let mut memory = ServerMemory::default();
     let later = Turn::Later(PATIENCE);
-    for (why, generation, observed, template, expected) in [
+    for (why, generation, made_of, template, expected) in [
         ("a new release", 1, 1, "upgrade", later),
         ("it still waits", 1, 1, "upgrade", later),
         ("it is only scaled", 2, 1, "upgrade", later),
         ("its owner changes it", 3, 2, "change", Turn::Now),
-        ("that could not be applied, and the status speaks of it", 3, 3, "change", Turn::Now),
-        ("it is scaled meanwhile", 4, 3, "change", Turn::Now),
-        ("its owner takes the change back", 5, 4, "upgrade", later),
+        ("that could not be applied", 3, 2, "change", Turn::Now),
+        ("it is scaled meanwhile", 4, 2, "change", Turn::Now),
+        ("its owner takes the change back", 5, 2, "upgrade", later),
     ] {
         let mut desired = desired(template);
-        let manifest = manifest(generation, observed);
+        let manifest = manifest(generation, made_of);
         let live = Some("live".to_owned());
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
         assert_eq!(turn, expected, "{why}");
@@ -68,33 +78,25 @@ fn a_change_of_a_manifest_never_waits_however_often_it_is_tried() {
 
 /// Another operator leads, and knows no more than the status tells.
 #[test]
-fn who_was_refused_an_upgrade_waits_for_a_turn_as_before() {
-    for (reason, expected) in [
-        (Reason::Invalid, Turn::Now),
-        (Reason::SecretNotFound, Turn::Now),
-        (Reason::InvalidKeys, Turn::Later(PATIENCE)),
-        (Reason::Unreadable, Turn::Later(PATIENCE)),
-        (Reason::Rejected, Turn::Later(PATIENCE)),
-    ] {
-        let accepted = serde_json::json!({
-            "type": "Accepted", "status": "False", "reason": reason.name(), "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        });
-        let manifest: McpServer = serde_json::from_value(serde_json::json!({
-            "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
-            "metadata": {"name": "demo", "namespace": "tools", "generation": 1},
-            "spec": {},
-            "status": {"observedGeneration": 1, "conditions": [accepted]},
-        }))
-        .unwrap();
-        let mut desired = desired("upgrade");
+fn whoever_takes_over_tells_a_change_from_an_upgrade_whatever_is_wrong() {
+    let rows = [
+        ("a new release", 2, Reason::Accepted, true),
+        ("its upgrade was refused before", 2, Reason::Rejected, true),
+        ("what it names went away, and is back", 2, Reason::SecretNotFound, true),
+        ("its change failed for a moment", 1, Reason::Accepted, false),
+        ("its change was refused", 1, Reason::Rejected, false),
+        ("what its change names came late", 1, Reason::SecretNotFound, false),
+    ];
+    let waits = rows.map(|(why, made_of, reason, _)| {
         let (upgrades, _turns) = Upgrades::new(1);
-        assert_eq!(upgrades.ask(&server("other")), Turn::Now);
-        let mut memory = ServerMemory::default();
+        upgrades.ask(&server("other"));
+        let manifest = accepted(2, made_of, reason.name());
         let live = Some("live".to_owned());
+        let (mut memory, mut desired) = (ServerMemory::default(), desired("new"));
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
-        assert_eq!(turn, expected, "{}", reason.name());
-    }
+        (why, turn != Turn::Now)
+    });
+    assert_eq!(waits, rows.map(|(why, .., waits)| (why, waits)));
 }
 
 #[test]

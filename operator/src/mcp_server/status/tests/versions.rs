@@ -223,6 +223,29 @@ fn ready_is_the_generation_that_clients_use() {
     }
 }
 
+/// Whoever takes over tells by it what makes other pods: a change of the manifest, or a new release.
+#[test]
+fn available_is_of_the_generation_whose_pods_were_made_last() {
+    let live = |template: &str| {
+        let template = Some(template.to_owned());
+        Some(DeploymentView { template, refused: None, ..deployment_refused("") })
+    };
+    let manifest = Some(desired());
+    for (why, deployment, desired, first, then) in [
+        ("none is there", None, manifest.clone(), 4, 4),
+        ("it has the pods", live("new"), manifest.clone(), 4, 4),
+        ("those of the change are not made", live("old"), manifest, 4, 3),
+        ("nothing can be made of the manifest", live("new"), None, 4, 3),
+    ] {
+        for (previous, expected) in [(None, first), (Some(was_ready()), then)] {
+            let (deployment, desired) = (deployment.clone(), desired.clone());
+            let scene = Scene { previous, deployment, desired, ..Scene::of(vec![]) };
+            let status = scene.status();
+            assert_eq!(of(&status, ConditionType::Available).observed_generation, Some(expected), "{why}");
+        }
+    }
+}
+
 /// Whose turn it is to be upgraded keeps it until then.
 #[test]
 fn a_version_is_in_force_when_none_of_before_is_left_whatever_was_heard() {
