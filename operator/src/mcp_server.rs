@@ -155,7 +155,10 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         None => {
             // Whether what was refused still is, is seen in its turn, and nothing is better until then: many that are
             // refused for ever would take turns for ever, as fast as they can.
-            memory.lock().failures.end(pursuit.unpruned || pursuit.waits && pursuit.upgrade_refused);
+            memory
+                .lock()
+                .failures
+                .end(pursuit.unpruned || pursuit.turn == Turn::Later && pursuit.upgrade_refused);
             let outcome = match &pursuit {
                 Pursuit { untouched: true, .. } | Pursuit { unpruned: true, .. } => Outcome::Retry,
                 Pursuit { problems, .. } if problems.is_empty() => Outcome::Done,
@@ -290,10 +293,11 @@ async fn pursue(
     if prepared.deployment.is_none() {
         // What is not to be made takes nobody's turn.
         context.upgrades.not_needed(key);
-    } else if let Turn::Later(latest) = upgrades::turn(server, context, key, memory, &mut desired) {
+    } else {
+        pursuit.turn = upgrades::turn(server, context, key, memory, &mut desired);
+    }
+    if pursuit.turn == Turn::Later {
         prepared.deployment = None;
-        pursuit.again = Some(pursuit.again.map_or(latest, |again| again.min(latest)));
-        pursuit.waits = true;
         // Whether that is still so is seen when it comes again.
         if let Some(problem) = memory.lock().refused_upgrade() {
             pursuit.problems.insert(0, problem);
@@ -305,7 +309,7 @@ async fn pursue(
     let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
     let applied = match applier.apply(prepared, desired.replicas).await {
         Ok(applied) => {
-            memory.lock().note_taken(pursuit.waits);
+            memory.lock().note_taken(pursuit.turn == Turn::Later);
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
@@ -323,7 +327,7 @@ async fn pursue(
     let unapplied = pursuit.unapplied.as_ref().map(|unapplied| unapplied.part);
     if pursuit.held_back && unapplied.is_some() && !is_new {
         context.upgrades.done(key);
-        if memory.lock().is_upgrade(&desired.template)
+        if pursuit.turn == Turn::Upgrade
             && let Some(live) = live
         {
             // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
@@ -391,7 +395,7 @@ async fn write_status(
         now: now(),
     });
     let ready = status::find(&status.conditions, ConditionType::Ready).and_then(Standing::of);
-    if !pursuit.waits && status::is_in_force(&status) {
+    if pursuit.turn != Turn::Later && status::is_in_force(&status) {
         context.upgrades.done(key);
     }
     let pending = pursuit.pending();

@@ -16,7 +16,6 @@ use arc_swap::ArcSwap;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::{self, Readiness};
@@ -26,7 +25,6 @@ use crate::lease::{Candidate, Timings};
 use crate::mcp_server::context::{Context, Mirrors};
 use crate::mcp_server::upgrades::Upgrades;
 use crate::metrics::Metrics;
-use crate::mirror::ServerKey;
 use crate::names::MANAGER;
 use crate::scope;
 use crate::settings::Settings;
@@ -120,12 +118,11 @@ async fn operate(
     let work_ended = CancellationToken::new();
     let (inventories, changes, poller) =
         inventory::inventories(TokenFile::new(options.inventory_token_file.clone()));
-    let (upgrades, turns) = Upgrades::new(options.upgrades_at_once);
     let work = async {
         let access = cluster::inventory_access(&client, subjects, Some(&known));
         let Some(access) = stop.run_until_cancelled(access).await else { return Ok(()) };
-        let context = context(&options, client.clone(), metrics.clone(), inventories, access, upgrades);
-        work(&options, context, (changes, turns), poller, stop.clone()).await
+        let context = context(&options, client.clone(), metrics.clone(), inventories, access);
+        work(&options, context, changes, poller, stop.clone()).await
     };
     let lease = leadership.hold(work_ended.clone());
     tokio::pin!(work, lease);
@@ -150,7 +147,6 @@ fn context(
     metrics: Metrics,
     inventories: Inventories,
     access: longshore_sidecar_config::InventoryAccess,
-    upgrades: Upgrades,
 ) -> Arc<Context> {
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(options.identity.clone()) };
     Arc::new(Context {
@@ -162,7 +158,7 @@ fn context(
         references: Default::default(),
         inventories,
         memory: Default::default(),
-        upgrades,
+        upgrades: Upgrades::new(options.upgrades_at_once),
         slots: Default::default(),
         metrics,
     })
@@ -172,7 +168,7 @@ fn context(
 async fn work(
     options: &Options,
     context: Arc<Context>,
-    (changes, turns): (Changes, UnboundedReceiver<ServerKey>),
+    changes: Changes,
     poller: Poller,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -181,7 +177,7 @@ async fn work(
     let hearing = Hearing::new(context.clone());
     let watching = watches::watch(&context, &hearing, &scopes, &triggers);
     let controllers = watches::control(&context, &hearing, &scopes, queues, &triggers, stop.clone());
-    let relay = watches::relay(changes, turns, &context.slots, &triggers);
+    let relay = watches::relay(changes, &context, &triggers);
     let keys = cluster::renew_inventory_access(&context, &triggers);
     let finish = async {
         stop.cancelled().await;
@@ -192,7 +188,7 @@ async fn work(
             if stop.is_cancelled() { Ok(()) } else { bail!("the controller ended") }
         }
         () = watching => bail!("a watch ended"),
-        () = relay => bail!("the news of the sidecars or of upgrades ended"),
+        () = relay => bail!("the news of the sidecars ended"),
         never = poller.run() => match never {},
         never = keys => match never {},
         () = finish => {

@@ -16,7 +16,7 @@ use crate::mcp_server::session_keys::SessionKeys;
 use crate::metrics::{Counts, Pending};
 use crate::mirror::ServerKey;
 use crate::scope::{self, Scope};
-use crate::view::{DeploymentView, Live};
+use crate::view::Live;
 
 /// The memory of all servers.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(crate) struct ServerMemory {
     pub failures: Failures,
     /// The pods that were touched, by UID.
     pub touches: HashMap<String, Touch>,
-    /// The digest of the template that a new release of Longshore gives it, now or in its turn.
+    /// The digest of the template that a new release of Longshore gives it in its turn.
     pub upgrades_to: Option<String>,
     /// The generation of the manifest that was pursued last.
     generation: i64,
@@ -106,12 +106,6 @@ pub(crate) struct Touch {
 // === impl ServerMemory ===
 
 impl ServerMemory {
-    /// Whether pods of this template would be an upgrade, which waits for its turn.
-    pub(crate) fn is_upgrade(&self, template: &str) -> bool {
-        let is_taken = self.applied.keys().any(|(kind, _)| *kind == DeploymentView::KIND);
-        !is_taken && self.upgrades_to.as_deref() == Some(template)
-    }
-
     /// A manifest of this generation is pursued: what was not taken of the one before is not what is applied now.
     pub(crate) fn pursues(&mut self, generation: i64) {
         if std::mem::replace(&mut self.generation, generation) != generation {
@@ -123,12 +117,18 @@ impl ServerMemory {
 
     /// The API server does not take this part: if it is the Deployment, one whose pods have this template. Gives what to
     /// say, of an upgrade the same in its turn as while it waits for another: the status stands still.
-    pub(crate) fn note_refused(&mut self, part: Part, template: &str, problem: Problem) -> Problem {
+    pub(crate) fn note_refused(
+        &mut self,
+        part: Part,
+        template: &str,
+        problem: Problem,
+        is_upgrade: bool,
+    ) -> Problem {
         if part != Part::Deployment {
             self.refused = Some(problem.clone());
             return problem;
         }
-        let problem = if self.is_upgrade(template) {
+        let problem = if is_upgrade {
             let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
             Problem::new(problem.reason, message)
         } else {
@@ -152,7 +152,7 @@ impl ServerMemory {
     /// is none.
     pub(crate) fn refused_upgrade(&self) -> Option<Problem> {
         let (template, problem) = self.refused_turn.as_ref()?;
-        self.is_upgrade(template).then(|| problem.clone())
+        (self.upgrades_to.as_ref() == Some(template)).then(|| problem.clone())
     }
 
     /// The API server has taken every object, but for the Deployment of a server that waits for its turn.
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn what_was_refused_of_a_change_is_not_said_of_the_next() {
         let mut memory = ServerMemory::default();
-        memory.note_refused(Part::Deployment, "c1", Problem::new(Reason::Rejected, "c1 is refused"));
+        memory.note_refused(Part::Deployment, "c1", Problem::new(Reason::Rejected, "c1 is refused"), false);
         for (template, waits, expected, why) in [
             ("c1", false, Some("c1 is refused"), "it cannot be tried now"),
             ("c1", true, None, "it waits"),
@@ -317,7 +317,12 @@ mod tests {
     fn what_was_refused_of_another_object_is_not_said_of_the_next_manifest() {
         let mut memory = ServerMemory::default();
         memory.pursues(1);
-        memory.note_refused(Part::Other, "c1", Problem::new(Reason::Rejected, "the Service is refused"));
+        memory.note_refused(
+            Part::Other,
+            "c1",
+            Problem::new(Reason::Rejected, "the Service is refused"),
+            false,
+        );
         for (generation, is_said) in [(1, true), (2, false), (2, false)] {
             memory.pursues(generation);
             assert_eq!(memory.refused("c1", false).is_some(), is_said, "generation {generation}");
@@ -330,7 +335,7 @@ mod tests {
             (false, Reason::NameTaken, false),
         ] {
             let mut memory = ServerMemory { service_is_others, ..ServerMemory::default() };
-            memory.note_refused(Part::Other, "c1", Problem::new(reason, "x"));
+            memory.note_refused(Part::Other, "c1", Problem::new(reason, "x"), false);
             memory.pursues(1);
             assert_eq!(memory.refused("c1", false).is_some(), is_said, "{service_is_others} {reason:?}");
         }

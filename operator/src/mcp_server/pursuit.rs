@@ -12,6 +12,7 @@ use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::failures::Passing;
 use crate::mcp_server::memory::ServerMemory;
 use crate::mcp_server::status::{PodFacts, Unapplied};
+use crate::mcp_server::upgrades::Turn;
 use crate::mcp_server::validate::ValidatedServer;
 use crate::mcp_server::{Error, apply};
 use crate::metrics::Pending;
@@ -33,8 +34,8 @@ pub(super) struct Pursuit {
     pub(super) pods: Vec<PodFacts>,
     /// When to look again, if nothing changes.
     pub(super) again: Option<Duration>,
-    /// Whether it is not its turn yet to get new pods.
-    pub(super) waits: bool,
+    /// Whether it may get new pods, and for whose sake.
+    pub(super) turn: Turn,
     /// Whether a pod cannot be touched now. That has delays of its own, and is no failure of anything else.
     pub(super) untouched: bool,
     /// Whether something that is left over cannot be deleted now. Nor is that.
@@ -64,10 +65,10 @@ impl Pursuit {
 
     /// Why it goes on with pods of an earlier release, if it does.
     pub(super) fn pending(&self) -> Option<Pending> {
-        match (self.upgrade_refused, self.waits) {
+        match (self.upgrade_refused, self.turn) {
             (true, _) => Some(Pending::Refused),
-            (false, true) => Some(Pending::Waiting),
-            (false, false) => None,
+            (false, Turn::Later) => Some(Pending::Waiting),
+            (false, Turn::Free | Turn::Upgrade) => None,
         }
     }
 
@@ -85,10 +86,11 @@ impl Pursuit {
         memory: &Mutex<ServerMemory>,
         patient: bool,
     ) {
+        let is_upgrade = self.turn == Turn::Upgrade;
         self.unapplied = Some(Unapplied { what: error.what().map(str::to_owned), part });
         match error {
             apply::Error::Problem(problem) => {
-                let problem = memory.lock().note_refused(part, template, problem);
+                let problem = memory.lock().note_refused(part, template, problem, is_upgrade);
                 self.problems.insert(0, problem.clone());
                 self.held_back = true;
                 self.error = Some(Error::Apply(apply::Error::Problem(problem)));
@@ -108,10 +110,11 @@ impl Pursuit {
                 };
                 if let Some((what, words)) = lasting {
                     let message = format!("the API server does not take {what}, and is asked again: {words}");
-                    memory.lock().note_refused(part, template, Problem::new(Reason::Rejected, message));
+                    let problem = Problem::new(Reason::Rejected, message);
+                    memory.lock().note_refused(part, template, problem, is_upgrade);
                 }
                 // What has lasted is so until it is taken, also where it fails in another way now.
-                if let Some(problem) = memory.lock().refused(template, self.waits) {
+                if let Some(problem) = memory.lock().refused(template, self.turn == Turn::Later) {
                     self.problems.insert(0, problem);
                     self.held_back = true;
                 }

@@ -4,14 +4,15 @@
 //! A change of a manifest does not wait here. Which of the two it is that makes other pods is told by the condition
 //! *Available*: of which generation those are that were made last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_crds::McpServer;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::ConditionType;
@@ -25,83 +26,107 @@ use crate::view::{DeploymentView, PodView};
 /// A server that takes longer than this to serve its new version no longer keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A free turn is kept for so long for the namespace that had one the longest ago. Then who comes first has it: it may be
-/// long until one comes whose namespace is held up.
+/// Nor does one that does not come for its turn within this: it may be long until one comes whose namespace is held up. It
+/// finds a turn when it comes, unless others have all of them by then.
 const KEPT: Duration = Duration::from_secs(2);
-
-/// So many more are told that a turn is free than there are turns.
-const SPARE: usize = 8;
 
 /// Who gets new pods for Longshore's sake, and who waits for it.
 #[derive(Debug)]
 pub(crate) struct Upgrades {
     at_once: usize,
     state: Mutex<State>,
-    /// Servers whose turn it may be. Each waits at most once, so the channel is as short as the list of servers.
-    due: mpsc::UnboundedSender<ServerKey>,
+    has_changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    rolling: HashMap<ServerKey, Instant>,
-    /// Whom a free turn is kept for, and since when.
-    kept: HashMap<ServerKey, Instant>,
+    given: HashMap<ServerKey, Given>,
+    /// Those of them that nobody has told yet.
+    called: VecDeque<ServerKey>,
     /// Who asked first is first. Whose turn came to nothing asks again, and is last.
     waiting: Vec<ServerKey>,
-    /// When one of a namespace was told last.
-    told: HashMap<String, u64>,
-    /// When one of a namespace was given a turn last, or had one kept for it in vain.
+    /// When one of a namespace was given a turn last, be it in vain.
     had: HashMap<String, u64>,
     /// The time, as a number that grows.
     now: u64,
 }
 
-/// Whether a server may have its new pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Now.
-    Now,
-    /// When another is done, or after this time at the latest.
-    Later(Duration),
+/// A turn that somebody was given.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// Whether the server has come for it.
+    begun: bool,
+    /// Since when it is so.
+    since: Instant,
 }
 
+/// Whether a server may have its new pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It may: its owner asks for them, or it has them.
+    #[default]
+    Free,
+    /// It may, for Longshore's sake.
+    Upgrade,
+    /// When it is called.
+    Later,
+}
+
+// === impl Upgrades ===
+
 impl Upgrades {
-    /// Lets this many servers change at once. The receiver tells whose turn it is.
-    pub(crate) fn new(at_once: usize) -> (Self, mpsc::UnboundedReceiver<ServerKey>) {
-        let (due, turns) = mpsc::unbounded_channel();
-        (Self { at_once: at_once.max(1), state: Mutex::default(), due }, turns)
+    /// Lets this many servers change at once.
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self { at_once: at_once.max(1), state: Mutex::default(), has_changed: Notify::new() }
     }
 
-    /// Asks for a turn.
-    pub(crate) fn ask(&self, server: &ServerKey) -> Turn {
+    /// Whether a server has a turn. If there is none now, it waits, and is called when it is its turn.
+    pub(crate) fn ask(&self, server: &ServerKey) -> bool {
         let mut state = self.state.lock();
-        let free = state.free(self.at_once);
-        if state.rolling.contains_key(server) {
-            state.waiting.retain(|waiting| waiting != server);
-            return Turn::Now;
-        }
-        if state.kept.remove(server).is_some() || free > 0 {
-            state.waiting.retain(|waiting| waiting != server);
-            state.rolling.insert(server.clone(), Instant::now());
-            state.note_given(server);
-            return Turn::Now;
-        }
-        if !state.waiting.contains(server) {
+        // Its turn may have ended by now.
+        state.call(self.at_once);
+        if !state.given.contains_key(server) && !state.waiting.contains(server) {
             state.waiting.push(server.clone());
+            state.call(self.at_once);
         }
-        // Whoever was told, and comes before the one that the turn is kept for, comes again in case that one does not.
-        let kept = state.kept.values().map(|since| KEPT.saturating_sub(since.elapsed()));
-        Turn::Later(kept.min().unwrap_or(PATIENCE))
+        let may_begin = state.begins(server, self.at_once);
+        self.has_changed.notify_one();
+        may_begin
+    }
+
+    /// Waits until a server is called, which has to come and ask for the turn that it was given.
+    pub(crate) async fn called(&self) -> ServerKey {
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                state.call(self.at_once);
+                if let Some(server) = state.called.pop_front() {
+                    return server;
+                }
+                state.next_end()
+            };
+            let some_end = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.has_changed.notified() => {}
+                () = some_end => {}
+            }
+        }
     }
 
     /// Somebody has given the server a turn already, of which it has yet to make use.
     fn goes_on(&self, server: &ServerKey) {
-        self.state.lock().rolling.entry(server.clone()).or_insert_with(Instant::now);
+        let turn = Given { begun: true, since: Instant::now() };
+        self.state.lock().given.entry(server.clone()).or_insert(turn);
     }
 
     /// The server serves its newest version, or has gone: the next one's turn.
     pub(crate) fn done(&self, server: &ServerKey) {
-        self.state.lock().rolling.remove(server);
+        self.state.lock().given.remove(server);
         self.not_needed(server);
     }
 
@@ -109,67 +134,73 @@ impl Upgrades {
     pub(crate) fn not_needed(&self, server: &ServerKey) {
         let mut state = self.state.lock();
         state.waiting.retain(|waiting| waiting != server);
-        state.kept.remove(server);
-        let free = state.free(self.at_once);
-        for next in state.next(free) {
-            // The receiver ends only with the process.
-            let _ = self.due.send(next);
+        state.called.retain(|called| called != server);
+        if state.given.get(server).is_some_and(|turn| !turn.begun) {
+            state.given.remove(server);
         }
+        if state.waiting.is_empty() && state.given.is_empty() {
+            // All is done.
+            state.had = HashMap::new();
+        }
+        self.has_changed.notify_one();
     }
 }
 
 // === impl State ===
 
 impl State {
-    /// How many turns nobody has, and are kept for nobody.
-    fn free(&mut self, at_once: usize) -> usize {
-        self.rolling.retain(|_, since| since.elapsed() < PATIENCE);
-        self.kept.retain(|_, since| since.elapsed() < KEPT);
-        at_once.saturating_sub(self.rolling.len() + self.kept.len())
+    /// Gives turns that nobody keeps to those that wait.
+    fn call(&mut self, at_once: usize) {
+        let now = Instant::now();
+        self.given.retain(|_, turn| !turn.begun || turn.end() > now);
+        while self.given.values().filter(|turn| turn.end() > now).count() < at_once
+            && let Some(server) = self.next()
+        {
+            self.given.insert(server.clone(), Given { begun: false, since: now });
+            self.called.push_back(server);
+        }
     }
 
-    /// The server's namespace is given a turn.
-    fn note_given(&mut self, server: &ServerKey) {
+    /// Who is next: the first one that waits of the namespace that had a turn the longest ago.
+    fn next(&mut self) -> Option<ServerKey> {
+        let waiting = self.waiting.iter().enumerate();
+        let (place, _) = waiting.min_by_key(|(place, it)| (self.had.get(&it.namespace).copied(), *place))?;
+        let server = self.waiting.remove(place);
         self.now += 1;
         self.had.insert(server.namespace.clone(), self.now);
+        Some(server)
     }
 
-    /// Who is told that so many turns are free: of each namespace no more than that, and first of those of which somebody
-    /// was told the longest ago. The turns are kept for those of them whose namespaces had one the longest ago.
-    fn next(&mut self, free: usize) -> Vec<ServerKey> {
-        if free == 0 {
-            return Vec::new();
+    /// Whether a server begins, or has begun, with the turn that it was given. One that comes late goes before those that were
+    /// called after it, or waits again.
+    fn begins(&mut self, server: &ServerKey, at_once: usize) -> bool {
+        let others = self.given.iter().filter(|(other, turn)| turn.begun && *other != server).count();
+        let Some(turn) = self.given.get_mut(server) else { return false };
+        if !turn.begun && others >= at_once {
+            self.given.remove(server);
+            self.waiting.push(server.clone());
+            return false;
         }
-        let mut of_namespace: HashMap<&str, usize> = HashMap::new();
-        let mut next: Vec<_> = self
-            .waiting
-            .iter()
-            .map(|server| {
-                let before = of_namespace.entry(&server.namespace).or_default();
-                *before += 1;
-                (*before, self.told.get(&server.namespace).copied(), server.clone())
-            })
-            .filter(|(before, ..)| *before <= free)
-            .collect();
-        next.sort_by_key(|(before, told, _)| (*before, *told));
-        next.truncate(free + SPARE);
-        // One of each namespace comes before the second of any.
-        next.sort_by_key(|(before, _, server)| (*before, self.had.get(&server.namespace).copied()));
-        let next: Vec<_> = next.into_iter().map(|(.., server)| server).collect();
-        self.waiting.retain(|waiting| !next.contains(waiting));
-        for server in &next {
-            self.now += 1;
-            self.told.insert(server.namespace.clone(), self.now);
+        if !turn.begun {
+            *turn = Given { begun: true, since: Instant::now() };
         }
-        for server in next.iter().take(free) {
-            self.note_given(server);
-            self.kept.insert(server.clone(), Instant::now());
-        }
-        if self.waiting.is_empty() && self.rolling.is_empty() && self.kept.is_empty() {
-            // All is done.
-            (self.told, self.had) = (HashMap::new(), HashMap::new());
-        }
-        next
+        self.called.retain(|called| called != server);
+        true
+    }
+
+    /// When the next turn ends for lack of use, if anybody waits for it.
+    fn next_end(&self) -> Option<Instant> {
+        let ends = self.given.values().map(Given::end).filter(|end| *end > Instant::now());
+        ends.min().filter(|_| !self.waiting.is_empty())
+    }
+}
+
+// === impl Given ===
+
+impl Given {
+    /// When it is somebody else's, if nothing happens until then.
+    fn end(&self) -> Instant {
+        self.since + if self.begun { PATIENCE } else { KEPT }
     }
 }
 
@@ -211,23 +242,19 @@ fn decide(
         Some(live) if first_look && desired.replicas > 0 && live != desired.template => {
             if !nobody_asked {
                 upgrades.not_needed(key);
-                return Turn::Now;
+                return Turn::Free;
             }
-            let turn = upgrades.ask(key);
-            memory.upgrades_to = Some(match turn {
-                Turn::Now => desired.template.clone(),
-                Turn::Later(_) => std::mem::replace(&mut desired.template, live),
-            });
-            turn
+            memory.upgrades_to = Some(desired.template.clone());
+            if upgrades.ask(key) {
+                return Turn::Upgrade;
+            }
+            desired.template = live;
+            Turn::Later
         }
         // There is nothing to do; or nothing runs that could be replaced, and its turn would end by time alone.
-        live => {
-            if live.is_none() {
-                // Who has no version to go on with waits for no upgrade.
-                memory.upgrades_to = None;
-            }
+        Some(_) | None => {
             upgrades.not_needed(key);
-            Turn::Now
+            Turn::Free
         }
     }
 }

@@ -24,7 +24,6 @@ use crate::inventory::Changes;
 use crate::mcp_server::apply::HasLive;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
-use crate::mcp_server::slots::Slots;
 use crate::mcp_server::{error_policy, reconcile, upgrades};
 use crate::mirror::{Change, Mirror, ServerKey};
 use crate::reading::Guarded;
@@ -214,12 +213,7 @@ fn forget_gone<T, E, Q>(
 }
 
 /// Tells the reconciliations what the sidecars said, whose turn it is to be upgraded, and who is called.
-pub(super) async fn relay(
-    mut changes: Changes,
-    mut turns: tokio::sync::mpsc::UnboundedReceiver<ServerKey>,
-    slots: &Slots,
-    triggers: &Triggers,
-) {
+pub(super) async fn relay(mut changes: Changes, context: &Context, triggers: &Triggers) {
     loop {
         tokio::select! {
             changed = changes.recv() => {
@@ -227,11 +221,8 @@ pub(super) async fn relay(
                 let namespace = server.namespace.unwrap_or_default();
                 triggers.reconcile(&ServerKey { namespace, name: server.name });
             }
-            due = turns.recv() => {
-                let Some(server) = due else { return };
-                triggers.reconcile(&server);
-            }
-            called = slots.called() => triggers.reconcile(&called),
+            due = context.upgrades.called() => triggers.reconcile(&due),
+            called = context.slots.called() => triggers.reconcile(&called),
         }
     }
 }

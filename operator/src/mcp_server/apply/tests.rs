@@ -33,7 +33,7 @@ pub(crate) fn context(client: kube::Client) -> Context {
         references: Default::default(),
         inventories: inventories(TokenFile::new("/nowhere".into())).0,
         memory: Default::default(),
-        upgrades: Upgrades::new(1).0,
+        upgrades: Upgrades::new(1),
         slots: Default::default(),
         metrics: Metrics::new().unwrap(),
     }

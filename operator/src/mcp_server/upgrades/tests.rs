@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use futures::FutureExt as _;
+
 use super::*;
 use crate::mcp_server::apply::Part;
 use crate::mcp_server::condition::{Problem, Reason};
@@ -54,17 +56,17 @@ fn accepted(generation: i64, made_of: i64, reason: &str) -> McpServer {
 
 #[test]
 fn a_change_of_a_manifest_never_waits_however_often_it_is_tried() {
-    let (upgrades, _turns) = Upgrades::new(1);
-    assert_eq!(upgrades.ask(&server("other")), Turn::Now);
+    let upgrades = Upgrades::new(1);
+    assert!(upgrades.ask(&server("other")));
     let mut memory = ServerMemory::default();
-    let later = Turn::Later(PATIENCE);
+    let later = Turn::Later;
     for (why, generation, made_of, template, expected) in [
         ("a new release", 1, 1, "upgrade", later),
         ("it still waits", 1, 1, "upgrade", later),
         ("it is only scaled", 2, 1, "upgrade", later),
-        ("its owner changes it", 3, 2, "change", Turn::Now),
-        ("that could not be applied", 3, 2, "change", Turn::Now),
-        ("it is scaled meanwhile", 4, 2, "change", Turn::Now),
+        ("its owner changes it", 3, 2, "change", Turn::Free),
+        ("that could not be applied", 3, 2, "change", Turn::Free),
+        ("it is scaled meanwhile", 4, 2, "change", Turn::Free),
         ("its owner takes the change back", 5, 2, "upgrade", later),
     ] {
         let mut desired = desired(template);
@@ -88,28 +90,28 @@ fn whoever_takes_over_tells_a_change_from_an_upgrade_whatever_is_wrong() {
         ("what its change names came late", 1, Reason::SecretNotFound, false),
     ];
     let waits = rows.map(|(why, made_of, reason, _)| {
-        let (upgrades, _turns) = Upgrades::new(1);
+        let upgrades = Upgrades::new(1);
         upgrades.ask(&server("other"));
         let manifest = accepted(2, made_of, reason.name());
         let live = Some("live".to_owned());
         let (mut memory, mut desired) = (ServerMemory::default(), desired("new"));
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
-        (why, turn != Turn::Now)
+        (why, turn == Turn::Later)
     });
     assert_eq!(waits, rows.map(|(why, .., waits)| (why, waits)));
 }
 
-#[test]
-fn what_goes_on_counts_and_takes_nobodys_turn() {
-    let (upgrades, mut turns) = Upgrades::new(1);
+#[tokio::test]
+async fn what_goes_on_counts_and_takes_nobodys_turn() {
+    let upgrades = Upgrades::new(1);
     upgrades.goes_on(&server("a"));
     upgrades.goes_on(&server("b"));
-    assert_eq!(upgrades.ask(&server("c")), Turn::Later(PATIENCE));
+    assert!(!upgrades.ask(&server("c")));
     upgrades.not_needed(&server("a"));
     upgrades.done(&server("a"));
-    assert!(turns.try_recv().is_err(), "b is still at it");
+    assert_eq!(called(&upgrades), None, "b is still at it");
     upgrades.done(&server("b"));
-    assert_eq!(turns.try_recv(), Ok(server("c")));
+    assert_eq!(called(&upgrades), Some(server("c")));
 }
 
 /// A server of one pod that is to have this template.
@@ -125,89 +127,101 @@ fn of(namespace: &str, name: &str) -> ServerKey {
     ServerKey { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-fn told(turns: &mut mpsc::UnboundedReceiver<ServerKey>) -> Vec<ServerKey> {
-    std::iter::from_fn(|| turns.try_recv().ok()).collect()
+fn called(upgrades: &Upgrades) -> Option<ServerKey> {
+    upgrades.called().now_or_never()
 }
 
 /// One that stands in the line of its namespace comes late.
 #[tokio::test(start_paused = true)]
 async fn a_turn_is_kept_for_a_moment_and_who_had_one_in_vain_is_last() {
-    let (upgrades, mut turns) = Upgrades::new(1);
-    let later = Turn::Later(PATIENCE);
-    assert_eq!(upgrades.ask(&of("aaa", "1")), Turn::Now);
+    let upgrades = Upgrades::new(1);
+    assert!(upgrades.ask(&of("aaa", "1")));
     for waits in [of("aaa", "2"), of("team", "1"), of("team", "2")] {
-        assert_eq!(upgrades.ask(&waits), later);
+        assert!(!upgrades.ask(&waits));
     }
     // Its new pods are refused.
     upgrades.done(&of("aaa", "1"));
-    assert_eq!(told(&mut turns), [of("team", "1"), of("aaa", "2")]);
+    assert_eq!([called(&upgrades), called(&upgrades)], [Some(of("team", "1")), None]);
+    tokio::time::advance(KEPT / 2).await;
+    assert!(!upgrades.ask(&of("aaa", "2")), "it is first, and of a namespace that had a turn");
+    assert!(!upgrades.ask(&of("aaa", "1")), "it asks again");
+    assert_eq!(called(&upgrades), None);
     tokio::time::advance(KEPT / 2).await;
     assert_eq!(
-        upgrades.ask(&of("aaa", "2")),
-        Turn::Later(KEPT / 2),
-        "it is first, and not of those who wait"
+        [called(&upgrades), called(&upgrades)],
+        [Some(of("aaa", "2")), None],
+        "the other does not come"
     );
-    assert_eq!(upgrades.ask(&of("aaa", "1")), Turn::Later(KEPT / 2), "it asks again");
-    tokio::time::advance(KEPT / 2).await;
-    assert_eq!(upgrades.ask(&of("aaa", "2")), Turn::Now, "the other does not come");
-    assert_eq!(upgrades.ask(&of("team", "1")), later, "it comes too late");
+    assert!(upgrades.ask(&of("aaa", "2")));
+    assert!(!upgrades.ask(&of("team", "1")), "it comes too late");
     upgrades.done(&of("aaa", "2"));
-    assert_eq!(told(&mut turns), [of("team", "2"), of("aaa", "1")]);
-    assert_eq!(upgrades.ask(&of("team", "2")), Turn::Now);
-    assert_eq!(upgrades.ask(&of("aaa", "1")), later);
+    assert_eq!(called(&upgrades), Some(of("team", "2")));
+    assert!(upgrades.ask(&of("team", "2")));
     upgrades.done(&of("team", "2"));
-    assert_eq!(told(&mut turns), [of("aaa", "1"), of("team", "1")]);
+    assert_eq!(called(&upgrades), Some(of("aaa", "1")));
     upgrades.not_needed(&of("aaa", "1"));
-    assert_eq!(upgrades.ask(&of("team", "1")), Turn::Now, "what is kept for one that needs none is free");
+    assert_eq!(called(&upgrades), Some(of("team", "1")), "what is kept for one that needs none is free");
 }
 
-/// Of the servers that are told at once, the last one comes first.
-#[test]
-fn every_namespace_has_its_turn_whoever_comes_first() {
-    for namespaces in [2, 3, SPARE + 1, SPARE + 2, SPARE + 4] {
-        let (upgrades, mut turns) = Upgrades::new(1);
-        assert_eq!(upgrades.ask(&server("x")), Turn::Now);
+#[tokio::test]
+async fn every_namespace_has_its_turn_whoever_asks_first() {
+    for namespaces in 2..12 {
+        let upgrades = Upgrades::new(1);
+        assert!(upgrades.ask(&server("x")));
         for (namespace, number) in (0..namespaces).flat_map(|it| (0..50).map(move |number| (it, number))) {
             upgrades.ask(&of(&format!("n{namespace:02}"), &number.to_string()));
         }
         let mut had = HashSet::new();
         let mut rolling = server("x");
-        for _ in 0..2 * namespaces {
+        for _ in 0..namespaces {
             upgrades.done(&rolling);
-            let asked = told(&mut turns).into_iter().rev();
-            let given: Vec<_> = asked.filter(|server| upgrades.ask(server) == Turn::Now).collect();
-            assert_eq!(given.len(), 1, "{given:?}");
-            rolling = given[0].clone();
+            rolling = called(&upgrades).unwrap();
+            assert!(upgrades.ask(&rolling));
+            assert_eq!(called(&upgrades), None);
             had.insert(rolling.namespace.clone());
         }
         assert_eq!(had.len(), namespaces, "{had:?} had a turn");
     }
 }
 
+/// Whether or not anybody asks or is done meanwhile.
 #[tokio::test(start_paused = true)]
-async fn where_many_do_not_come_others_are_told_the_next_time() {
-    let (upgrades, mut turns) = Upgrades::new(1);
-    assert_eq!(upgrades.ask(&server("x")), Turn::Now);
-    for number in 0..3 * SPARE {
-        for name in ["a", "b", "c"] {
-            let namespace = format!("n{number:02}");
-            assert_eq!(upgrades.ask(&of(&namespace, name)), Turn::Later(PATIENCE));
-        }
+async fn a_turn_that_nobody_comes_for_is_given_on_until_somebody_does() {
+    let upgrades = Upgrades::new(1);
+    assert!(upgrades.ask(&server("x")));
+    for number in 0..30 {
+        assert!(!upgrades.ask(&of(&format!("n{:02}", number / 3), &number.to_string())));
     }
     upgrades.done(&server("x"));
-    let first = told(&mut turns);
-    tokio::time::advance(KEPT).await;
-    // As whoever was upgraded does, each time it is looked after.
-    upgrades.done(&server("x"));
-    let second = told(&mut turns);
-    assert_eq!([first.len(), second.len()], [1 + SPARE; 2]);
-    let namespaces: HashSet<_> = first.iter().chain(&second).map(|server| &server.namespace).collect();
-    assert_eq!(namespaces.len(), 2 * (1 + SPARE));
+    let began = Instant::now();
+    let mut given = Vec::new();
+    for number in 0..10 {
+        given.push(upgrades.called().await);
+        // A moment more, as a timer has it.
+        let took = began.elapsed().saturating_sub(KEPT * number);
+        assert!(took < Duration::from_millis(100), "{given:?} after {:?}", began.elapsed());
+    }
+    let namespaces: HashSet<_> = given.iter().map(|server| &server.namespace).collect();
+    assert_eq!(namespaces.len(), 10, "{given:?}");
+    // However late they come, one of them has it.
+    let begun: Vec<_> = given.iter().filter(|server| upgrades.ask(server)).collect();
+    assert_eq!(begun, [&given[0]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_goes_on_for_too_long_is_given_on() {
+    let upgrades = Upgrades::new(1);
+    assert!(upgrades.ask(&server("a")));
+    assert!(!upgrades.ask(&server("b")));
+    let began = Instant::now();
+    assert_eq!(upgrades.called().await, server("b"));
+    assert!((PATIENCE..PATIENCE + KEPT).contains(&began.elapsed()), "after {:?}", began.elapsed());
+    assert!(upgrades.ask(&server("b")));
 }
 
 #[test]
 fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_taken_back() {
-    let (upgrades, _turns) = Upgrades::new(1);
+    let upgrades = Upgrades::new(1);
     let mut memory = ServerMemory::default();
     let words = |what: &str| Problem::new(Reason::Rejected, format!("{what} is refused"));
     let waits = "this server waits for another turn to be upgraded: upgrade is refused";
@@ -229,43 +243,48 @@ fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_
         let manifest = manifest(generation, (generation - 1).max(1));
         let live = Some("live".to_owned());
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
-        let said = if turn == Turn::Now { None } else { memory.refused_upgrade() };
+        let said = if turn == Turn::Later { memory.refused_upgrade() } else { None };
         assert_eq!(said.map(|problem| problem.message).as_deref(), expected, "{why}");
-        if turn == Turn::Now {
-            memory.note_refused(Part::Deployment, &desired.template, words(template));
-            upgrades.done(&server("demo"));
-        } else {
+        if turn == Turn::Later {
             memory.note_taken(true);
+        } else {
+            memory.note_refused(Part::Deployment, &desired.template, words(template), turn == Turn::Upgrade);
+            upgrades.done(&server("demo"));
         }
     }
     // Somebody deletes its Deployment, and the next one is refused as well.
     let mut desired = desired("upgrade");
-    decide(&manifest(3, 3), &upgrades, &server("demo"), &mut memory, None, &mut desired);
-    let said = memory.note_refused(Part::Deployment, &desired.template, words("upgrade"));
-    assert_eq!(said.message, "upgrade is refused", "it waits for no turn");
+    let turn = decide(&manifest(3, 3), &upgrades, &server("demo"), &mut memory, None, &mut desired);
+    assert_eq!(turn, Turn::Free, "it waits for no turn");
 }
 
 #[tokio::test(start_paused = true)]
 async fn so_many_at_once_and_the_others_in_turn() {
-    let (upgrades, mut turns) = Upgrades::new(2);
-    assert_eq!(upgrades.ask(&server("a")), Turn::Now);
-    assert_eq!(upgrades.ask(&server("b")), Turn::Now);
-    assert_eq!(upgrades.ask(&server("a")), Turn::Now, "who has a turn keeps it");
-    assert_eq!(upgrades.ask(&server("c")), Turn::Later(PATIENCE));
-    assert_eq!(upgrades.ask(&server("d")), Turn::Later(PATIENCE));
+    let upgrades = Upgrades::new(2);
+    assert!(upgrades.ask(&server("a")));
+    assert!(upgrades.ask(&server("b")));
+    assert!(upgrades.ask(&server("a")), "who has a turn keeps it");
+    assert!(!upgrades.ask(&server("c")));
+    assert!(!upgrades.ask(&server("d")));
     upgrades.done(&server("x"));
-    assert!(turns.try_recv().is_err());
+    assert_eq!(called(&upgrades), None);
     upgrades.done(&server("b"));
-    assert_eq!(turns.try_recv(), Ok(server("c")));
-    assert_eq!(upgrades.ask(&server("c")), Turn::Now);
-    assert_eq!(upgrades.ask(&server("d")), Turn::Later(PATIENCE));
-    assert_eq!(upgrades.ask(&server("e")), Turn::Later(PATIENCE));
+    assert_eq!([called(&upgrades), called(&upgrades)], [Some(server("c")), None]);
+    assert!(upgrades.ask(&server("c")));
+    assert!(!upgrades.ask(&server("d")));
+    assert!(!upgrades.ask(&server("e")));
     upgrades.not_needed(&server("d"));
     upgrades.done(&server("a"));
-    assert_eq!(turns.try_recv(), Ok(server("e")), "who needs no turn any more is passed over");
+    assert_eq!(called(&upgrades), Some(server("e")), "who needs no turn any more is passed over");
     upgrades.not_needed(&server("e"));
-    assert_eq!(upgrades.ask(&server("d")), Turn::Now, "a turn that nobody took is free");
-    assert_eq!(upgrades.ask(&server("f")), Turn::Later(PATIENCE));
+    assert!(upgrades.ask(&server("d")), "a turn that nobody took is free");
+    assert!(!upgrades.ask(&server("f")));
     tokio::time::advance(PATIENCE).await;
-    assert_eq!(upgrades.ask(&server("d")), Turn::Now, "a server that never serves does not stop the upgrade");
+    assert!(upgrades.ask(&server("d")), "a server that never serves does not stop the upgrade");
+    for server in ["a", "b", "c", "d", "e", "f"].map(server) {
+        upgrades.done(&server);
+    }
+    let state = upgrades.state.lock();
+    assert!(state.given.is_empty() && state.waiting.is_empty() && state.called.is_empty(), "{state:?}");
+    assert!(state.had.is_empty(), "{state:?}");
 }
