@@ -287,7 +287,9 @@ async fn pursue(
     pursuit.again = rotation.again;
     if let Some((keys, _)) = &rotation.next {
         validated.session_keys = keys.clone();
-        memory.lock().session_keys = Some(keys.clone());
+        if let Some((known, _)) = &mut memory.lock().session_keys {
+            *known = keys.clone();
+        }
         (prepared, desired) = build::build(&validated, &context.settings);
     }
     if prepared.deployment.is_none() {

@@ -301,7 +301,6 @@ impl Applier<'_> {
         };
         if kind == SECRET {
             memory.session_keys = None;
-            memory.has_keys = true;
         }
     }
 }

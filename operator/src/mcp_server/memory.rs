@@ -42,12 +42,9 @@ pub(crate) struct ServerMemory {
     pub status_pace: Option<Instant>,
     /// The resource version that shows that status, and otherwise what the status speaks of.
     pub echo: Option<u64>,
-    /// What sessions are sealed with, as the Secret has it or will have it.
-    pub session_keys: Option<SessionKeys>,
-    /// Whether they were read, and not made here. Such a Secret may be deleted before it was ever applied.
-    pub keys_are_read: bool,
-    /// Whether there turned out to be a Secret where none was known of: the session keys are then read, not made.
-    pub has_keys: bool,
+    /// What sessions are sealed with, and the Secret that they are from. None is known where they were made here, and have yet
+    /// to be applied.
+    pub session_keys: Option<(SessionKeys, Option<Live>)>,
     /// The bounds of its processes when it was a stdio server last, or those that its pods of that time have.
     pub processes: Option<Processes>,
     /// What has failed lately.
@@ -173,6 +170,11 @@ impl ServerMemory {
         let gone = self.applying.remove(&object).flatten();
         let Some(record) = record else { return };
         let uid = record.live.uid.clone();
+        if object.0 == SECRET
+            && let Some((_, from)) = &mut self.session_keys
+        {
+            *from = Some(record.live.clone());
+        }
         self.applied.insert(object.clone(), record);
         if gone.as_ref() == Some(&uid) {
             self.forget_object(object, &uid);
@@ -197,10 +199,10 @@ impl ServerMemory {
     fn forget_object(&mut self, object: Object, uid: &str) {
         if self.applied.get(&object).is_some_and(|record| record.live.uid == uid) {
             self.applied.remove(&object);
-            if object.0 == SECRET {
-                // Whoever deletes them has them made anew.
-                self.session_keys = None;
-            }
+        }
+        if object.0 == SECRET {
+            // Whoever deletes them has them made anew.
+            self.session_keys.take_if(|(_, from)| from.as_ref().is_some_and(|from| from.uid == uid));
         }
         if let Some(gone) = self.applying.get_mut(&object) {
             *gone = Some(uid.to_owned());

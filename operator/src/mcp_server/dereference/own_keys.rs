@@ -51,10 +51,11 @@ pub(crate) async fn session_keys(
     let now = Timestamp::now();
     let deployment = context.mirrors.deployments.get(server, &server.name);
     let had_pods = deployment.is_some_and(|it| it.live.controller.as_deref() == Some(uid));
-    let is_known = context.mirrors.secrets.get(server, &name).is_some() || memory.lock().has_keys;
+    let is_applied = memory.lock().applied.contains_key(&(SECRET, name.clone()));
+    let is_known = is_applied || context.mirrors.secrets.get(server, &name).is_some();
     if !had_pods && !is_known {
         let keys = SessionKeys::first(&material()?, now, wish);
-        remember(memory, &keys, false);
+        memory.lock().session_keys = Some((keys.clone(), None));
         return Ok((keys, None));
     }
     let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
@@ -65,7 +66,6 @@ pub(crate) async fn session_keys(
         let record = secret.metadata.annotations.as_ref().and_then(|all| all.get(SESSION_KEYS_ANNOTATION));
         SessionKeys::read(&secret.data.unwrap_or_default(), record.map(String::as_str), now, wish)
     });
-    let is_read = matches!(read, Some(Ok(Some(_))));
     let (keys, loss) = match read {
         Some(Ok(Some(keys))) => (keys, None),
         Some(Ok(None)) => (SessionKeys::first(&material()?, now, wish), None),
@@ -78,7 +78,7 @@ pub(crate) async fn session_keys(
             (SessionKeys::first(&material()?, now, wish), loss)
         }
     };
-    remember(memory, &keys, is_read);
+    memory.lock().session_keys = Some((keys.clone(), from.clone()));
     if let Some((action, loss)) = loss {
         let note = format!(
             "Secret {name} had the session keys, and {loss}: they are made anew, and every session has to begin again"
@@ -107,12 +107,7 @@ pub(crate) fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Optio
     Some(unreadable("Secret", &server.namespace, &name, "which holds the server's session keys", words))
 }
 
-fn remember(memory: &Mutex<ServerMemory>, keys: &SessionKeys, are_read: bool) {
-    let mut memory = memory.lock();
-    (memory.session_keys, memory.keys_are_read) = (Some(keys.clone()), are_read);
-}
-
-/// The keys that are remembered, if the Secret is still what was applied, or has yet to be.
+/// The keys that are remembered, if the Secret is still the one that they are from, or has yet to be.
 fn known(
     context: &Context,
     server: &ServerKey,
@@ -121,16 +116,10 @@ fn known(
 ) -> Option<(SessionKeys, Option<Live>)> {
     let live = context.mirrors.secrets.get(server, name);
     let live = live.as_deref().map(|live| &live.live);
-    let memory = memory.lock();
-    let keys = memory.session_keys.clone()?;
-    let applied = memory.applied.get(&(SECRET, name.to_owned())).map(|record| &record.live);
-    let is_in_force = match (applied, live) {
-        (Some(applied), live) => live.is_none_or(|live| is_as_applied(live, applied)),
-        // Whoever deletes a Secret has its keys made anew, be it that it was only read until then.
-        (None, live) => live.is_none() && !memory.keys_are_read,
-    };
-    let from = live.into_iter().chain(applied).max_by_key(|secret| secret.version);
-    is_in_force.then(|| (keys, from.cloned()))
+    let (keys, from) = memory.lock().session_keys.clone()?;
+    let is_in_force = live.is_none_or(|live| from.as_ref().is_some_and(|from| is_as_applied(live, from)));
+    let from = live.cloned().into_iter().chain(from).max_by_key(|secret| secret.version);
+    is_in_force.then_some((keys, from))
 }
 
 /// Material for a key, from the system's randomness.
@@ -139,4 +128,56 @@ pub(crate) fn material() -> Result<Material, NoRandomness> {
     rand::fill(&mut material.secret).map_err(|_| NoRandomness)?;
     rand::fill(std::slice::from_mut(&mut material.first_id)).map_err(|_| NoRandomness)?;
     Ok(material)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::http::Method;
+    use axum::response::IntoResponse as _;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::mcp_server::apply::tests::context;
+
+    /// As of one whose manifest cannot be used, whoever leads anew.
+    #[tokio::test]
+    async fn keys_that_are_not_applied_are_read_once_for_each_state_of_their_secret() {
+        let secret = |version: &str| -> Value {
+            let owner = json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": "7b1c", "controller": true});
+            json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {
+                    "name": "demo-longshore-keys", "namespace": "tools", "uid": "s", "resourceVersion": version,
+                    "labels": {"longshore.dev/server": "demo"}, "ownerReferences": [owner],
+                },
+            })
+        };
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = reads.clone();
+        // Events are written too.
+        let answer = move |method: Method| {
+            let is_read = method == Method::GET;
+            let before = if is_read { counted.fetch_add(1, Ordering::Relaxed) } else { 0 };
+            async move { axum::Json(secret(["7", "8", "9"][before])).into_response() }
+        };
+        let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+        let server = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let memory = context.memory.of(&server, "7b1c");
+        for (seen, expected) in [("7", 1), ("7", 1), ("8", 2), ("8", 2)] {
+            let event = Event::Apply(serde_json::from_value(secret(seen)).unwrap());
+            let events = futures::stream::iter([event]);
+            context.mirrors.secrets.follow(events, &None, &mut |_, _, _, _| {}).await;
+            let (_, from) = session_keys(&context, &server, "7b1c", &memory, None).await.unwrap();
+            assert_eq!(from.unwrap().version.to_string(), seen);
+            assert_eq!(reads.load(Ordering::Relaxed), expected, "reads at version {seen}");
+        }
+        // Whoever deletes it has them made anew.
+        context.memory.forget_object(&server, SECRET, "demo-longshore-keys", "s");
+        assert!(memory.lock().session_keys.is_none());
+    }
 }
