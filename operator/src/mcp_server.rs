@@ -51,7 +51,7 @@ use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::{own_bounds, own_keys};
 use memory::ServerMemory;
-use pursuit::{Pursuit, Urls};
+use pursuit::{Pursuit, Urls, of_upgrade};
 use status::{Address, Observation, Publication};
 use upgrades::Turn;
 
@@ -108,7 +108,14 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         }
     };
     let replicas = object.0.as_ref().map_or_else(|it| it.replicas, |server| Some(server.spec.replicas));
-    let applier = Applier { context: &context, server: &key, uid: &uid, memory: &memory, keys_from: None };
+    let applier = Applier {
+        context: &context,
+        server: &key,
+        uid: &uid,
+        memory: &memory,
+        keys_from: None,
+        patient: true,
+    };
     if let (None, Some(replicas)) = (&pursuit.desired, replicas) {
         // Nothing could be made of it. Whoever wants fewer pods, or none, gets that all the same.
         if let Err(error) = applier.scale(replicas).await {
@@ -212,7 +219,6 @@ async fn pursue(
     memory: &Mutex<ServerMemory>,
 ) -> Pursuit {
     let mut pursuit = Pursuit::default();
-    memory.lock().pursues(server.metadata.generation.unwrap_or_default());
 
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
@@ -302,23 +308,22 @@ async fn pursue(
         prepared.deployment = None;
         // Whether that is still so is seen when it comes again.
         if let Some(problem) = memory.lock().refused_upgrade() {
-            pursuit.problems.insert(0, problem);
+            pursuit.problems.insert(0, of_upgrade(problem));
             pursuit.upgrade_refused = true;
         }
     }
 
     // 4. Apply them. Client required.
-    let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref() };
-    let applied = match applier.apply(prepared, desired.replicas).await {
+    let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref(), patient };
+    let applied = match applier.apply(prepared, &desired).await {
         Ok(applied) => {
-            memory.lock().note_taken(pursuit.turn == Turn::Later);
             if let Some((_, step)) = rotation.next {
                 rotate::tell(context, key, uid, step).await;
             }
             Some(applied)
         }
         Err(error) => {
-            pursuit.not_applied(error, &desired.template, memory, patient);
+            pursuit.not_applied(error, &desired.template, memory);
             None
         }
     };

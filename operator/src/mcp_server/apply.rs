@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use futures::join;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
@@ -26,10 +26,10 @@ use tokio::time::Instant;
 
 use crate::api::{self, ApiError};
 use crate::digest;
-use crate::mcp_server::build::{Applied, Prepared, Resources};
+use crate::mcp_server::build::{Applied, Desired, Prepared, Resources};
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::mcp_server::context::Context;
-use crate::mcp_server::memory::{Record, SECRET, ServerMemory};
+use crate::mcp_server::memory::{Object, Record, SECRET, ServerMemory};
 use crate::metrics::Write;
 use crate::mirror::{Mirror, ServerKey};
 use crate::names::{MANAGER, ObjectNames};
@@ -39,6 +39,9 @@ pub(crate) use error::{Error, NotTaken, Part};
 /// A version that no object has: the first that etcd gives is the one after it. Whoever asks for it gets a conflict if
 /// there is an object, whatever is in that.
 const NO_VERSION: &str = "1";
+
+/// As whose kind it is remembered that the Deployment that is there cannot be given its number of pods.
+const SCALE: &str = "Scale";
 
 /// Applies objects for one server.
 pub(crate) struct Applier<'a> {
@@ -52,16 +55,18 @@ pub(crate) struct Applier<'a> {
     pub memory: &'a Mutex<ServerMemory>,
     /// The Secret that the session keys are from: in another state it may hold others, which must not be overwritten.
     pub keys_from: Option<&'a Live>,
+    /// Whether nothing is said yet of what may pass.
+    pub patient: bool,
 }
 
 // === impl Applier ===
 
 impl Applier<'_> {
-    /// Applies every object, those that pods need before the pods, of which there are to be so many.
+    /// Applies every object, those that pods need before the pods.
     pub(crate) async fn apply(
         &self,
         prepared: Resources<Prepared>,
-        replicas: u32,
+        desired: &Desired,
     ) -> Result<Resources<Applied>, NotTaken> {
         // Without `..`: an object that nobody applies does not compile.
         let Resources {
@@ -76,31 +81,37 @@ impl Applier<'_> {
             state: _,
         } = prepared;
         let mirrors = &self.context.mirrors;
+        self.memory.lock().needs(|(kind, name)| match *kind {
+            "ConfigMap" => config_maps.iter().any(|needed| needed.name_any() == *name),
+            "PodDisruptionBudget" => disruption_budget.is_some(),
+            "ServiceAccount" => service_account.is_some(),
+            _ => true,
+        });
         // Each is tried whatever comes of the others: a key that was revoked must not stay valid because somebody
         // has taken the Service's name.
         let (configuration, account, service_outcome, peers_outcome, policy_outcome, budget) = join!(
             async {
                 // A sidecar waits until the keys fit its configuration: the other order would make it wait longer.
-                self.apply_one(&secret, &mirrors.secrets).await?;
+                self.apply_one(&secret, None, &mirrors.secrets).await?;
                 let mut outcome = Ok(());
                 for config_map in &config_maps {
-                    let applied = self.apply_one(config_map, &mirrors.config_maps).await;
-                    outcome = outcome.and(applied.map_err(|error| self.keeps_what_was(error)));
+                    let applied = self.apply_one(config_map, None, &mirrors.config_maps).await;
+                    outcome = outcome.and(applied);
                 }
                 outcome
             },
             async {
                 match &service_account {
-                    Some(account) => self.apply_one(account, &mirrors.service_accounts).await,
+                    Some(account) => self.apply_one(account, None, &mirrors.service_accounts).await,
                     None => Ok(()),
                 }
             },
-            self.apply_one(&service, &mirrors.services),
-            self.apply_one(&peers, &mirrors.services),
-            self.apply_one(&network_policy, &mirrors.network_policies),
+            self.apply_one(&service, None, &mirrors.services),
+            self.apply_one(&peers, None, &mirrors.services),
+            self.apply_one(&network_policy, None, &mirrors.network_policies),
             async {
                 match &disruption_budget {
-                    Some(budget) => self.apply_one(budget, &mirrors.disruption_budgets).await,
+                    Some(budget) => self.apply_one(budget, None, &mirrors.disruption_budgets).await,
                     None => Ok(()),
                 }
             },
@@ -119,12 +130,16 @@ impl Applier<'_> {
         if let Some(deployment) = &deployment
             && outcome.is_ok()
         {
-            outcome = self.apply_one(deployment, &mirrors.deployments).await.map_err(of(Part::Deployment));
+            let template = Some(&*desired.template);
+            let applied = self.apply_one(deployment, template, &mirrors.deployments).await;
+            outcome = applied.map_err(of(Part::Deployment));
         }
         // What keeps pods from being as the manifest says keeps nobody from stopping those that are there.
         let is_ending = matches!(outcome, Err(NotTaken { error: Error::NamespaceEnds, .. }));
         if deployment.is_none() || outcome.is_err() && !is_ending {
-            outcome = outcome.and(self.scale(replicas).await.map_err(of(Part::Other)));
+            let scaled = self.scale(desired.replicas).await;
+            self.note((SCALE, self.server.name.clone()), &desired.replicas.to_string(), &scaled);
+            outcome = outcome.and(scaled.map_err(of(Part::Other)));
         }
         outcome?;
         let state = PhantomData;
@@ -143,11 +158,11 @@ impl Applier<'_> {
 
     /// The keys are written already, and nobody has them before the configuration that fits them: whoever took one away
     /// has to know.
-    fn keeps_what_was(&self, error: Error) -> Error {
+    fn keeps_what_was(&self, kind: &str, error: Error) -> Error {
         let deployment = ObjectNames::of(&self.server.name).deployment();
         let has_pods = self.context.mirrors.deployments.get(self.server, &deployment).is_some();
         match error {
-            Error::Problem(problem) if has_pods => {
+            Error::Problem(problem) if has_pods && kind == Owned::<ConfigMap>::KIND => {
                 let message = format!(
                     "{}; until it is there, pods that run go by the keys and rules of before, and one that starts \
                      anew may have to wait for it",
@@ -178,7 +193,9 @@ impl Applier<'_> {
         live.controller.as_deref() == Some(self.uid)
     }
 
-    async fn apply_one<K, V>(&self, object: &K, mirror: &Mirror<V>) -> Result<(), Error>
+    /// Applies an object, and remembers what is to be said if it is not taken in this state, which is all of it where nothing
+    /// else tells.
+    async fn apply_one<K, V>(&self, object: &K, state: Option<&str>, mirror: &Mirror<V>) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -189,6 +206,7 @@ impl Applier<'_> {
     {
         let name = object.name_any();
         let digest = digest::hex(&serde_json::to_vec(object).unwrap_or_default());
+        let state = state.unwrap_or(&digest).to_owned();
         let kind = V::KIND;
         let record = self.memory.lock().applied.get(&(kind, name.clone())).cloned();
         let live = mirror.get(self.server, &name);
@@ -197,6 +215,7 @@ impl Applier<'_> {
             && record.digest == digest
             && live.is_none_or(|live| is_as_applied(live, &record.live))
         {
+            self.note((kind, name), &state, &Ok(()));
             return Ok(());
         }
         // What is known of ours by this name. Somebody else's would not be in the mirror.
@@ -220,11 +239,36 @@ impl Applier<'_> {
             Record { digest, live, at: Instant::now() }
         });
         self.memory.lock().end((kind, name.clone()), record);
-        if let Err(error) = answer {
-            return Err(self.refused(&objects, kind, &name, error).await);
-        }
-        tracing::debug!(kind, name, "applied");
-        Ok(())
+        let outcome = match answer {
+            Ok(_) => {
+                tracing::debug!(kind, name, "applied");
+                Ok(())
+            }
+            Err(error) => Err(self.keeps_what_was(kind, self.refused(&objects, kind, &name, error).await)),
+        };
+        self.note((kind, name), &state, &outcome);
+        outcome
+    }
+
+    /// Remembers what came of applying an object in this state.
+    fn note(&self, object: Object, state: &str, outcome: &Result<(), Error>) {
+        let mut memory = self.memory.lock();
+        let lasting = |what: &str, words: &str| {
+            let message = format!("the API server does not take {what}, and is asked again: {words}");
+            Problem::new(Reason::Rejected, message)
+        };
+        let said = match outcome {
+            Ok(()) => return memory.note_taken(&object),
+            Err(Error::Problem(problem)) => Some(problem.clone()),
+            Err(Error::Api { what, source }) => {
+                source.failure().filter(|_| !self.patient).map(|words| lasting(what, words))
+            }
+            Err(Error::Unanswered { what }) => {
+                memory.failures.unanswered(Instant::now()).then(|| lasting(what, &api::unanswered()))
+            }
+            Err(Error::NamespaceEnds) => None,
+        };
+        memory.note_refused(object, state, said);
     }
 
     /// Gives the Deployment that is there its number of pods, and leaves the rest of it as it is.

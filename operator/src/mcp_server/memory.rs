@@ -1,7 +1,7 @@
 //! What the operator remembers of its own doings, to write nothing twice. All of it can be lost: a restart only means
 //! that every object is applied once more.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use longshore_crds::McpServerStatus;
@@ -9,14 +9,14 @@ use longshore_sidecar_config::Processes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::mcp_server::apply::{HasLive as _, Part};
+use crate::mcp_server::apply::HasLive as _;
 use crate::mcp_server::condition::{Problem, Reason, Standing};
 use crate::mcp_server::failures::Failures;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::metrics::{Counts, Pending};
 use crate::mirror::ServerKey;
 use crate::scope::{self, Scope};
-use crate::view::Live;
+use crate::view::{DeploymentView, Live};
 
 /// The memory of all servers.
 #[derive(Debug, Default)]
@@ -53,13 +53,8 @@ pub(crate) struct ServerMemory {
     pub touches: HashMap<String, Touch>,
     /// The digest of the template that a new release of Longshore gives it in its turn.
     pub upgrades_to: Option<String>,
-    /// The generation of the manifest that was pursued last.
-    generation: i64,
-    /// Why the API server did not take its other objects when they were last applied.
-    refused: Option<Problem>,
-    /// Why it did not take the Deployment when that was last applied, which it is not while the server waits for its turn;
-    /// and the digest of the template that this had.
-    refused_turn: Option<(String, Problem)>,
+    /// What the API server did not take when it was applied last, and why.
+    refused: BTreeMap<Object, Refusal>,
     /// Whether the Service of its name was last found to be somebody else's, to whom clients would show their keys.
     pub service_is_others: bool,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
@@ -87,6 +82,14 @@ pub(crate) struct Record {
     pub at: Instant,
 }
 
+/// Why the API server did not take an object.
+#[derive(Clone, Debug)]
+struct Refusal {
+    /// In which state: the digest of what was sent, of a Deployment that of its pods' template.
+    state: String,
+    problem: Problem,
+}
+
 /// When a pod was touched, and for what.
 #[derive(Clone, Debug)]
 pub(crate) struct Touch {
@@ -103,61 +106,43 @@ pub(crate) struct Touch {
 // === impl ServerMemory ===
 
 impl ServerMemory {
-    /// A manifest of this generation is pursued: what was not taken of the one before is not what is applied now.
-    pub(crate) fn pursues(&mut self, generation: i64) {
-        if std::mem::replace(&mut self.generation, generation) != generation {
-            // Whose the Service of its name is, no manifest changes.
-            let is_taken = self.service_is_others;
-            self.refused.take_if(|problem| !(is_taken && problem.reason == Reason::NameTaken));
+    /// Nothing is said any more of objects that the server does not need.
+    pub(crate) fn needs(&mut self, is_needed: impl Fn(&Object) -> bool) {
+        self.refused.retain(|object, _| is_needed(object));
+    }
+
+    /// The API server has taken an object.
+    pub(crate) fn note_taken(&mut self, object: &Object) {
+        self.refused.remove(object);
+    }
+
+    /// The API server does not take an object in this state, and this is to be said of it. What was said of it in that state
+    /// before is so until it is taken, also where it fails in another way now. (Whose it is, no other state changes.)
+    pub(crate) fn note_refused(&mut self, object: Object, state: &str, said: Option<Problem>) {
+        let before = self.refused.remove(&object);
+        let before = before.filter(|it| it.state == state || it.problem.reason == Reason::NameTaken);
+        if let Some(problem) = said.or(before.map(|before| before.problem)) {
+            self.refused.insert(object, Refusal { state: state.to_owned(), problem });
         }
     }
 
-    /// The API server does not take this part: if it is the Deployment, one whose pods have this template. Gives what to
-    /// say, of an upgrade the same in its turn as while it waits for another: the status stands still.
-    pub(crate) fn note_refused(
-        &mut self,
-        part: Part,
-        template: &str,
-        problem: Problem,
-        is_upgrade: bool,
-    ) -> Problem {
-        if part != Part::Deployment {
-            self.refused = Some(problem.clone());
-            return problem;
-        }
-        let problem = if is_upgrade {
-            let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
-            Problem::new(problem.reason, message)
-        } else {
-            problem
-        };
-        // All others were taken before.
-        self.refused = None;
-        self.refused_turn = Some((template.to_owned(), problem.clone()));
-        problem
-    }
-
-    /// What the API server has not taken, of what is applied for pods of this template: the Deployment of a server that
-    /// waits is not, and one of another template is what the manifest said before.
-    pub(crate) fn refused(&self, template: &str, waits: bool) -> Option<Problem> {
-        let of_turn = self.refused_turn.as_ref().filter(|(of, _)| !waits && of == template);
-        let of_turn = of_turn.map(|(_, problem)| problem);
-        self.refused.as_ref().or(of_turn).cloned()
+    /// What the API server has not taken, of what is applied for pods of this template, and whether it is the Deployment: one
+    /// of another template is what the manifest said before, or waits for its turn.
+    pub(crate) fn refused(&self, template: &str) -> Option<(bool, Problem)> {
+        let is_deployment = |kind: &str| kind == DeploymentView::KIND;
+        let refused =
+            self.refused.iter().filter(|((kind, _), it)| !is_deployment(kind) || it.state == template);
+        // What keeps it from being tried comes first.
+        let first = refused.min_by_key(|((kind, _), _)| is_deployment(kind));
+        first.map(|((kind, _), refusal)| (is_deployment(kind), refusal.problem.clone()))
     }
 
     /// Why the upgrade that it waits for came to nothing when it was its turn before. A change that was refused and taken back
     /// is none.
     pub(crate) fn refused_upgrade(&self) -> Option<Problem> {
-        let (template, problem) = self.refused_turn.as_ref()?;
-        (self.upgrades_to.as_ref() == Some(template)).then(|| problem.clone())
-    }
-
-    /// The API server has taken every object, but for the Deployment of a server that waits for its turn.
-    pub(crate) fn note_taken(&mut self, waits: bool) {
-        self.refused = None;
-        if !waits {
-            self.refused_turn = None;
-        }
+        let of_deployment = |((kind, _), _): &(&Object, &Refusal)| *kind == DeploymentView::KIND;
+        let (_, refusal) = self.refused.iter().find(of_deployment)?;
+        (self.upgrades_to.as_ref() == Some(&refusal.state)).then(|| refusal.problem.clone())
     }
 
     /// An object is about to be applied.
@@ -302,45 +287,36 @@ mod tests {
     use crate::mcp_server::condition::Reason;
 
     #[test]
-    fn what_was_refused_of_a_change_is_not_said_of_the_next() {
+    fn what_was_refused_is_said_of_the_same_object_until_that_is_taken() {
+        let (service, policy) = (("Service", "demo".to_owned()), ("NetworkPolicy", "demo".to_owned()));
+        let deployment = (DeploymentView::KIND, "demo".to_owned());
+        let says = |words: &str| Some(Problem::new(Reason::Rejected, words));
+        let is_others = || Some(Problem::new(Reason::NameTaken, "taken"));
         let mut memory = ServerMemory::default();
-        memory.note_refused(Part::Deployment, "c1", Problem::new(Reason::Rejected, "c1 is refused"), false);
-        for (template, waits, expected, why) in [
-            ("c1", false, Some("c1 is refused"), "it cannot be tried now"),
-            ("c1", true, None, "it waits"),
-            ("c2", false, None, "its owner corrected it"),
+        for (why, object, of, is_taken, said, expected) in [
+            ("it is refused", &policy, "p1", false, says("p1"), Some("p1")),
+            ("it cannot be tried now", &policy, "p1", false, None, Some("p1")),
+            ("nor can another", &service, "s1", false, None, Some("p1")),
+            ("it is taken", &policy, "p1", true, None, None),
+            ("it is refused again", &policy, "p1", false, says("p1"), Some("p1")),
+            ("it was corrected, and cannot be tried now", &policy, "p2", false, None, None),
+            ("another is somebody else's", &service, "s1", false, is_others(), Some("taken")),
+            ("that is so in whichever state it is", &service, "s2", false, None, Some("taken")),
+            ("it is no more", &service, "s2", true, None, None),
+            ("so are the pods", &deployment, "now", false, says("pods"), Some("pods")),
+            ("pods of before are not said of those of now", &deployment, "before", false, says("x"), None),
+            ("what keeps them back comes first", &policy, "p2", false, says("p2"), Some("p2")),
         ] {
-            let said = memory.refused(template, waits).map(|problem| problem.message);
-            assert_eq!(said.as_deref(), expected, "{why}");
+            if is_taken {
+                memory.note_taken(object);
+            } else {
+                memory.note_refused(object.clone(), of, said);
+            }
+            let refused = memory.refused("now").map(|(_, problem)| problem.message);
+            assert_eq!(refused.as_deref(), expected, "{why}");
         }
-    }
-
-    #[test]
-    fn what_was_refused_of_another_object_is_not_said_of_the_next_manifest() {
-        let mut memory = ServerMemory::default();
-        memory.pursues(1);
-        memory.note_refused(
-            Part::Other,
-            "c1",
-            Problem::new(Reason::Rejected, "the Service is refused"),
-            false,
-        );
-        for (generation, is_said) in [(1, true), (2, false), (2, false)] {
-            memory.pursues(generation);
-            assert_eq!(memory.refused("c1", false).is_some(), is_said, "generation {generation}");
-        }
-        // Whose the Service is, its manifest does not say.
-        for (service_is_others, reason, is_said) in [
-            (true, Reason::NameTaken, true),
-            (true, Reason::Rejected, false),
-            (false, Reason::Rejected, false),
-            (false, Reason::NameTaken, false),
-        ] {
-            let mut memory = ServerMemory { service_is_others, ..ServerMemory::default() };
-            memory.note_refused(Part::Other, "c1", Problem::new(reason, "x"), false);
-            memory.pursues(1);
-            assert_eq!(memory.refused("c1", false).is_some(), is_said, "{service_is_others} {reason:?}");
-        }
+        memory.needs(|object| *object != policy);
+        assert!(memory.refused("now").is_none(), "what is not needed any more");
     }
 
     #[test]

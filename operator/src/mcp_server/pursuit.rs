@@ -1,14 +1,16 @@
 //! What came of the steps, on its way to the status.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
-use crate::api::{self, ApiError};
+use crate::api::ApiError;
 use crate::mcp_server::apply::NotTaken;
 use crate::mcp_server::build::Desired;
-use crate::mcp_server::condition::{Problem, Reason};
+use crate::mcp_server::condition::Problem;
 use crate::mcp_server::failures::Passing;
 use crate::mcp_server::memory::ServerMemory;
 use crate::mcp_server::status::{PodFacts, Unapplied};
@@ -77,51 +79,34 @@ impl Pursuit {
         self.passing = self.passing.max(Passing::of(error));
     }
 
-    /// Objects that pods of this template need, or they themselves, could not be applied. Whoever is patient says nothing yet
-    /// of what may pass.
+    /// Objects that pods of this template need, or they themselves, could not be applied.
     pub(super) fn not_applied(
         &mut self,
         NotTaken { part, error }: NotTaken,
         template: &str,
         memory: &Mutex<ServerMemory>,
-        patient: bool,
     ) {
-        let is_upgrade = self.turn == Turn::Upgrade;
         self.unapplied = Some(Unapplied { what: error.what().map(str::to_owned), part });
-        match error {
-            apply::Error::Problem(problem) => {
-                let problem = memory.lock().note_refused(part, template, problem, is_upgrade);
-                self.problems.insert(0, problem.clone());
-                self.held_back = true;
-                self.error = Some(Error::Apply(apply::Error::Problem(problem)));
-            }
-            error => {
-                let lasting = match &error {
-                    apply::Error::Api { what, source } => {
-                        self.met(source);
-                        source.failure().filter(|_| !patient).map(|words| (what, words.to_owned()))
-                    }
-                    apply::Error::Unanswered { what } => {
-                        self.passing = self.passing.max(Passing::Unanswered);
-                        let lasts = memory.lock().failures.unanswered(Instant::now());
-                        lasts.then(|| (what, api::unanswered()))
-                    }
-                    apply::Error::Problem(_) | apply::Error::NamespaceEnds => None,
-                };
-                if let Some((what, words)) = lasting {
-                    let message = format!("the API server does not take {what}, and is asked again: {words}");
-                    let problem = Problem::new(Reason::Rejected, message);
-                    memory.lock().note_refused(part, template, problem, is_upgrade);
-                }
-                // What has lasted is so until it is taken, also where it fails in another way now.
-                if let Some(problem) = memory.lock().refused(template, self.turn == Turn::Later) {
-                    self.problems.insert(0, problem);
-                    self.held_back = true;
-                }
-                self.error = Some(Error::Apply(error));
-            }
+        match &error {
+            apply::Error::Api { source, .. } => self.met(source),
+            apply::Error::Unanswered { .. } => self.passing = self.passing.max(Passing::Unanswered),
+            apply::Error::Problem(_) | apply::Error::NamespaceEnds => {}
         }
+        // What has lasted is so until it is taken, also where it fails in another way now.
+        if let Some((is_deployment, problem)) = memory.lock().refused(template) {
+            let is_upgrade = is_deployment && self.turn == Turn::Upgrade;
+            self.problems.insert(0, if is_upgrade { of_upgrade(problem) } else { problem });
+            self.held_back = true;
+        }
+        self.error = Some(Error::Apply(error));
     }
+}
+
+/// What to say of an upgrade that is refused: in its turn the same as while it waits for another, so that the status stands
+/// still.
+pub(super) fn of_upgrade(problem: Problem) -> Problem {
+    let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
+    Problem::new(problem.reason, message)
 }
 
 // === impl Urls ===

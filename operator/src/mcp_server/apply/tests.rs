@@ -62,6 +62,10 @@ fn prepared(settings: &Settings) -> Resources<Prepared> {
     build::build(&validate(&server, &found).unwrap(), settings).0
 }
 
+fn desired(replicas: u32) -> Desired {
+    Desired { template: "t".to_owned(), configs: Default::default(), replicas, recreates: false }
+}
+
 /// Applies a server's objects to an API server that takes its time for everything but its refusal of what has
 /// this in its path. Returns the paths that it took.
 async fn taken_despite(refused: &str) -> (Result<(), Error>, Vec<String>) {
@@ -90,8 +94,15 @@ async fn reached_beside(
     let context = Context { mirrors, ..context(client) };
     let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
     let memory = context.memory.of(&key, "7b1c");
-    let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
-    let outcome = applier.apply(prepared(&context.settings), 2).await;
+    let applier = Applier {
+        context: &context,
+        server: &key,
+        uid: "7b1c",
+        memory: &memory,
+        keys_from: None,
+        patient: true,
+    };
+    let outcome = applier.apply(prepared(&context.settings), &desired(2)).await;
     let outcome = outcome.map(drop).map_err(|it| it.error);
     let mut applied = applied.lock().clone();
     applied.sort();
@@ -265,16 +276,18 @@ async fn leftovers_that_cannot_be_deleted_take_no_longer_than_one_of_them() {
     let context = Context { mirrors, ..context(kube::Client::new(Router::new().fallback(answer), "tools")) };
     let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
     let memory = context.memory.of(&key, "7b1c");
-    let applier = Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
-    let applied = applier.apply(prepared(&context.settings), 2).await.map_err(|it| it.error).unwrap();
-    let desired = build::Desired {
-        template: "t".to_owned(),
-        configs: Default::default(),
-        replicas: 0,
-        recreates: false,
+    let applier = Applier {
+        context: &context,
+        server: &key,
+        uid: "7b1c",
+        memory: &memory,
+        keys_from: None,
+        patient: true,
     };
+    let applied =
+        applier.apply(prepared(&context.settings), &desired(2)).await.map_err(|it| it.error).unwrap();
     let started = Instant::now();
-    assert!(!applier.prune(&applied, &desired).await);
+    assert!(!applier.prune(&applied, &desired(0)).await);
     // As long as a call may take.
     assert_eq!(started.elapsed().as_secs(), 20);
     tried.lock().sort();
@@ -288,8 +301,14 @@ async fn a_server_without_a_service_has_no_address_whatever_else_has_gone() {
         let context = Context { mirrors, ..context(kube::Client::new(Router::new(), "tools")) };
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
         let memory = context.memory.of(&key, "7b1c");
-        let applier =
-            Applier { context: &context, server: &key, uid: "7b1c", memory: &memory, keys_from: None };
+        let applier = Applier {
+            context: &context,
+            server: &key,
+            uid: "7b1c",
+            memory: &memory,
+            keys_from: None,
+            patient: true,
+        };
         address(&applier, None)
     };
     assert_eq!(has_gone(with_pods_of("7b1c").await), Address::Missing);

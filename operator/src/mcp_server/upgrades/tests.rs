@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use futures::FutureExt as _;
 
 use super::*;
-use crate::mcp_server::apply::Part;
 use crate::mcp_server::condition::{Problem, Reason};
 use crate::view::Live;
 
@@ -224,7 +223,7 @@ fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_
     let upgrades = Upgrades::new(1);
     let mut memory = ServerMemory::default();
     let words = |what: &str| Problem::new(Reason::Rejected, format!("{what} is refused"));
-    let waits = "this server waits for another turn to be upgraded: upgrade is refused";
+    let waits = "upgrade is refused";
     for (why, is_free, generation, template, expected) in [
         ("it waits", false, 1, "upgrade", None),
         ("its turn", true, 1, "upgrade", None),
@@ -245,10 +244,8 @@ fn what_was_refused_is_said_of_the_upgrade_that_waits_and_of_no_change_that_was_
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
         let said = if turn == Turn::Later { memory.refused_upgrade() } else { None };
         assert_eq!(said.map(|problem| problem.message).as_deref(), expected, "{why}");
-        if turn == Turn::Later {
-            memory.note_taken(true);
-        } else {
-            memory.note_refused(Part::Deployment, &desired.template, words(template), turn == Turn::Upgrade);
+        if turn != Turn::Later {
+            memory.note_refused(("Deployment", "demo".to_owned()), &desired.template, Some(words(template)));
             upgrades.done(&server("demo"));
         }
     }

@@ -1,0 +1,113 @@
+//! What is said of objects that the API server does not take, from one look at a server to the next.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::mcp_server::apply::tests::context;
+use crate::mcp_server::context::Context;
+use crate::mcp_server::reconcile;
+use crate::mirror::ServerKey;
+
+/// An API server, which does not take objects of some kinds.
+#[derive(Default)]
+struct Api {
+    fails: Mutex<HashMap<&'static str, StatusCode>>,
+    versions: AtomicUsize,
+    /// The last status that was written.
+    status: Mutex<Value>,
+}
+
+impl Api {
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Response {
+        if *method == Method::GET {
+            let metadata = json!({"resourceVersion": "1"});
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": []});
+            return axum::Json(list).into_response();
+        }
+        let (of, name) = path.trim_end_matches("/status").rsplit_once('/').unwrap();
+        let kind = of.rsplit('/').next().unwrap();
+        if let Some(code) = self.fails.lock().get(kind) {
+            let status = json!({
+                "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no", "code": code.as_u16(),
+            });
+            return (*code, axum::Json(status)).into_response();
+        }
+        if path.ends_with("/status") {
+            *self.status.lock() = serde_json::from_slice::<Value>(body).unwrap()["status"].take();
+        }
+        let version = 2 + self.versions.fetch_add(1, Ordering::Relaxed);
+        axum::Json(json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": name, "namespace": "tools", "uid": name, "resourceVersion": version.to_string()},
+        }))
+        .into_response()
+    }
+}
+
+/// A server that is looked at time and again.
+struct Looks {
+    api: Arc<Api>,
+    context: Arc<Context>,
+}
+
+impl Looks {
+    fn new() -> Self {
+        let api = Arc::<Api>::default();
+        let answers = api.clone();
+        let answer = move |method: Method, uri: Uri, body: Bytes| {
+            let answers = answers.clone();
+            async move { answers.answer(&method, uri.path(), &body) }
+        };
+        let client = kube::Client::new(Router::new().fallback(answer), "tools");
+        Self { api, context: Arc::new(context(client)) }
+    }
+
+    /// Looks at this generation, where these kinds fail so. Gives what is said of the manifest then.
+    async fn look(&self, generation: i64, fails: &[(&'static str, StatusCode)]) -> String {
+        *self.api.fails.lock() = fails.iter().copied().collect();
+        let server = json!({
+            "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
+            "metadata": {"name": "demo", "namespace": "tools", "uid": "7b1c", "resourceVersion": "1", "generation": generation},
+            "spec": {
+                "source": {"image": "example/demo:1"}, "transport": {"streamableHttp": {"port": 3000}},
+                "auth": {"none": {}}, "tools": {"include": [format!("of-{generation}")]},
+            },
+        });
+        // Whether it is to be tried again is not what is asked.
+        let _ = reconcile(Arc::new(serde_json::from_value(server).unwrap()), self.context.clone()).await;
+        let status = self.api.status.lock();
+        assert_eq!(status["observedGeneration"], generation);
+        let accepted = &status["conditions"][0];
+        format!("{}: {}", accepted["reason"].as_str().unwrap(), accepted["message"].as_str().unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_refused_and_is_taken_is_not_said_where_another_object_fails() {
+    let server = Looks::new();
+    let said = server.look(1, &[("networkpolicies", StatusCode::FORBIDDEN)]).await;
+    assert_eq!(said, "Rejected: the API server refuses NetworkPolicy tools/demo-longshore: no");
+    // Somebody deletes the Service.
+    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+    server.context.memory.forget_object(&key, "Service", "demo", "demo");
+    let said = server.look(1, &[("services", StatusCode::INTERNAL_SERVER_ERROR)]).await;
+    assert!(said.starts_with("Accepted: "), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_said_where_another_part_of_the_manifest_changes() {
+    let server = Looks::new();
+    let refused = server.look(1, &[("networkpolicies", StatusCode::FORBIDDEN)]).await;
+    let said = server.look(2, &[("networkpolicies", StatusCode::INTERNAL_SERVER_ERROR)]).await;
+    assert_eq!(said, refused, "it cannot be tried now");
+    let said = server.look(2, &[]).await;
+    assert!(said.starts_with("Accepted: "), "{said}");
+}
