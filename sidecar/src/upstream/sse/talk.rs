@@ -114,7 +114,7 @@ impl Talk {
                     }
                     self.stream.put_off();
                 }
-                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+                () = async { sleep_until(due.unwrap_or(now)).await }, if due.is_some() => {}
             }
             if turn >= TURN {
                 turn = 0;

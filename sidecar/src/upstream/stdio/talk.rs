@@ -18,6 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use tokio::net::unix::pipe;
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -211,15 +212,14 @@ impl<'a> Talk<'a> {
             let Process { stdin, stdout, lifeline, running } = &mut self.process;
             tokio::select! {
                 Some(control) = self.conversation.control.recv() => self.control(control),
-                Some(command) = self.conversation.commands.recv(), if ready => self.take_several(command),
-                written = self.outgoing.write(stdin), if writes => {
-                    if written.is_err() {
-                        self.closed.get_or_insert_with(Instant::now);
-                    }
-                    for number in self.outgoing.written() {
-                        self.routes.written(number);
+                Some(command) = self.conversation.commands.recv(), if ready => {
+                    self.take_several(command);
+                    // Nearly always there is room for it.
+                    if let Some(written) = self.outgoing.write(&mut self.process.stdin).now_or_never() {
+                        self.written(written);
                     }
                 }
+                written = self.outgoing.write(stdin), if writes => self.written(written),
                 readable = readable(stdout, &mut self.coming), if reads => {
                     if held_up {
                         self.last_words_wait();
@@ -239,12 +239,23 @@ impl<'a> Talk<'a> {
                     }
                     self.last_words_wait();
                 }
-                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+                // A timer is only made where one is waited for.
+                () = async { sleep_until(due.unwrap_or(now)).await }, if due.is_some() => {}
             }
             if self.turn >= TURN {
                 self.turn = 0;
                 yield_now().await;
             }
+        }
+    }
+
+    /// Something was written, or cannot be any more.
+    fn written(&mut self, written: io::Result<()>) {
+        if written.is_err() {
+            self.closed.get_or_insert_with(Instant::now);
+        }
+        for number in self.outgoing.written() {
+            self.routes.written(number);
         }
     }
 

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use futures::FutureExt;
+use tokio::io::AsyncReadExt;
+use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::Talk;
@@ -12,14 +15,17 @@ use crate::upstream::stdio::lines::{MAX_NOISE, excerpt};
 
 impl Talk<'_> {
     pub(super) fn read(&mut self) {
-        match self.process.stdout.try_read_buf(self.lines.space()) {
-            Ok(0) => self.output_ended(),
-            Ok(length) => {
+        // Nothing is awaited. But where less comes than there is room for, this notes that nothing is left, and `try_read`
+        // does not: it would be tried once more. Without a budget, since where that is used up this would say that there is
+        // nothing, and whoever waits for something to read that there is: for ever, in one turn.
+        match unconstrained(self.process.stdout.read_buf(self.lines.space())).now_or_never() {
+            Some(Ok(length @ 1..)) => {
                 self.turn += length;
                 self.note_heard();
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => self.output_ended(),
+            Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            Some(Ok(0) | Err(_)) => self.output_ended(),
+            None => {}
         }
     }
 
