@@ -3,6 +3,7 @@
 //! The server knows them by numbers of ours, which are never used twice: an answer that comes late, when nobody waits
 //! for it any more, is never taken for that of another call.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
@@ -94,6 +95,16 @@ impl Call {
         self.asked.token.as_ref().map(|at| text(&self.body, at))
     }
 
+    /// Whether it is a task once it is answered with this.
+    pub(super) fn becomes_task(&self, result: &str) -> bool {
+        match self.about() {
+            About::Task => object::at(result, &["task"]).is_some(),
+            // The server may make one of what nobody has asked it to.
+            About::Other => tasks::is_task(result),
+            _ => false,
+        }
+    }
+
     /// Keeps what its answer needs, and no more: it may be a long time until that comes.
     fn shrink(&mut self) {
         if self.body.len() <= FEW {
@@ -135,11 +146,10 @@ impl Routes {
     /// Adds a call under a number. It comes back if its id is in use in its session.
     pub(super) fn add(&mut self, number: u64, call: Call) -> Result<&Call, Box<Call>> {
         if let Some(from) = call.from {
-            let id = (from, call.asked.id.clone());
-            if self.ids.contains_key(&id) {
-                return Err(Box::new(call));
-            }
-            self.ids.insert(id, number);
+            match self.ids.entry((from, call.asked.id.clone())) {
+                Entry::Occupied(_) => return Err(Box::new(call)),
+                Entry::Vacant(free) => free.insert(number),
+            };
         }
         Ok(self.calls.entry(number).or_insert(call))
     }
@@ -165,18 +175,12 @@ impl Routes {
         self.abandoned |= call.is_cancelled;
     }
 
-    /// A call was answered with this: if it is a task now, its token stays good. Says whether it is.
-    pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) -> bool {
-        // One that the server makes of what nobody has asked it to is told in its own way, and has no token.
-        if *call.about() == About::Other {
-            return tasks::is_task(result);
-        }
-        let (About::Task, Some(from)) = (call.about(), call.from) else { return false };
-        if object::at(result, &["task"]).is_none() {
-            return false;
-        }
+    /// A call was answered with this: if it is a task now, its token stays good. One that nobody has asked for is told of
+    /// in its own way, and has no token.
+    pub(super) fn note_task(&mut self, number: u64, call: &Call, result: &str) {
+        let (About::Task, Some(from)) = (call.about(), call.from) else { return };
         let token = call.token().filter(|token| token.len() <= MAX_TOKEN_OF_TASK);
-        let Some(token) = token else { return true };
+        let Some(token) = token.filter(|_| call.becomes_task(result)) else { return };
         let mut of_session =
             self.tasks.iter().filter(|(_, (name, _))| *name == from).map(|(begun, _)| *begun);
         if let Some(oldest) = of_session.next()
@@ -187,7 +191,6 @@ impl Routes {
             self.tasks.pop_first();
         }
         self.tasks.insert(number, (from, token.into()));
-        true
     }
 
     /// In which session the call of this number has become a task, and the token of that, as its client wrote it.

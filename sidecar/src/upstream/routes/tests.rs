@@ -183,8 +183,8 @@ fn calls_that_became_tasks_are_remembered_with_their_session() {
         routes.note_task(number, &begun(7, about), result);
         assert_eq!(routes.task(number), expected, "{number}");
     }
-    assert!(routes.note_task(9, &begun(7, About::Other), r#"{"resultType":"task","taskId":"i"}"#));
-    assert!(!routes.note_task(9, &begun(7, About::Other), r#"{"resultType":"complete","content":["task"]}"#));
+    assert!(begun(7, About::Other).becomes_task(r#"{"resultType":"task","taskId":"i"}"#));
+    assert!(!begun(7, About::Other).becomes_task(r#"{"resultType":"complete","content":["task"]}"#));
     routes.note_task(4, &begun(8, About::Task), r#"{"task":{}}"#);
     for number in (5..).take(MAX_TASKS_OF_ONE) {
         routes.note_task(number, &begun(7, About::Task), r#"{"task":{}}"#);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use longshore_mcp::envelope::Outcome;
 use tokio::time::{Duration, Instant};
 
 use super::Talk;
@@ -66,13 +67,14 @@ impl Afterwards {
 
 impl Talk<'_> {
     /// A call was answered, maybe with a task.
-    pub(super) fn note_answered(&mut self, call: &Call, is_task: bool) {
+    pub(super) fn note_answered(&mut self, call: &Call, outcome: &Outcome<'_>) {
         // What changes nothing but what is told later is told to whom it was changed for.
         if !self.conversation.is_of_many() || !matches!(call.about(), About::Task | About::Other) {
             return;
         }
         let member = call.from.and_then(|name| self.conversation.members.get(name));
         if let Some(whose) = member.and_then(Member::principal) {
+            let is_task = matches!(outcome, Outcome::Result(result) if call.becomes_task(result.get()));
             self.afterwards.answered(whose, is_task, Instant::now());
         }
     }

@@ -95,12 +95,11 @@ impl Talk<'_> {
             return true;
         }
         let Some(call) = self.routes.answered(number) else { return false };
-        let is_task = match &response.outcome {
-            Outcome::Result(result) => self.routes.note_task(number, &call, result.get()),
-            Outcome::Error(_) => false,
-        };
+        if let Outcome::Result(result) = &response.outcome {
+            self.routes.note_task(number, &call, result.get());
+        }
         self.routes.note_answered(&call);
-        self.note_answered(&call, is_task);
+        self.note_answered(&call, &response.outcome);
         let shared = self.conversation.is_shared();
         match (call.from, call.about()) {
             (Some(from), About::Subscribe(uri)) if works => {
