@@ -46,6 +46,7 @@ mod transport;
 mod unheard;
 mod waiting;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,9 +99,18 @@ pub(crate) fn number() -> u64 {
 
 /// A number that nobody guesses; none, if the system gives none.
 pub(crate) fn random() -> Option<u128> {
-    let mut number = [0; 16];
-    getrandom::fill(&mut number).ok()?;
-    Some(u128::from_ne_bytes(number))
+    /// Drawn ahead, since to ask the system costs as much for many as for one. What is given is not kept: who once reads
+    /// this memory must not find the numbers of those who are there.
+    type Drawn = (usize, [[u8; 16]; 32]);
+    thread_local!(static DRAWN: RefCell<Drawn> = const { RefCell::new((0, [[0; 16]; 32])) });
+    DRAWN.with_borrow_mut(|(left, numbers)| {
+        if *left == 0 {
+            getrandom::fill(numbers.as_flattened_mut()).ok()?;
+            *left = numbers.len();
+        }
+        *left -= 1;
+        Some(u128::from_ne_bytes(std::mem::take(&mut numbers[*left])))
+    })
 }
 
 /// How long a request waits until it is known what the server speaks: most containers that restart are back by then.
@@ -451,5 +461,19 @@ impl Answer {
     /// Whether it opens a session that the server knows nothing of.
     fn is_kept_here(&self) -> bool {
         self.response.extensions().get::<KeptHere>().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_gets_a_number_that_another_has() {
+        let draw = || (0..100).map(|_| random().unwrap()).collect::<Vec<_>>();
+        let mut numbers = [std::thread::spawn(draw).join().unwrap(), draw()].concat();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert!(numbers.len() == 200 && numbers[0] != 0, "{numbers:?}");
     }
 }
