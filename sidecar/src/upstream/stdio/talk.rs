@@ -73,10 +73,8 @@ pub(super) struct Talk<'a> {
     indulgence: Indulgence,
     /// The handshake is under way.
     shaking: bool,
-    /// Another process has done it before; until then this one has to.
-    repeat_until: Option<Instant>,
-    /// How long the first handshake may take where others wait for it too; where it is one client's own, that client's
-    /// patience is the limit.
+    /// How long that may take where others wait for it too, or another process has done it before; where it is one
+    /// client's own, that client's patience is the limit.
     shake_until: Option<Instant>,
     /// The messages that the process was started again for, until the handshake has been repeated.
     held: Vec<Command>,
@@ -90,10 +88,8 @@ pub(super) struct Talk<'a> {
     end_of_output: bool,
     /// Since when one of its pipes is closed.
     closed: Option<Instant>,
-    /// It is not the server that the client has shaken hands with.
-    stranger: bool,
-    /// Why it has to be ended.
-    doom: Option<Why>,
+    /// What everybody is told, once it is to end: that is the first reason that was found.
+    end: Option<Failure>,
     first_noise: Option<String>,
     /// How much it has written since its last message.
     noise: usize,
@@ -102,8 +98,6 @@ pub(super) struct Talk<'a> {
     hangs: Hangs,
     /// Since when nobody has called it.
     quiet: Option<Instant>,
-    /// Nobody has for so long that it may end.
-    rests: bool,
     /// How much was read since others had their turn.
     turn: usize,
 }
@@ -141,8 +135,7 @@ impl<'a> Talk<'a> {
         // What those asked for who have left meanwhile, this process has never heard.
         conversation.left.clear();
         let shakes = !start.goes_on && !conversation.stands_alone();
-        let repeats = shakes && conversation.handshake.is_complete();
-        let shakes_for_all = shakes && conversation.is_shared();
+        let is_limited = conversation.handshake.is_complete() || conversation.is_shared();
         let handshake_due = Instant::now() + conversation.stdio().starts.patience();
         let coming = conversation.coming();
         let mut talk = Self {
@@ -160,23 +153,20 @@ impl<'a> Talk<'a> {
             delivery: None,
             indulgence: Indulgence::default(),
             shaking: shakes,
-            repeat_until: repeats.then_some(handshake_due),
-            shake_until: shakes_for_all.then_some(handshake_due),
+            shake_until: is_limited.then_some(handshake_due),
             held: first,
             level: None,
             half: start.goes_on,
             ended: None,
             end_of_output: false,
             closed: None,
-            stranger: false,
-            doom: None,
+            end: None,
             first_noise: None,
             noise: 0,
             unwanted: Unwanted::default(),
             pause: None,
             hangs: Hangs::default(),
             quiet: None,
-            rests: false,
             turn: 0,
         };
         if start.goes_on {
@@ -315,7 +305,7 @@ impl<'a> Talk<'a> {
             self.pause = None;
         }
         if self.handshake_due().is_some_and(|until| until <= now) {
-            self.doom.get_or_insert(Why::Mute);
+            self.doom(Why::Mute);
         }
         self.look_whether_it_hangs(now);
         self.look_whether_it_stops(now);
@@ -327,10 +317,12 @@ impl<'a> Talk<'a> {
                 self.unread(question);
             }
         }
-        self.rests = self.be_quiet(now);
+        if self.be_quiet(now) && self.ended.is_none() {
+            self.end.get_or_insert(Failure::Ended);
+        }
         let lingers = self.ended.is_none() && !self.is_held_up();
         if lingers && self.closed.is_some_and(|since| since + LAST_WORDS <= now) {
-            self.doom.get_or_insert(Why::Closed);
+            self.doom(Why::Closed);
         }
     }
 
@@ -348,7 +340,7 @@ impl<'a> Talk<'a> {
 
     /// When the handshake has taken too long.
     fn handshake_due(&self) -> Option<Instant> {
-        self.repeat_until.or(self.shake_until.filter(|_| self.shaking))
+        self.shake_until.filter(|_| self.shaking)
     }
 
     fn due(&self) -> Option<Instant> {
@@ -361,16 +353,18 @@ impl<'a> Talk<'a> {
         own.into_iter().chain([self.conversation.due()]).flatten().min()
     }
 
+    /// It has to be ended.
+    fn doom(&mut self, why: Why) {
+        self.end.get_or_insert_with(|| Gone::failure(why, &[]));
+    }
+
     /// Whether there is nothing more to be had, and why.
     fn over(&self, now: Instant) -> Option<Failure> {
-        if self.conversation.ending || self.rests && self.ended.is_none() {
+        if self.conversation.ending {
             return Some(Failure::Ended);
         }
-        if self.stranger {
-            return Some(Failure::Forgotten);
-        }
-        if let Some(why) = &self.doom {
-            return Some(Gone::failure(why.clone(), &[]));
+        if let Some(failure) = &self.end {
+            return Some(failure.clone());
         }
         let (heard, at) = self.ended.as_ref()?;
         let nobody_waits = self.routes.is_empty() && !self.shaking;
@@ -406,12 +400,11 @@ impl<'a> Talk<'a> {
             let (number, mebibytes) = (running.number, running.mebibytes());
             tracing::info!(reason = why.name(), number, mebibytes, "a process of the server ended");
         }
-        let Self { conversation, process, ended, doom, stranger, delivery, lines, outgoing, rests, .. } =
-            self;
+        let Self { conversation, process, ended, delivery, lines, outgoing, .. } = self;
         // What they hold is not held for as long as the process takes to end.
         drop((delivery, lines, outgoing));
         conversation.fail_joining(&failure);
-        if stranger
+        if matches!(failure, Failure::Forgotten)
             || conversation.ending
             || conversation.is_own()
             || !conversation.handshake.can_be_repeated()
@@ -421,9 +414,9 @@ impl<'a> Talk<'a> {
         }
         let metrics = conversation.stdio().metrics.clone();
         if ended.is_none() {
-            process.end(if doom.is_some() { IMPATIENCE } else { PATIENCE }).await;
+            process.end(if why == Why::Asked { PATIENCE } else { IMPATIENCE }).await;
         }
-        if rests && why == Why::Asked {
+        if matches!(failure, Failure::Ended) && !conversation.ending {
             conversation.rest();
         }
         metrics.process_ended(why.end());

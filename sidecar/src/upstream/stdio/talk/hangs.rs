@@ -36,7 +36,7 @@ impl Talk<'_> {
         match &mut self.hangs.asked {
             Some((until, _)) if unheard => *until = now + patience,
             Some((until, _)) if *until <= now => {
-                self.doom.get_or_insert(Why::Hung(patience.as_secs()));
+                self.doom(Why::Hung(patience.as_secs()));
             }
             // Whoever watches over the sidecar's own has pings of its own.
             None if is_news && !self.shaking && self.closed.is_none() && !self.conversation.is_own() => {
@@ -49,7 +49,7 @@ impl Talk<'_> {
     /// Ends a process that has written half of a line so large that one at a time may come, and does not go on.
     pub(super) fn look_whether_it_stops(&mut self, now: Instant) {
         if self.delivery.is_none() && self.pause.is_none() && self.coming.stops(now) {
-            self.doom.get_or_insert(Why::HalfLine(MOST.as_secs()));
+            self.doom(Why::HalfLine(MOST.as_secs()));
         }
     }
 

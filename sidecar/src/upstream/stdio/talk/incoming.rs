@@ -14,12 +14,12 @@ use super::taking::INITIALIZED;
 use super::{Delivery, Question, Talk};
 use crate::held::Came;
 use crate::metrics::Dropped;
-use crate::upstream::stdio::Name;
 use crate::upstream::stdio::call::{Caller, Offer, Reader};
 use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
-use crate::upstream::stdio::message::{About, Key, span, with};
+use crate::upstream::stdio::message::{About, Key, Span, span, with};
 use crate::upstream::stdio::routes::Call;
+use crate::upstream::stdio::{Failure, Name};
 
 /// How many of its questions may wait for clients.
 const MAX_ASKED: usize = 256;
@@ -134,11 +134,13 @@ impl Talk<'_> {
     }
 
     /// The process has answered the handshake.
-    fn shaken(&mut self, line: &Bytes, at: &std::ops::Range<usize>, works: bool) {
+    fn shaken(&mut self, line: &Bytes, at: &Span, works: bool) {
         self.shaking = false;
-        if self.repeat_until.take().is_some() {
+        if self.conversation.handshake.is_complete() {
+            // Another process has done it before.
             if !works || !self.conversation.handshake.is_repeated_by(line) {
-                self.stranger = true;
+                // It is not the server that the client has shaken hands with.
+                self.end.get_or_insert(Failure::Forgotten);
                 return;
             }
             if self.conversation.handshake.initialized {

@@ -36,7 +36,7 @@ impl Talk<'_> {
 
     /// Takes the lines that are complete, until one has to wait.
     pub(super) fn read_lines(&mut self) {
-        while self.delivery.is_none() && self.doom.is_none() {
+        while self.delivery.is_none() && self.end.is_none() {
             if let Some(message) = self.batch.pop_front() {
                 self.line(message);
                 continue;
@@ -60,7 +60,7 @@ impl Talk<'_> {
                     self.line(last);
                 }
                 Ok(None) => return,
-                Err(_) => self.doom = Some(Why::LineTooLong),
+                Err(_) => self.doom(Why::LineTooLong),
             }
         }
     }
@@ -71,7 +71,7 @@ impl Talk<'_> {
         self.noise += blank;
         self.unwanted.add(blank);
         if self.noise > MAX_NOISE {
-            self.doom.get_or_insert(Why::Noise);
+            self.doom(Why::Noise);
         }
         let several = self.conversation.is_shared() || self.conversation.stands_alone();
         if self.unwanted.is_enough(several && self.routes.count() > 1) {
