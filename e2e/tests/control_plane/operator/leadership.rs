@@ -160,7 +160,8 @@ fn an_operator_that_is_killed_at_any_step_of_making_a_server_leaves_what_the_nex
 /// here under another.
 pub(super) fn forget_leader(namespace: &Namespace<'_>) {
     let lease = ["delete", "lease", namespace.name(), "--namespace", NAMESPACE];
-    assert!(namespace.command("kubectl").args(lease).output().unwrap().status.success());
+    let done = namespace.command("kubectl").args(lease).output().unwrap();
+    assert!(done.status.success(), "the lease is not deleted: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// What is there that belongs to a server, by kind and name: each object's id, and what it holds.
