@@ -41,7 +41,7 @@ pub(crate) use error::{Error, NotTaken, Part};
 const NO_VERSION: &str = "1";
 
 /// As whose kind it is remembered that the Deployment that is there cannot be given its number of pods.
-const SCALE: &str = "Scale";
+pub(crate) const SCALE: &str = "Scale";
 
 /// Applies objects for one server.
 pub(crate) struct Applier<'a> {
@@ -92,7 +92,16 @@ impl Applier<'_> {
         let (configuration, account, service_outcome, peers_outcome, policy_outcome, budget) = join!(
             async {
                 // A sidecar waits until the keys fit its configuration: the other order would make it wait longer.
-                self.apply_one(&secret, None, &mirrors.secrets).await?;
+                let written = self.apply_one(&secret, None, &mirrors.secrets).await;
+                if written.is_err() {
+                    // They are not tried: what was refused of those of before is not said of others.
+                    let mut memory = self.memory.lock();
+                    for config_map in &config_maps {
+                        let object = (Owned::<ConfigMap>::KIND, config_map.name_any());
+                        memory.note_refused(object, &digest_of(config_map), None);
+                    }
+                    return written;
+                }
                 let mut outcome = Ok(());
                 for config_map in &config_maps {
                     let applied = self.apply_one(config_map, None, &mirrors.config_maps).await;
@@ -205,7 +214,7 @@ impl Applier<'_> {
         V: View + HasLive,
     {
         let name = object.name_any();
-        let digest = digest::hex(&serde_json::to_vec(object).unwrap_or_default());
+        let digest = digest_of(object);
         let state = state.unwrap_or(&digest).to_owned();
         let kind = V::KIND;
         let record = self.memory.lock().applied.get(&(kind, name.clone())).cloned();
@@ -347,6 +356,11 @@ impl Applier<'_> {
             memory.session_keys = None;
         }
     }
+}
+
+/// In which state an object is to be.
+fn digest_of(object: &impl Serialize) -> String {
+    digest::hex(&serde_json::to_vec(object).unwrap_or_default())
 }
 
 /// Whether an object is still what was applied. A sighting from before the apply says nothing.

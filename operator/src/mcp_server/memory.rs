@@ -9,7 +9,7 @@ use longshore_sidecar_config::Processes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::mcp_server::apply::HasLive as _;
+use crate::mcp_server::apply::{HasLive as _, SCALE};
 use crate::mcp_server::condition::{Problem, Reason, Standing};
 use crate::mcp_server::failures::Failures;
 use crate::mcp_server::session_keys::SessionKeys;
@@ -67,6 +67,19 @@ pub(crate) struct ServerMemory {
 
 /// The kind of the object that holds the session keys.
 pub(crate) const SECRET: &str = "Secret";
+
+/// Of several objects that are refused the first of these is said. With the keys, those go on that were taken back; and what
+/// comes before the Deployment keeps it from being tried.
+const SAID_FIRST: [&str; 8] = [
+    SECRET,
+    "ConfigMap",
+    "ServiceAccount",
+    "Service",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    SCALE,
+    DeploymentView::KIND,
+];
 
 /// The kind of an object and its name.
 pub(crate) type Object = (&'static str, String);
@@ -132,8 +145,7 @@ impl ServerMemory {
         let is_deployment = |kind: &str| kind == DeploymentView::KIND;
         let refused =
             self.refused.iter().filter(|((kind, _), it)| !is_deployment(kind) || it.state == template);
-        // What keeps it from being tried comes first.
-        let first = refused.min_by_key(|((kind, _), _)| is_deployment(kind));
+        let first = refused.min_by_key(|((kind, _), _)| SAID_FIRST.iter().position(|first| first == kind));
         first.map(|((kind, _), refusal)| (is_deployment(kind), refusal.problem.clone()))
     }
 

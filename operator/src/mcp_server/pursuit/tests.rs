@@ -8,13 +8,15 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
+use kube::runtime::controller::Action;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::mcp_server::apply::tests::context;
 use crate::mcp_server::context::Context;
-use crate::mcp_server::reconcile;
+use crate::mcp_server::{error_policy, reconcile};
 use crate::mirror::ServerKey;
+use crate::reading::Guarded;
 
 /// An API server, which does not take objects of some kinds.
 #[derive(Default)]
@@ -72,6 +74,20 @@ impl Looks {
 
     /// Looks at this generation, where these kinds fail so. Gives what is said of the manifest then.
     async fn look(&self, generation: i64, fails: &[(&'static str, StatusCode)]) -> String {
+        // Whether it is to be tried again is not what is asked.
+        let _ = self.try_once(generation, fails).await;
+        let status = self.api.status.lock();
+        assert_eq!(status["observedGeneration"], generation);
+        let accepted = &status["conditions"][0];
+        format!("{}: {}", accepted["reason"].as_str().unwrap(), accepted["message"].as_str().unwrap())
+    }
+
+    /// The same, and waits as the controller does where it failed.
+    async fn try_once(
+        &self,
+        generation: i64,
+        fails: &[(&'static str, StatusCode)],
+    ) -> Result<Action, Action> {
         *self.api.fails.lock() = fails.iter().copied().collect();
         let server = json!({
             "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
@@ -81,12 +97,15 @@ impl Looks {
                 "auth": {"none": {}}, "tools": {"include": [format!("of-{generation}")]},
             },
         });
-        // Whether it is to be tried again is not what is asked.
-        let _ = reconcile(Arc::new(serde_json::from_value(server).unwrap()), self.context.clone()).await;
-        let status = self.api.status.lock();
-        assert_eq!(status["observedGeneration"], generation);
-        let accepted = &status["conditions"][0];
-        format!("{}: {}", accepted["reason"].as_str().unwrap(), accepted["message"].as_str().unwrap())
+        let server: Arc<Guarded> = Arc::new(serde_json::from_value(server).unwrap());
+        let result = reconcile(server.clone(), self.context.clone()).await;
+        result.map_err(|failed| error_policy(server, &failed, self.context.clone()))
+    }
+
+    /// Somebody deletes an object, whose UID is its name.
+    fn delete(&self, kind: &'static str, name: &str) {
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        self.context.memory.forget_object(&key, kind, name, name);
     }
 }
 
@@ -95,9 +114,7 @@ async fn what_was_refused_and_is_taken_is_not_said_where_another_object_fails() 
     let server = Looks::new();
     let said = server.look(1, &[("networkpolicies", StatusCode::FORBIDDEN)]).await;
     assert_eq!(said, "Rejected: the API server refuses NetworkPolicy tools/demo-longshore: no");
-    // Somebody deletes the Service.
-    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
-    server.context.memory.forget_object(&key, "Service", "demo", "demo");
+    server.delete("Service", "demo");
     let said = server.look(1, &[("services", StatusCode::INTERNAL_SERVER_ERROR)]).await;
     assert!(said.starts_with("Accepted: "), "{said}");
 }
@@ -110,4 +127,29 @@ async fn what_is_refused_is_said_where_another_part_of_the_manifest_changes() {
     assert_eq!(said, refused, "it cannot be tried now");
     let said = server.look(2, &[]).await;
     assert!(said.starts_with("Accepted: "), "{said}");
+}
+
+/// Keys that were taken back go on there.
+#[tokio::test(start_paused = true)]
+async fn of_several_objects_that_are_refused_the_secret_is_said() {
+    let server = Looks::new();
+    let forbidden =
+        ["configmaps", "networkpolicies", "secrets", "services"].map(|it| (it, StatusCode::FORBIDDEN));
+    let secret = "Rejected: the API server refuses Secret tools/demo-longshore-keys: no";
+    assert_eq!(server.look(1, &forbidden).await, secret);
+    let said = server.look(1, &forbidden[..2]).await;
+    assert!(said.starts_with("Rejected: the API server refuses ConfigMap tools/"), "{said}");
+    server.delete("Service", "demo");
+    let said = server.look(1, &[forbidden[1], forbidden[3]]).await;
+    assert_eq!(said, "Rejected: the API server refuses Service tools/demo: no");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_refused_is_not_said_of_the_configuration_that_the_secret_keeps_from_being_tried() {
+    let server = Looks::new();
+    let refused = server.look(1, &[("configmaps", StatusCode::FORBIDDEN)]).await;
+    server.delete("Secret", "demo-longshore-keys");
+    // Its keys are others now.
+    let said = server.look(2, &[("secrets", StatusCode::INTERNAL_SERVER_ERROR)]).await;
+    assert!(refused.starts_with("Rejected: ") && said.starts_with("Accepted: "), "{said}");
 }
