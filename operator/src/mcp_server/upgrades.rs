@@ -228,7 +228,9 @@ fn decide(
     desired: &mut Desired,
 ) -> Turn {
     // What this process makes of a manifest changes with the manifest alone: only its first look can be an upgrade.
-    let first_look = !memory.applied.contains_key(&("Deployment", key.name.clone()));
+    // (One that somebody else was faster with is remembered, and was not applied.)
+    let applied = memory.applied.get(&("Deployment", key.name.clone()));
+    let first_look = applied.is_none_or(|record| record.digest.is_empty());
     // Of pods that were made of this very manifest others are a new release's. One without a status started a moment ago,
     // when its first word could still wait. Whoever only scales a server that waits asks for no other pods, and one that was
     // refused them waits for another turn.

@@ -6,6 +6,7 @@ use futures::FutureExt as _;
 
 use super::*;
 use crate::mcp_server::condition::{Problem, Reason};
+use crate::mcp_server::memory::Record;
 use crate::view::Live;
 
 #[test]
@@ -98,6 +99,23 @@ fn whoever_takes_over_tells_a_change_from_an_upgrade_whatever_is_wrong() {
         (why, turn == Turn::Later)
     });
     assert_eq!(waits, rows.map(|(why, .., waits)| (why, waits)));
+}
+
+/// Somebody was faster with the Deployment, whose pods are still those of before.
+#[test]
+fn an_upgrade_that_waits_goes_on_waiting_where_its_deployment_was_found_to_be_another() {
+    let upgrades = Upgrades::new(1);
+    upgrades.ask(&server("other"));
+    let live = Live { uid: "d".to_owned(), version: 2, fingerprint: 1, controller: None };
+    let found = |digest: &str| Record { digest: digest.to_owned(), live: live.clone(), at: Instant::now() };
+    for (record, expected) in [(None, Turn::Later), (Some(""), Turn::Later), (Some("applied"), Turn::Free)] {
+        let mut memory = ServerMemory::default();
+        memory.applied.extend(record.map(|it| (("Deployment", "demo".to_owned()), found(it))));
+        let live = Some("live".to_owned());
+        let mut desired = desired("upgrade");
+        let turn = decide(&manifest(1, 1), &upgrades, &server("demo"), &mut memory, live, &mut desired);
+        assert_eq!(turn, expected, "{record:?}");
+    }
 }
 
 #[tokio::test]
