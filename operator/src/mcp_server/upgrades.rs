@@ -9,13 +9,14 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use longshore_crds::McpServer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::mcp_server::build::Desired;
-use crate::mcp_server::condition::ConditionType;
+use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::ServerMemory;
 use crate::mcp_server::{probe, status};
@@ -234,9 +235,7 @@ fn decide(
     // Of pods that were made of this very manifest others are a new release's. One without a status started a moment ago,
     // when its first word could still wait. Whoever only scales a server that waits asks for no other pods, and one that was
     // refused them waits for another turn.
-    let conditions = server.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
-    let available = status::find(conditions, ConditionType::Available);
-    let made_of = available.and_then(|available| available.observed_generation);
+    let made_of = made_of(server);
     let nobody_asked = made_of.is_none()
         || made_of == server.metadata.generation
         || memory.upgrades_to.as_ref() == Some(&desired.template);
@@ -259,6 +258,22 @@ fn decide(
             Turn::Free
         }
     }
+}
+
+/// The generation of the manifest that the pods were made of which are there, as far as its status tells.
+fn made_of(server: &McpServer) -> Option<i64> {
+    let conditions = server.status.as_ref().map(|status| &*status.conditions).unwrap_or_default();
+    let find = |type_| status::find(conditions, type_);
+    let available = find(ConditionType::Available)?.observed_generation?;
+    // Earlier releases wrote the manifest's own there, whatever pods there were. Of a change that was refused, or held back,
+    // they said that clients use what was before.
+    let is_taken =
+        find(ConditionType::Accepted).is_some_and(|accepted| accepted.status == Truth::True.name());
+    let is_before = |ready: &&Condition| {
+        ready.status == Truth::True.name() && ready.reason == Reason::ServingPrevious.name()
+    };
+    let before = find(ConditionType::Ready).filter(is_before).filter(|_| !is_taken);
+    Some(before.and_then(|ready| ready.observed_generation).map_or(available, |before| before.min(available)))
 }
 
 /// Counts what is being replaced already, before the first look at any server: the operator before this one may have

@@ -36,22 +36,25 @@ fn manifest(generation: i64, made_of: i64) -> McpServer {
 }
 
 fn accepted(generation: i64, made_of: i64, reason: &str) -> McpServer {
-    let condition = |type_: &str, generation: i64, reason: &str| {
-        let status = if reason == type_ { "True" } else { "False" };
-        serde_json::json!({
-            "type": type_, "status": status, "reason": reason, "message": "", "observedGeneration": generation,
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        })
+    let is = |type_: &str, generation: i64, reason: &str| {
+        condition(type_, if reason == type_ { "True" } else { "False" }, reason, generation)
     };
     serde_json::from_value(serde_json::json!({
         "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
         "metadata": {"name": "demo", "namespace": "tools", "generation": generation},
         "spec": {},
         "status": {"observedGeneration": generation, "conditions": [
-            condition("Accepted", generation, reason), condition("Available", made_of, "Available"),
+            is("Accepted", generation, reason), is("Available", made_of, "Available"),
         ]},
     }))
     .unwrap()
+}
+
+fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> serde_json::Value {
+    serde_json::json!({
+        "type": type_, "status": status, "reason": reason, "message": "", "observedGeneration": generation,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })
 }
 
 #[test]
@@ -78,21 +81,29 @@ fn a_change_of_a_manifest_never_waits_however_often_it_is_tried() {
     }
 }
 
-/// Another operator leads, and knows no more than the status tells.
+/// Another operator leads, and knows no more than the status tells. Before it was there, *Available* may have been of the
+/// manifest, whatever pods there were.
 #[test]
 fn whoever_takes_over_tells_a_change_from_an_upgrade_whatever_is_wrong() {
+    let (is_used, is_of_before) = (Reason::Ready, Reason::ServingPrevious);
     let rows = [
-        ("a new release", 2, Reason::Accepted, true),
-        ("its upgrade was refused before", 2, Reason::Rejected, true),
-        ("what it names went away, and is back", 2, Reason::SecretNotFound, true),
-        ("its change failed for a moment", 1, Reason::Accepted, false),
-        ("its change was refused", 1, Reason::Rejected, false),
-        ("what its change names came late", 1, Reason::SecretNotFound, false),
+        ("a new release", 2, Reason::Accepted, (is_used, 2), true),
+        ("its upgrade was refused before", 2, Reason::Rejected, (is_used, 2), true),
+        ("what it names went away, and is back", 2, Reason::SecretNotFound, (is_of_before, 2), true),
+        ("its change is on its way", 2, Reason::Accepted, (is_of_before, 1), true),
+        ("its change failed for a moment", 1, Reason::Accepted, (is_of_before, 1), false),
+        ("its change was refused", 1, Reason::Rejected, (is_of_before, 1), false),
+        ("what its change names came late", 1, Reason::SecretNotFound, (is_of_before, 1), false),
+        ("a release before had its change refused", 2, Reason::Rejected, (is_of_before, 1), false),
+        ("or had not what it names", 2, Reason::SecretNotFound, (is_of_before, 1), false),
     ];
-    let waits = rows.map(|(why, made_of, reason, _)| {
+    let waits = rows.map(|(why, made_of, reason, ready, _)| {
         let upgrades = Upgrades::new(1);
         upgrades.ask(&server("other"));
-        let manifest = accepted(2, made_of, reason.name());
+        let mut manifest = accepted(2, made_of, reason.name());
+        let conditions = &mut manifest.status.as_mut().unwrap().conditions;
+        let ready = condition("Ready", "True", ready.0.name(), ready.1);
+        conditions.push(serde_json::from_value(ready).unwrap());
         let live = Some("live".to_owned());
         let (mut memory, mut desired) = (ServerMemory::default(), desired("new"));
         let turn = decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired);
