@@ -263,11 +263,14 @@ async fn pursue(
         }
     };
     // Of the processes of pods from before it left stdio it says nothing. Client required, where nobody remembers.
-    match own_bounds::processes(context, memory, patient, &validated).await {
+    match own_bounds::processes(context, memory, &validated).await {
         Ok(processes) => validated.limits.processes = processes,
         Err(error) => {
+            match own_bounds::lasting(&error, &validated, patient) {
+                Some(problem) => pursuit.stop(vec![problem], probe::probe(context, key, uid)),
+                None => pursuit.blind = true,
+            }
             pursuit.met(&error);
-            pursuit.blind = true;
             pursuit.error = Some(Error::Dereference(error));
             return pursuit;
         }
