@@ -50,6 +50,7 @@ use apply::{Applier, Part};
 use condition::{ConditionType, Problem, Reason, Standing};
 use context::Context;
 use dereference::{own_bounds, own_keys};
+use failures::Failures;
 use memory::ServerMemory;
 use pursuit::{Pursuit, Urls, of_upgrade};
 use status::{Address, Observation, Publication};
@@ -70,6 +71,20 @@ pub(crate) enum Error {
     /// The status could not be written.
     #[error("cannot write the status: {0}")]
     Status(#[source] ApiError),
+}
+
+// === impl Error ===
+
+impl Error {
+    /// Whether what there is was not what a write expects.
+    fn is_conflict(&self) -> bool {
+        match self {
+            Self::Apply(apply::Error::Api { source, .. }) | Self::Status(source) => {
+                matches!(source, ApiError::Conflict(_))
+            }
+            Self::Apply(_) | Self::Dereference(_) | Self::SessionKeys(_) => false,
+        }
+    }
 }
 
 /// A reconciliation that has to be tried again.
@@ -203,11 +218,25 @@ pub(crate) fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<C
         // It was deleted meanwhile.
         return Action::await_change();
     }
-    let delay = context.memory.of(&key, &uid).lock().failures.delay();
+    let memory = context.memory.of(&key, &uid);
     let Failed { error, again } = failed;
+    let (is_trouble, delay) = {
+        let failures = &mut memory.lock().failures;
+        (is_trouble(error, failures), failures.delay())
+    };
     let delay = again.map_or(delay, |again| again.min(delay));
-    tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
+    if is_trouble {
+        tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
+    } else {
+        tracing::debug!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will look again");
+    }
     Action::requeue(delay)
+}
+
+/// Whether a failure is worth a word, after these. Where somebody was faster, who may have deleted what was being applied,
+/// looking again helps.
+fn is_trouble(error: &Error, before: &Failures) -> bool {
+    !error.is_conflict() || before.has_failed()
 }
 
 /// The steps before the status, each on what the one before it found.

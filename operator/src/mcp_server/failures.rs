@@ -92,6 +92,11 @@ impl Failures {
         self.unanswered.is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
     }
 
+    /// Whether the try before this one failed too.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.in_a_row > 0
+    }
+
     /// Counts a failure, and says how long to wait after it. That doubles with each in a row, with some chance, so that
     /// many that failed together do not come back together.
     pub(crate) fn delay(&mut self) -> Duration {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::mcp_server::apply::tests::context;
 use crate::mcp_server::context::Context;
-use crate::mcp_server::{error_policy, reconcile};
+use crate::mcp_server::{error_policy, is_trouble, reconcile};
 use crate::mirror::ServerKey;
 use crate::reading::Guarded;
 
@@ -82,12 +82,8 @@ impl Looks {
         format!("{}: {}", accepted["reason"].as_str().unwrap(), accepted["message"].as_str().unwrap())
     }
 
-    /// The same, and waits as the controller does where it failed.
-    async fn try_once(
-        &self,
-        generation: i64,
-        fails: &[(&'static str, StatusCode)],
-    ) -> Result<Action, Action> {
+    /// The same, and waits as the controller does where it failed. Says then whether that is worth a word.
+    async fn try_once(&self, generation: i64, fails: &[(&'static str, StatusCode)]) -> Result<Action, bool> {
         *self.api.fails.lock() = fails.iter().copied().collect();
         let server = json!({
             "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
@@ -99,7 +95,13 @@ impl Looks {
         });
         let server: Arc<Guarded> = Arc::new(serde_json::from_value(server).unwrap());
         let result = reconcile(server.clone(), self.context.clone()).await;
-        result.map_err(|failed| error_policy(server, &failed, self.context.clone()))
+        result.map_err(|failed| {
+            let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+            let memory = self.context.memory.of(&key, "7b1c");
+            let is_told = is_trouble(&failed.error, &memory.lock().failures);
+            error_policy(server, &failed, self.context.clone());
+            is_told
+        })
     }
 
     /// Somebody deletes an object, whose UID is its name.
@@ -152,4 +154,24 @@ async fn what_was_refused_is_not_said_of_the_configuration_that_the_secret_keeps
     // Its keys are others now.
     let said = server.look(2, &[("secrets", StatusCode::INTERNAL_SERVER_ERROR)]).await;
     assert!(refused.starts_with("Rejected: ") && said.starts_with("Accepted: "), "{said}");
+}
+
+/// An object goes while it is applied, say.
+#[tokio::test(start_paused = true)]
+async fn whoever_was_faster_is_no_trouble_unless_that_goes_on() {
+    let server = Looks::new();
+    for (what, fails, expected) in [
+        ("somebody was faster", Some(("secrets", StatusCode::CONFLICT)), Err(false)),
+        ("and again", Some(("secrets", StatusCode::CONFLICT)), Err(true)),
+        ("all is well", None, Ok(())),
+        ("a failure", Some(("secrets", StatusCode::INTERNAL_SERVER_ERROR)), Err(true)),
+        ("all is well", None, Ok(())),
+        ("somebody was faster with the server", Some(("mcpservers", StatusCode::CONFLICT)), Err(false)),
+    ] {
+        server.delete("Secret", "demo-longshore-keys");
+        // So that there is something to say of it.
+        let generation = if what.ends_with("server") { 2 } else { 1 };
+        let tried = server.try_once(generation, fails.as_slice()).await;
+        assert_eq!(tried.map(drop), expected, "{what}");
+    }
 }
