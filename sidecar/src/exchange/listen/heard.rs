@@ -121,9 +121,11 @@ impl Heard {
     /// The client is told, and before that the server was `told` what it has set. Where that was in vain, and the server is told
     /// that again by itself (`is_unset`), the client is due as soon as it knows it.
     pub(super) fn note_told(&mut self, told: Told, is_unset: bool) {
-        self.due = if told == Told::Nothing && is_unset { Due::InTheEnd } else { Due::Nothing };
-        self.missed.note_told(told, self.within.is_some());
-        if told != Told::All && self.within.is_none() {
+        // What it has taken counts from the first time on, which was before now, and is not lost because it gives no stream.
+        let goes_on = told == Told::Nothing && is_unset;
+        self.due = if goes_on { Due::InTheEnd } else { Due::Nothing };
+        self.missed.note_told(if goes_on { Told::InDoubt } else { told }, self.within.is_some());
+        if told != Told::All && !goes_on && self.within.is_none() {
             self.lost.get_or_insert_with(Instant::now);
         }
     }
@@ -218,5 +220,38 @@ mod tests {
         assert!(heard.lost_for_another().is_some());
         heard.note_told(Told::All, false);
         assert!(timeout(SELDOM * 2, heard.due()).await.is_err());
+    }
+
+    /// All that it has taken counts from its first turn on, which was before the client was told that that was in vain.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_has_taken_all_in_the_end_is_told_no_more() {
+        let mut heard = given();
+        assert!(!heard.note_missed());
+        let first_turn = Some(Instant::now());
+        advance(SECOND).await;
+        heard.note_told(Told::Nothing, true);
+        assert!(heard.is_due_in_the_end());
+        advance(SECOND).await;
+        let told = if first_turn < heard.lost { Told::InDoubt } else { Told::All };
+        heard.note_told(told, false);
+        assert!(timeout(SELDOM * 2, heard.due()).await.is_err(), "{told:?}");
+    }
+
+    /// It was there, and is told the rest by itself: it may refuse its stream because it is asked for so much.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_refuses_its_stream_while_it_is_told_the_rest_is_not_told_all_anew() {
+        let mut heard = given();
+        let again = |heard: &mut Heard, given| {
+            heard.broke_off();
+            for given in [given, Given::Stream] {
+                let _ = heard.go_on(Opened::nothing(None, given));
+            }
+            heard.lost_for_another().is_some()
+        };
+        assert!(again(&mut heard, Given::NotThere), "it may be another one");
+        heard.note_told(Told::Nothing, true);
+        advance(SECOND).await;
+        assert!(!again(&mut heard, Given::NotNow), "what it has taken it has");
+        assert!(again(&mut heard, Given::NotThere), "it was gone once more");
     }
 }
