@@ -61,12 +61,16 @@ async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<Strin
     } else if form == Form::Events {
         let mut source = Source::new(body, lease, coming);
         let mut found = None;
-        while let (None, Some(messages)) = (&found, messages(&mut source).await.map_err(Unusable::from)?) {
+        while found.is_none() {
+            let messages = messages(&mut source).await.map_err(Unusable::from)?;
             // Nothing else can be said before the handshake is done.
             found = messages
+                .ok_or(Unusable::Nonsense)?
                 .into_iter()
                 .find(|message| matches!(envelope::read_servers(message), Ok(Message::Response(_))));
         }
+        // It may leave that open, or break it off.
+        source.into_tail().leave();
         found
     } else {
         None
@@ -85,5 +89,34 @@ async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<Strin
             }
         }
         _ => Err(Unusable::Nonsense.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::Response;
+    use http::header::CONTENT_TYPE;
+    use longshore_mcp::headers::EVENT_STREAM;
+    use tokio::task::LocalSet;
+    use tokio::time::{Duration, timeout};
+
+    use super::*;
+    use crate::upstream::waiting::channel;
+    use crate::upstream::{Body, Lease};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_leaves_its_stream_open_has_answered_all_the_same() {
+        let result = r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{}}"#;
+        let event = format!("data: {{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{result}}}\n\n");
+        let (to, from) = channel(1);
+        assert!(to.send(Ok(Bytes::from(event))).await.is_ok());
+        let response =
+            Response::builder().header(CONTENT_TYPE, EVENT_STREAM).body(Body::Lifted(from)).unwrap();
+        let answer = Answer { response, lease: Lease::nothing() };
+        let greeting = Greeting::of(answer, Coming::new(None), "1");
+        let greeting = LocalSet::new().run_until(timeout(Duration::from_secs(1), greeting)).await;
+        assert_eq!(greeting.expect("in time").ok().unwrap().text, result);
+        drop(to);
     }
 }
