@@ -96,8 +96,9 @@ impl Source {
             if let Some(milliseconds) = event.retry {
                 *retry = Duration::from_millis(milliseconds);
             }
-            pause.spoke |= event.data.as_deref().is_some_and(|data| !data.is_empty());
-            match event.message().and_then(|data| batch::parts(data, *revision)) {
+            let message = event.message();
+            pause.spoke |= message.is_some();
+            match message.and_then(|data| batch::parts(data, *revision)) {
                 Some(parts) => parts.into_iter().for_each(|part| each(Event::of(part.as_bytes()))),
                 None => each(event),
             }
@@ -162,6 +163,8 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
     use crate::upstream::waiting::channel;
 
@@ -172,5 +175,20 @@ mod tests {
         assert!(!to.is_closed());
         source.ended().await;
         assert!(to.is_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_message_is_no_word_of_the_servers() {
+        let mut source = Source::new(Body::Whole(None), Lease::nothing(), Coming::new(None));
+        let mut waits = Vec::new();
+        for event in ["event: ping\n", "event: ping\n", "event: ping\n", ""] {
+            let data = format!("id: 1\nretry: 0\n{event}data: {{}}\n\n");
+            assert!(source.read(data.as_bytes(), |_| ()).is_ok());
+            let began = Instant::now();
+            source.ended().await;
+            waits.push(began.elapsed().as_millis());
+            source.go_on(Answer::nothing());
+        }
+        assert_eq!(waits, [50, 100, 200, 50]);
     }
 }
