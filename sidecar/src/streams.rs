@@ -29,6 +29,11 @@ use stream::Stream;
 pub(crate) use stream::{Kind, Terms};
 pub(crate) use writer::Writer;
 
+/// Whether that of an event is of no call, for whoever does not know the session.
+pub(crate) fn says_of_no_call(last: &str) -> bool {
+    matches!(EventId::read(last), Some((_, Of::NoCall)))
+}
+
 /// How many streams of a session are kept after their end. A client has as many to come back to as it had calls under
 /// way when its connection broke.
 const KEPT: usize = 64;

@@ -36,7 +36,7 @@ use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::marks::Marks;
-use crate::stack::respond::{Body, Unread};
+use crate::stack::respond::{OfNoCall, Unread};
 use crate::upstream::Pool;
 use ahead::{Ahead, Given};
 pub(crate) use callers::Callers;
@@ -66,10 +66,6 @@ pub(crate) const UNREAD: Duration = Duration::from_secs(60);
 /// How much the kernel takes for a client beyond what is on its way there. Left alone it takes megabytes, and for each
 /// client that does not read the thread would have to pass on as much before it could rest.
 pub(crate) const UNSENT: u32 = 64 * 1024;
-
-/// Marks the response to a client that listens to what belongs to no call: it may have the rest of that elsewhere.
-#[derive(Clone, Copy)]
-struct OfNoCall;
 
 /// What the requests of one thread share.
 pub(crate) struct Worker {
@@ -237,10 +233,7 @@ async fn connection(worker: Rc<Worker>, stream: TcpStream, place: Rc<Place>, sto
     let service = service_fn(move |request| {
         let (worker, busy, place) = (worker.clone(), place.begin(), place.clone());
         Serving::new(|reading| async move {
-            let mut response = stack::serve(&worker, request, reading, place).await;
-            if matches!(response.body(), Body::Events(reader) if reader.is_own()) {
-                response.extensions_mut().insert(OfNoCall);
-            }
+            let response = stack::serve(&worker, request, reading, place).await;
             Ok::<_, Infallible>(busy.until_sent(response))
         })
     });

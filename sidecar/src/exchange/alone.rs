@@ -114,10 +114,12 @@ pub(crate) async fn call_alone(
             respond::json(Body::Live(live), None)
         }
         Begun::Events { source, start } => {
+            let listens = lone.standing.is_some();
             let until = lone.standing.take().map_or(Until::Deadline(deadline), Until::Standing);
             let rest = Rest { worker: worker.clone(), until, held: Some(held) };
             let live = Live::new(rest, judge, *source, start, trail.entry.hand_over());
-            respond::events(Body::Live(live.stream()), None)
+            let response = respond::events(Body::Live(live.stream()), None);
+            if listens { respond::of_no_call(response) } else { response }
         }
     })
 }

@@ -130,7 +130,9 @@ fn read_by(worker: &Rc<Worker>, caller: &Authenticated, reader: Reader) -> Reade
 }
 
 fn events(reader: Reader) -> Response<Body> {
-    respond::events(Body::Events(Box::new(reader)), None)
+    let is_own = reader.is_own();
+    let response = respond::events(Body::Events(Box::new(reader)), None);
+    if is_own { respond::of_no_call(response) } else { response }
 }
 
 /// Passes on what comes, until there is nothing more to be had or the client may not hear it any more.

@@ -23,8 +23,8 @@ use longshore_sessions::routing::{self, NotForwarded};
 use longshore_sessions::{Peer, PodId};
 use tokio::time::{Duration, timeout};
 
-use super::respond::Body;
-use super::{Authenticated, Through, Trail, body, conversation, parked, standing, tasks};
+use super::respond::{self, Body};
+use super::{Authenticated, Through, Trail, body, conversation, parked, standing, stream, tasks};
 use crate::gathered::Gathered;
 use crate::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use crate::metrics::Forward;
@@ -82,6 +82,7 @@ pub(crate) async fn forward(
         && caller.header(METHOD).is_ok_and(|it| it == Some(McpMethod::SubscriptionsListen.as_str()));
     let is_get = caller.request.method() == Method::GET;
     let is_call = !is_get && !listens;
+    let is_of_no_call = listens || is_get && stream::is_of_no_call(caller);
     // Whoever forwards holds a connection for each call, as it does for those that it serves.
     let place = place(worker, caller, is_call, body)?;
     let call = is_call.then(|| worker.shared.forwards.begin());
@@ -157,7 +158,8 @@ pub(crate) async fn forward(
         }))
     };
     counts.forwarded(Forward::Answered);
-    Ok(Forwarded::Answered(Response::from_parts(head, body)))
+    let response = Response::from_parts(head, body);
+    Ok(Forwarded::Answered(if is_of_no_call { respond::of_no_call(response) } else { response }))
 }
 
 /// Returns when a client has to listen elsewhere, since this replica ends, or may not listen any more: which of its keys it

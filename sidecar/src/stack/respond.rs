@@ -184,6 +184,16 @@ pub(crate) fn end_unread(response: &mut Response<Body>) {
 #[derive(Clone, Copy)]
 pub(crate) struct Unread;
 
+/// The response to a client that listens to what belongs to no call.
+pub(crate) fn of_no_call(mut response: Response<Body>) -> Response<Body> {
+    response.extensions_mut().insert(OfNoCall);
+    response
+}
+
+/// Marks such a response: at the end nobody waits until it is read, since its client may have the rest elsewhere.
+#[derive(Clone, Copy)]
+pub(crate) struct OfNoCall;
+
 /// The headers that every response gets.
 pub(crate) fn finish(worker: &Worker, response: &mut Response<Body>, allowed_origin: Option<HeaderValue>) {
     let headers = response.headers_mut();

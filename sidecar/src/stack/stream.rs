@@ -13,9 +13,11 @@ use super::pump::kept_alive;
 use super::respond::{self, Body};
 use super::{Authenticated, Through, Trail, conversation, session};
 use crate::exchange::{self, is_absence};
+use crate::headers::LAST_EVENT_ID;
 use crate::piece::BrokenOff;
 use crate::rescue::{Kind, Refusal};
 use crate::sessions::Place;
+use crate::streams;
 use crate::upstream::Form;
 use crate::worker::Worker;
 
@@ -40,10 +42,15 @@ pub(crate) async fn open(
             );
             let response = open_late(worker, &caller)?;
             trail.entry.permit(None);
-            Ok(response)
+            Ok(if is_of_no_call(&caller) { respond::of_no_call(response) } else { response })
         }
         found => listen(worker, caller, found?, trail).await,
     }
+}
+
+/// Whether a GET is for what belongs to no call, as far as can be told without its session.
+pub(super) fn is_of_no_call(caller: &Authenticated) -> bool {
+    caller.header(LAST_EVENT_ID).is_ok_and(|last| last.is_none_or(streams::says_of_no_call))
 }
 
 async fn listen(

@@ -1,10 +1,11 @@
 //! The end of a sidecar, and of the server beside it.
 
+mod unread;
+
 use std::collections::VecDeque;
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -181,40 +182,6 @@ fn who_comes_to_listen_when_connections_end_holds_no_end_up() {
         client.get().write(&mut stream);
         stream
     });
-}
-
-/// Nor is there for whoever leaves it unread.
-#[test]
-fn who_listens_and_does_not_read_holds_no_end_up() {
-    let said = Arc::<AtomicUsize>::default();
-    let count = said.clone();
-    let server = Scripted::offering(json!({"logging": {}}), move |request, stream| {
-        if request.method != "GET" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
-        }
-        scripted::begin_events(stream);
-        let params = json!({"level": "info", "data": "x".repeat(10_000)});
-        let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
-        // As much as anybody takes.
-        for _ in 0..3_000 {
-            scripted::chunk(stream, &format!("data: {log}\n\n"));
-            count.fetch_add(1, Ordering::SeqCst);
-        }
-    });
-    let sidecar = sidecar(server.port, "300");
-    let client = Client::open(&sidecar, None);
-    let mut stream = connect(sidecar.mcp);
-    client.get().write(&mut stream);
-    let (mut before, mut since) = (0, Instant::now());
-    eventually("nothing is taken any more", || {
-        let now = said.load(Ordering::SeqCst);
-        if before != now {
-            (before, since) = (now, Instant::now());
-        }
-        (now > 0 && since.elapsed() > Duration::from_secs(1)).then_some(())
-    });
-    sidecar.signal(Signal::TERM);
-    assert!(sidecar.wait(SOON).success());
 }
 
 /// On a connection that was there before, once nothing is under way any more. What is given back is there until the sidecar
