@@ -6,6 +6,7 @@ use longshore_mcp::initialize::Handshake;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
 use serde_json::{Value, json};
+use tokio::time::error::Elapsed;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{CallError, Face, Server, quote};
@@ -48,42 +49,23 @@ impl Server {
     }
 
     /// One thing that the client has set. That the server does not take it, says nothing of it for so long, or has forgotten
-    /// the session, says nothing of the others, and is taken for its answer. One that has no time for it now, or is not there,
-    /// is asked once more until then. Says whether it had time; an error: it was not there.
+    /// the session, says nothing of the others, and is taken for its answer; silence is none if it `takes_back` what nobody
+    /// waits for any more. One that has no time for it now, or is not there, is asked once more until then. Says whether it
+    /// had time; an error: it was not there.
     pub(crate) async fn set(
         &self,
         change: &Change,
         patience: Duration,
         latest: Instant,
+        takes_back: bool,
     ) -> Result<bool, CallError> {
         let (method, params) = match change {
             Change::LogLevel(level) => (McpMethod::LoggingSetLevel, json!({"level": level})),
             Change::Subscribe(uri) => (McpMethod::ResourcesSubscribe, json!({"uri": uri})),
             Change::Unsubscribe(uri) => (McpMethod::ResourcesUnsubscribe, json!({"uri": uri})),
         };
-        loop {
-            match timeout(patience, self.call_for(method, params.clone(), MAX_SAID)).await {
-                Ok(Err(error)) if error.has_no_time() => {
-                    if Instant::now() + BREATHER > latest {
-                        return if error.is_answer() { Ok(false) } else { Err(error) };
-                    }
-                    sleep(BREATHER).await;
-                }
-                Ok(Err(CallError::TooLarge)) => return Ok(true),
-                Ok(Err(error)) if error.is_answer() || matches!(error, CallError::SessionGone) => {
-                    tracing::debug!(method = method.as_str(), %error, "the server does not take what a client had set");
-                    return Ok(true);
-                }
-                Ok(said) => return said.map(|_| true),
-                Err(_) => {
-                    tracing::debug!(
-                        method = method.as_str(),
-                        "the server does not say whether it takes what a client had set"
-                    );
-                    return Ok(true);
-                }
-            }
-        }
+        let ask = || timeout(patience, self.call_for(method, params.clone(), MAX_SAID));
+        until_set(method, ask, latest, takes_back).await
     }
 
     /// Ends it.
@@ -106,5 +88,56 @@ impl Server {
             id
         });
         (session, self.hold.take().unwrap_or_else(Hold::nothing))
+    }
+}
+
+/// The same, however it is asked.
+async fn until_set<F>(
+    method: McpMethod,
+    ask: impl Fn() -> F,
+    latest: Instant,
+    takes_back: bool,
+) -> Result<bool, CallError>
+where
+    F: Future<Output = Result<Result<String, CallError>, Elapsed>>,
+{
+    loop {
+        match ask().await {
+            Ok(Err(error)) if error.has_no_time() => {
+                if Instant::now() + BREATHER > latest {
+                    return if error.is_answer() { Ok(false) } else { Err(error) };
+                }
+                sleep(BREATHER).await;
+            }
+            Ok(Err(CallError::TooLarge)) => return Ok(true),
+            Ok(Err(error)) if error.is_answer() || matches!(error, CallError::SessionGone) => {
+                tracing::debug!(method = method.as_str(), %error, "the server does not take what a client had set");
+                return Ok(true);
+            }
+            Ok(said) => return said.map(|_| true),
+            Err(_) => {
+                tracing::debug!(
+                    method = method.as_str(),
+                    "the server does not say whether it takes what a client had set"
+                );
+                return Ok(!takes_back);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_an_answer_unless_what_was_asked_for_is_taken_back_with_it() {
+        for takes_back in [false, true] {
+            let ask = || timeout(BREATHER, pending());
+            let set = until_set(McpMethod::ResourcesSubscribe, ask, Instant::now(), takes_back).await;
+            assert_eq!(set.ok(), Some(!takes_back));
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use longshore_sessions::ServerSession;
 use tokio::time::{Duration, Instant};
 
 use super::SETTING;
@@ -27,6 +28,9 @@ pub(super) struct Turn<'a> {
     /// One that ends meanwhile takes no place any more.
     session: Weak<Session>,
     server: Server,
+    /// The session is the sidecar's own: what is asked for there is taken back when nobody waits for it any more, and is asked
+    /// for one after the other in any case.
+    takes_back: bool,
     said: RefCell<Said>,
     /// How many things the server has taken.
     taken: Cell<usize>,
@@ -62,6 +66,7 @@ impl<'a> Turn<'a> {
             sessions,
             session: Arc::downgrade(session),
             server,
+            takes_back: session.capsule.server == ServerSession::KeptHere,
             said: RefCell::new(said),
             taken: Cell::new(0),
             put_off: Cell::new(comes_again),
@@ -100,7 +105,8 @@ impl<'a> Turn<'a> {
         for change in left {
             self.say(change).await?;
         }
-        stream::iter(others).map(Ok).try_for_each_concurrent(AT_ONCE, |change| self.say(change)).await
+        let at_once = if self.takes_back { 1 } else { AT_ONCE };
+        stream::iter(others).map(Ok).try_for_each_concurrent(at_once, |change| self.say(change)).await
     }
 
     async fn say(&self, change: Change) -> Result<(), Rest> {
@@ -113,7 +119,7 @@ impl<'a> Turn<'a> {
         let is_in_vain = || self.taken.get() == 0 && self.put_off.get();
         let time = if is_in_vain() { Duration::ZERO } else { SETTING };
         let latest = self.ends.min(Instant::now() + time);
-        match self.server.set(&change, SETTING, latest).await {
+        match self.server.set(&change, SETTING, latest, self.takes_back).await {
             Ok(true) => {
                 self.said.borrow_mut().note(change);
                 self.taken.set(self.taken.get() + 1);
