@@ -50,6 +50,7 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     let mut hearing = Hearing {
         current: None,
         told: BTreeSet::new(),
+        had: BTreeSet::new(),
         found: BTreeSet::new(),
         refused: None,
         at_once: AT_ONCE,
@@ -89,6 +90,8 @@ struct Hearing {
     current: Option<Source>,
     /// The resources that the server tells of in it, or did in the last one that it has given.
     told: BTreeSet<String>,
+    /// Those of the last one in which there were any.
+    had: BTreeSet<String>,
     /// What it has taken by itself, and is in no stream yet.
     found: BTreeSet<String>,
     /// What it has refused just now, so that it tells of its lists alone.

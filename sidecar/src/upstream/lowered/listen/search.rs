@@ -94,6 +94,15 @@ impl Hearing {
                 return Ok(true);
             }
         }
+        // What it had taken together it may take so still.
+        let had = &self.had & &uris;
+        if !had.is_empty() && had != uris && had != self.told {
+            way.session.note_refused(&(&uris - &had));
+            if self.together(way, &had, wishes).await? {
+                self.found.clear();
+                return Ok(true);
+            }
+        }
         // What it takes alone, and not with the others, is refused for now, unless that it takes it was found out before; then
         // each is in doubt again.
         let found = std::mem::take(&mut self.found);
@@ -137,6 +146,9 @@ impl Hearing {
 
     fn hears(&mut self, told: Told) {
         self.at_once = AT_ONCE;
+        if !told.uris.is_empty() {
+            self.had = told.uris.clone();
+        }
         (self.current, self.told, self.since) = (told.source, told.uris, Instant::now());
     }
 }

@@ -125,6 +125,35 @@ fn what_a_server_takes_alone_and_not_with_the_others_costs_nobody_the_others() {
     within(Duration::from_secs(10), "it is asked for the others again", are_heard);
 }
 
+/// Also where nobody has asked it for more before its stream broke off.
+#[test]
+fn what_a_server_has_taken_together_it_is_asked_for_whatever_is_wanted_since() {
+    let is_busy = Arc::<AtomicBool>::default();
+    let busy = is_busy.clone();
+    let (server, streams) = telling_as(move |wanted| {
+        let uris = wanted["resourceSubscriptions"].as_array().map_or(0, Vec::len);
+        match (busy.load(Ordering::SeqCst), uris) {
+            (true, _) => Says::No(503),
+            (false, 0..=3) => Says::Tells(Value::Null),
+            (false, _) => Says::No(400),
+        }
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    let rest = ["test://a", "test://b", "test://c"];
+    wants(&client, &rest);
+    let _events = Events::open(&client.get(), sidecar.mcp);
+    let are_heard = || (last_wanted(&streams)? == json!(rest)).then_some(());
+    eventually("it is asked for them", are_heard);
+    is_busy.store(true, Ordering::SeqCst);
+    break_off(&streams);
+    // When it is asked for the second time it is known that there is no stream.
+    eventually("it gives none", || (count(&asked(&server), &rest) >= 3).then_some(()));
+    wants(&client, &["test://z"]);
+    is_busy.store(false, Ordering::SeqCst);
+    within(Duration::from_secs(60), "it is asked for those again", are_heard);
+}
+
 #[test]
 fn what_a_server_has_refused_is_asked_for_again_when_something_else_is_known() {
     let is_gone = Arc::<AtomicBool>::default();
