@@ -159,6 +159,7 @@ impl Hearing {
                     let is_wish = self.stream.due.take().is_some();
                     let begins = is_wish && old.is_none();
                     let (mut ended, mut is_wanted, sifts) = (None, is_wish, Cell::new(false));
+                    let mut is_of_use = false;
                     let found = {
                         let ask = async {
                             match (begins, is_wish) {
@@ -177,7 +178,7 @@ impl Hearing {
                                     break None;
                                 }
                                 message = next(&mut old), if ended.is_none() => match message {
-                                    Ok(Some(message)) => drop(deliver(&way, &message, &out).await?),
+                                    Ok(Some(message)) => is_of_use |= deliver(&way, &message, &out).await?,
                                     said @ (Ok(None) | Err(_)) => {
                                         // Some servers end the old one when they are asked for another, and that is what is waited
                                         // for then. What is looked for one by one is not.
@@ -189,6 +190,9 @@ impl Hearing {
                             }
                         }
                     };
+                    if is_of_use {
+                        self.stream.pause = AGAIN;
+                    }
                     if let Some((is_of_process, _)) = ended {
                         old = None;
                         self.misses(is_of_process);
