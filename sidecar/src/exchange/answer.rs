@@ -20,6 +20,7 @@ use crate::gathered::Gathered;
 use crate::held::Share;
 use crate::rescue::Refusal;
 use crate::stack::respond::{self, Body};
+use crate::upstream::call::Matched;
 use crate::upstream::forgotten::{self, Says};
 use crate::upstream::{self, Answer, EDITABLE, Form, Lease, Tail};
 
@@ -148,12 +149,17 @@ async fn message(
     deadline: Deadline,
 ) -> Result<Done, Refusal> {
     let edits = call.edits();
-    let hold = if edits { EDITABLE } else { HOLD };
+    // What was read where it came is not read again, unless something is edited in it. It is whole already.
+    let matched = body.matched().filter(|_| !edits && call.alias.is_none());
+    let hold = if edits || matched.is_some() { EDITABLE } else { HOLD };
     let status = StatusCode::OK.as_u16();
     match collect(call, client, body, lease, hold, deadline).await? {
         Collected::Whole(bytes, share, lease) => {
             lease.give_back();
-            let edited = edit(call, &bytes)?.ok_or(Refusal::ServerNonsense)?;
+            let edited = match matched {
+                Some(Matched { code }) => Edited { text: None, code },
+                None => edit(call, &bytes)?.ok_or(Refusal::ServerNonsense)?,
+            };
             let done = Done { status, code: edited.code, rest: None };
             // What the client hears of is kept by then.
             call.note_change(&done).await;

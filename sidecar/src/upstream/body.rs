@@ -8,6 +8,7 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 
+use super::call::Matched;
 use super::made::Made;
 use super::waiting::Receiver;
 use super::{Events, Failure, call};
@@ -19,8 +20,10 @@ pub(crate) enum Body {
     Http(Incoming),
     /// A message of a process, or nothing.
     Whole(Option<Bytes>),
-    /// A large message of a process, and what counts it.
-    Counted(Box<(Bytes, Came)>),
+    /// An answer of a process, and what is known of it.
+    Answer(Option<Bytes>, Matched),
+    /// One of these with a large message, and what counts that.
+    Counted(Box<(Self, Came)>),
     /// What a process says until its answer, as events.
     Events(Box<Events>),
     /// What is made here of something else, as events.
@@ -46,9 +49,27 @@ pub(crate) enum Broken {
 impl Body {
     /// A message, and what counts it.
     pub(crate) fn counted(message: Bytes, came: Option<Came>) -> Self {
-        match came {
-            Some(came) => Self::Counted(Box::new((message, came))),
+        Self::answer(message, None, came)
+    }
+
+    /// The same of an answer of which this is known.
+    pub(super) fn answer(message: Bytes, matched: Option<Matched>, came: Option<Came>) -> Self {
+        let whole = match matched {
+            Some(matched) => Self::Answer(Some(message), matched),
             None => Self::Whole(Some(message)),
+        };
+        match came {
+            Some(came) => Self::Counted(Box::new((whole, came))),
+            None => whole,
+        }
+    }
+
+    /// What is known of the answer that this is, if it was read where it came.
+    pub(crate) fn matched(&self) -> Option<Matched> {
+        match self {
+            Self::Answer(_, matched) => Some(*matched),
+            Self::Counted(counted) => counted.0.matched(),
+            Self::Http(_) | Self::Whole(_) | Self::Events(_) | Self::Made(_) | Self::Lifted(_) => None,
         }
     }
 
@@ -62,8 +83,8 @@ impl Body {
     pub(crate) fn take_came(&mut self) -> Option<Came> {
         match std::mem::replace(self, Self::Whole(None)) {
             Self::Counted(counted) => {
-                let (message, came) = *counted;
-                *self = Self::Whole(Some(message));
+                let (whole, came) = *counted;
+                *self = whole;
                 Some(came)
             }
             other => {
@@ -93,7 +114,9 @@ impl http_body::Body for Body {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(Broken::Http)))
             }
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Whole(bytes) | Self::Answer(bytes, _) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
             Self::Counted(_) => {
                 self.take_came();
                 self.poll_frame(cx)
@@ -116,7 +139,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Http(body) => body.is_end_stream(),
-            Self::Whole(bytes) => bytes.is_none(),
+            Self::Whole(bytes) | Self::Answer(bytes, _) => bytes.is_none(),
             Self::Counted(_) => false,
             Self::Events(events) => events.is_over(),
             Self::Made(made) => made.is_over(),

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use longshore_mcp::envelope::Outcome;
+use longshore_mcp::error::code_of;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, timeout};
@@ -46,6 +48,23 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// How a call ends: with the answer, or, for messages that have none, when it is written.
 type Ending = Result<Option<Bytes>, Failure>;
 
+/// What is known of an answer that was read where it came: it is the call's, and under the id that its client knows.
+#[derive(Clone, Copy)]
+pub(crate) struct Matched {
+    /// The code, if it is an error.
+    pub(crate) code: Option<i64>,
+}
+
+impl Matched {
+    pub(super) fn of(outcome: &Outcome<'_>) -> Self {
+        let code = match outcome {
+            Outcome::Error(error) => code_of(error.get()),
+            Outcome::Result(_) => None,
+        };
+        Self { code }
+    }
+}
+
 /// What is between the two ends.
 #[derive(Default)]
 struct Desk(Mutex<State>);
@@ -58,6 +77,8 @@ struct State {
     /// The response is to begin though there is nothing in it.
     begun: bool,
     ending: Option<Ending>,
+    /// What is known of the answer.
+    matched: Option<Matched>,
     /// What counts the answer, if it is large.
     came: Option<Came>,
     /// The conversation has let go of it.
@@ -147,8 +168,8 @@ pub(super) enum Patience {
 
 /// What comes first.
 pub(super) enum First {
-    /// The answer, and what counts it.
-    Answer(Bytes, Option<Came>),
+    /// The answer, what is known of it, and what counts it.
+    Answer(Bytes, Option<Matched>, Option<Came>),
     /// There is none; the message is written.
     Written,
     /// Something else.
@@ -161,7 +182,7 @@ pub(super) enum First {
 enum Next {
     Aside(Bytes),
     Begin,
-    End(Ending, Option<Came>),
+    End(Ending, Option<Matched>, Option<Came>),
 }
 
 /// Both ends of a new call.
@@ -175,15 +196,14 @@ pub(super) fn pair(control: mpsc::UnboundedSender<Control>) -> (Caller, Waiting)
 impl Caller {
     /// Ends the call.
     pub(super) fn end(self, ending: Ending) {
-        self.end_counted(ending, None);
+        self.desk.0.lock().ending = Some(ending);
+        // Whoever waits is woken when this is dropped.
     }
 
-    /// The same with an answer that is counted by this.
-    pub(super) fn end_counted(self, ending: Ending, came: Option<Came>) {
+    /// The same with the server's answer, and what counts it.
+    pub(super) fn answer(self, answer: Bytes, matched: Matched, came: Option<Came>) {
         let mut state = self.desk.0.lock();
-        (state.ending, state.came) = (Some(ending), came);
-        drop(state);
-        // Whoever waits is woken when this is dropped.
+        (state.ending, state.matched, state.came) = (Some(Ok(Some(answer))), Some(matched), came);
     }
 
     /// Begins the response though there is nothing in it yet. A client that has cancelled a call may go away at any
@@ -280,8 +300,8 @@ impl Waiting {
         match next {
             Next::Begin => Ok(First::Silence),
             Next::Aside(message) => Ok(First::Aside(message)),
-            Next::End(ending, came) => {
-                Ok(ending?.map_or(First::Written, |answer| First::Answer(answer, came)))
+            Next::End(ending, matched, came) => {
+                Ok(ending?.map_or(First::Written, |answer| First::Answer(answer, matched, came)))
             }
         }
     }
@@ -299,10 +319,10 @@ impl Desk {
             return Poll::Ready(Next::Aside(message));
         }
         if let Some(ending) = state.ending.take() {
-            return Poll::Ready(Next::End(ending, state.came.take()));
+            return Poll::Ready(Next::End(ending, state.matched, state.came.take()));
         }
         if state.left {
-            return Poll::Ready(Next::End(Err(Failure::Forgotten), None));
+            return Poll::Ready(Next::End(Err(Failure::Forgotten), None, None));
         }
         if std::mem::take(&mut state.begun) {
             return Poll::Ready(Next::Begin);
@@ -342,7 +362,7 @@ mod tests {
             Poll::Pending => "pending".to_owned(),
             Poll::Ready(Next::Begin) => "begin".to_owned(),
             Poll::Ready(Next::Aside(message)) => format!("aside of {}", message.len()),
-            Poll::Ready(Next::End(ending, _)) => format!("end {}", ending.is_ok()),
+            Poll::Ready(Next::End(ending, ..)) => format!("end {}", ending.is_ok()),
         }
     }
 

@@ -139,7 +139,7 @@ pub(super) async fn opened(name: Name, waiting: Waiting) -> Result<Response<Body
 
 async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {
     Ok(match waiting.first(patience).await {
-        Ok(First::Answer(message, came)) => with_type(Body::counted(message, came), JSON),
+        Ok(First::Answer(message, matched, came)) => with_type(Body::answer(message, matched, came), JSON),
         Ok(First::Written) => empty(StatusCode::ACCEPTED),
         Ok(First::Aside(message)) => events(Events::new(waiting, Some(message))),
         Ok(First::Silence) => events(Events::new(waiting, None)),

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use longshore_mcp::{object, tasks};
 use tokio::time::{Duration, Instant};
 
-use super::call::{Caller, Failure};
+use super::call::{Caller, Failure, Matched};
 use super::channel::Name;
 use super::message::{About, Asked, Command, Key, Kind, Span, text};
 use crate::held::Came;
@@ -122,13 +122,15 @@ impl Call {
     }
 
     pub(super) fn end(self, ending: Result<Option<Bytes>, Failure>) {
-        self.end_counted(ending, None);
+        if let Some(caller) = self.caller {
+            caller.end(ending);
+        }
     }
 
-    /// Ends it with an answer that is counted by this.
-    pub(super) fn end_counted(self, ending: Result<Option<Bytes>, Failure>, came: Option<Came>) {
+    /// Ends it with the server's answer, and what counts that.
+    pub(super) fn answer(self, answer: Bytes, matched: Matched, came: Option<Came>) {
         if let Some(caller) = self.caller {
-            caller.end_counted(ending, came);
+            caller.answer(answer, matched, came);
         }
     }
 

@@ -53,7 +53,7 @@ impl Events {
             match ready!(self.waiting.desk.poll_next(cx)) {
                 Next::Begin => {}
                 Next::Aside(message) => self.rest = event(message),
-                Next::End(ending, came) => {
+                Next::End(ending, _, came) => {
                     (self.over, self.came) = (true, came);
                     match ending {
                         Ok(Some(answer)) => self.rest = event(answer),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::talk::Talk;
 use crate::held::Came;
 use crate::metrics::Dropped;
-use crate::upstream::call::{Offer, Reader};
+use crate::upstream::call::{Matched, Offer, Reader};
 use crate::upstream::message::{About, span, with};
 
 impl Talk {
@@ -60,7 +60,7 @@ impl Talk {
             }
         }
         let answer = with(message, &span(message, id.as_json()), &call.id());
-        call.end_counted(Ok(Some(answer)), self.came.take());
+        call.answer(answer, Matched::of(&response.outcome), self.came.take());
         true
     }
 

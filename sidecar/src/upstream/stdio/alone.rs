@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use longshore_mcp::envelope::{self, Message, Outcome};
-use longshore_mcp::error::code_of;
+use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::headers::JSON;
 use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
@@ -115,8 +114,8 @@ fn level(request: &envelope::Request<'_>) -> Option<Level> {
 
 async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Response<Body>, Failure> {
     match waiting.first(Patience::Short).await {
-        Ok(First::Answer(message, came)) => {
-            let status = status(&message);
+        Ok(First::Answer(message, matched, came)) => {
+            let status = status(matched.and_then(|matched| matched.code));
             let mut response = with_type(Body::counted(message, came), JSON);
             *response.status_mut() = status;
             Ok(response)
@@ -130,13 +129,8 @@ async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Response<Body>
     }
 }
 
-/// The status of an answer that comes alone.
-fn status(message: &[u8]) -> StatusCode {
-    let Ok(Message::Response(response)) = envelope::read_servers(message) else { return StatusCode::OK };
-    let code = match response.outcome {
-        Outcome::Error(error) => code_of(error.get()),
-        Outcome::Result(_) => None,
-    };
+/// The status of an answer that comes alone, if it is an error with this code.
+fn status(code: Option<i64>) -> StatusCode {
     let status = code.map_or(200, |code| matrix::status_of_error(code, REVISION));
     StatusCode::from_u16(status).unwrap_or(StatusCode::OK)
 }

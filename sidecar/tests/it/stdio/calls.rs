@@ -384,6 +384,15 @@ fn a_large_answer_passes_whole() {
 }
 
 #[test]
+fn a_large_error_is_written_down_as_one() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let refused = client.send("tools/call", json!({"name": "refuse", "arguments": {"times": 100_000}}));
+    assert_eq!(refused.message()["error"]["message"], "x".repeat(100_000));
+    assert_eq!(sidecar.audit(|line| line["target"] == "refuse")["code"], 7);
+}
+
+#[test]
 fn threads_share_sessions() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &["--workers", "4"]);
     let client = Client::open(&sidecar, None);

@@ -112,6 +112,8 @@ def call(message):
         text(message, calls)
     elif name == "echo":
         text(message, arguments["text"] * arguments.get("times", 1))
+    elif name == "refuse":
+        send({"id": message["id"], "error": {"code": 7, "message": "x" * arguments["times"]}})
     elif name == "grow":
         grown.append(b"x" * arguments["bytes"])
         text(message, len(grown[-1]))

@@ -14,7 +14,7 @@ use super::taking::INITIALIZED;
 use super::{Delivery, Question, Talk};
 use crate::held::Came;
 use crate::metrics::Dropped;
-use crate::upstream::stdio::call::{Caller, Offer, Reader};
+use crate::upstream::stdio::call::{Caller, Matched, Offer, Reader};
 use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
 use crate::upstream::stdio::message::{About, Key, Span, span, with};
@@ -129,7 +129,7 @@ impl Talk<'_> {
             About::Listen => listened(response, line, &at, &call.id()),
             _ => with(line, &at, &call.id()),
         };
-        call.end_counted(Ok(Some(answer)), self.came.take());
+        call.answer(answer, Matched::of(&response.outcome), self.came.take());
         true
     }
 
