@@ -53,7 +53,7 @@ use crate::shared::Shared;
 use crate::stack::respond::Body;
 use crate::stack::tasks;
 use crate::tasks::Naming;
-use crate::upstream::Tail;
+use crate::upstream::{Known, Tail};
 use crate::worker::Worker;
 pub(crate) use alone::{Lone, call_alone};
 use client::Client;
@@ -86,6 +86,8 @@ pub(crate) struct Call {
     /// Trace context that travels along.
     pub(crate) trace: HeaderMap,
     pub(crate) body: Bytes,
+    /// What that is, where it is known and has to be.
+    pub(crate) known: Option<Known>,
     /// The id of a request, as JSON.
     pub(crate) id: Option<String>,
     /// What it is at the server, if that is another.

@@ -51,6 +51,7 @@ pub(crate) use authenticate::{Authenticated, Through};
 use respond::Body;
 pub(crate) use route::Received;
 use route::Routed;
+use upstream::Said;
 
 /// A request but for its body. Boxed, since each step hands it on to the next.
 pub(crate) type Head = Box<Request<()>>;
@@ -325,9 +326,10 @@ async fn serve_message(
     let outgoing = translate::translate(&authorised, &message, text, worker.pool.speaks(), trail)?;
     let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, text)?;
     let (outgoing, alias) = ids::outgoing(&authorised, &message, &params, naming.as_ref(), outgoing, text)?;
+    let known = upstream::known(&authorised, &message, &params, &outgoing, text);
     drop((message, params));
-    let body = bare.unwrap_or(body);
-    let sent = upstream::send(worker, authorised, outgoing, naming, alias, body, trail)?;
+    let said = Said { body: bare.unwrap_or(body), outgoing, known };
+    let sent = upstream::send(worker, authorised, said, naming, alias, trail)?;
     Ok(Passed::Handed(sent.response().await))
 }
 

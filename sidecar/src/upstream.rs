@@ -71,6 +71,7 @@ use lifted::Asked;
 pub(crate) use lifted::Lifted;
 use lowered::Opened;
 pub(crate) use lowered::{KeptHere, Lowered};
+pub(crate) use message::Known;
 pub(crate) use opener::{Begins, Opener};
 pub(crate) use pause::Pause;
 pub(crate) use rest::rest;
@@ -203,12 +204,13 @@ impl Pool {
     }
 
     /// Sends a message in a session, and waits for the head of the answer. A server that is to be spoken to in one
-    /// revision is of no other, before it has said anything too.
+    /// revision is of no other, before it has said anything too. What the message is may be `known`.
     pub(crate) async fn send(
         &self,
         upstream: &Upstream,
         pin: Option<Revision>,
         request: Request<Bytes>,
+        known: Option<&Known>,
     ) -> Result<Answer, Failure> {
         let session = self.lowered.find(request.headers());
         if session.is_none() {
@@ -233,7 +235,7 @@ impl Pool {
                 // A session that the server had no name for, when it was another one.
                 Err(lowered::Failure::Forgotten.into())
             }
-            (None, _) => self.transport.send(upstream, request).await,
+            (None, _) => self.transport.send_known(upstream, request, known).await,
         }
     }
 

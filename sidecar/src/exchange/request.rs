@@ -60,7 +60,10 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     }
     let (pool, config) = (&call.worker.pool, &call.snapshot.config);
     if call.edit != Edit::OpenSession {
-        return Ok((pool.send(&config.upstream, call.snapshot.protocol, request).await?, None));
+        return Ok((
+            pool.send(&config.upstream, call.snapshot.protocol, request, call.known.as_ref()).await?,
+            None,
+        ));
     }
     let opener = Opener::client(&call.caller.principal, config);
     let pin = call.snapshot.protocol;
@@ -91,7 +94,7 @@ pub(super) async fn get(
     within: Within,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    pool.send(&snapshot.config.upstream, snapshot.protocol, stream(Some(within), last)).await
+    pool.send(&snapshot.config.upstream, snapshot.protocol, stream(Some(within), last), None).await
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
@@ -130,7 +133,7 @@ pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session,
 
 /// Sends something that no client waits for, and gives the answer if one begins in time.
 async fn errand(pool: &Pool, snapshot: &Snapshot, request: http::Request<Bytes>) -> Option<Answer> {
-    let sent = pool.send(&snapshot.config.upstream, snapshot.protocol, request);
+    let sent = pool.send(&snapshot.config.upstream, snapshot.protocol, request, None);
     timeout(ERRAND, sent).await.ok()?.ok()
 }
 

@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::Response;
+use longshore_mcp::envelope::Message;
+use longshore_mcp::params::Params;
 
 use super::Trail;
 use super::access::{Asks, Authorised};
@@ -14,8 +16,16 @@ use crate::exchange::{self, Begun, Call, Edit};
 use crate::rescue::Refusal;
 use crate::sessions::Alias;
 use crate::tasks::Naming;
-use crate::upstream::request;
+use crate::upstream::{Known, request};
 use crate::worker::Worker;
+
+/// What a client has said, and how the server hears it.
+pub(crate) struct Said {
+    pub(crate) body: Bytes,
+    pub(crate) outgoing: Outgoing,
+    /// See [`known`].
+    pub(crate) known: Option<Known>,
+}
 
 /// What became of a message.
 pub(crate) enum Sent {
@@ -35,15 +45,28 @@ impl Sent {
     }
 }
 
+/// What a message is that was read already, if the server hears just that.
+pub(crate) fn known(
+    authorised: &Authorised,
+    message: &Message<'_>,
+    params: &Params<'_>,
+    outgoing: &Outgoing,
+    body: &[u8],
+) -> Option<Known> {
+    match outgoing {
+        Outgoing::AsItIs => Known::of(&authorised.snapshot.config.upstream, body, message, params),
+        Outgoing::Rewritten(_) => None,
+    }
+}
+
 /// Sends the message. The exchange with the server goes on when the client disconnects: in the revisions that are served
 /// here a disconnect cancels nothing.
 pub(crate) fn send(
     worker: &Rc<Worker>,
     authorised: Authorised,
-    outgoing: Outgoing,
+    Said { body, outgoing, known }: Said,
     naming: Option<Naming>,
     alias: Option<Alias>,
-    body: Bytes,
     trail: &mut Trail,
 ) -> Result<Sent, Refusal> {
     let body = match outgoing {
@@ -104,6 +127,7 @@ pub(crate) fn send(
         naming,
         trace: request::trace(&headers),
         body,
+        known,
         id: trail.id.clone(),
         alias,
         revision: trail.revision,

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::call::{self, Events, Failure, First, Patience, Waiting};
-use super::message::{Command, Key};
+use super::message::{Command, Key, Known};
 use super::stdio::{Joining, Limits};
 use super::{Body, Hold};
 use crate::headers::SESSION_ID;
@@ -70,13 +70,14 @@ impl<L> Channel<L> {
         self,
         name: Name,
         request: Request<Bytes>,
+        known: Option<&Known>,
         letter: impl FnOnce(Command, HeaderMap) -> L,
     ) -> Result<Response<Body>, Failure> {
         match *request.method() {
             Method::POST => {
                 let (head, body) = request.into_parts();
                 let (caller, waiting) = call::pair(self.control.clone());
-                let command = Command::read(name, body, caller)?;
+                let command = Command::of(name, body, known, caller)?;
                 let (patience, late) = (command.patience(), self.late(&command));
                 if self.letters.send(letter(command, head.headers)).await.is_err() {
                     return Ok(empty(StatusCode::NOT_FOUND));

@@ -11,6 +11,7 @@ use longshore_mcp::envelope::{self, Id, Message, Request};
 use longshore_mcp::method::{Method, NotificationMethod};
 use longshore_mcp::params::Params;
 use longshore_mcp::revision::Revision;
+use longshore_sidecar_config::Upstream;
 use memchr::memchr2;
 
 use super::call::{Caller, Failure, Patience};
@@ -49,6 +50,24 @@ pub(super) enum Kind {
     Response(Option<(Key, Span)>),
     /// Another notification.
     Other,
+}
+
+/// What a message of a client is that was read already. The same bytes go on with it.
+pub(crate) struct Known(Kind);
+
+impl Known {
+    /// What is to be known of a message on the way to this server. What cannot be known is said by whoever reads it there.
+    pub(crate) fn of(
+        upstream: &Upstream,
+        body: &[u8],
+        message: &Message<'_>,
+        params: &Params<'_>,
+    ) -> Option<Self> {
+        match upstream {
+            Upstream::StreamableHttp { .. } => None,
+            Upstream::Stdio {} | Upstream::Sse { .. } => kind_of(body, message, params).ok().map(Self),
+        }
+    }
 }
 
 /// A request.
@@ -102,8 +121,14 @@ impl Key {
 }
 
 impl Command {
-    pub(super) fn read(from: Name, body: Bytes, caller: Caller) -> Result<Self, Failure> {
-        let kind = kind(&body)?;
+    /// A message, which is read if nobody knows it.
+    pub(super) fn of(
+        from: Name,
+        body: Bytes,
+        known: Option<&Known>,
+        caller: Caller,
+    ) -> Result<Self, Failure> {
+        let kind = known.map_or_else(|| kind(&body), |known| Ok(known.0.clone()))?;
         Ok(Self { from, kind, body, caller })
     }
 
@@ -138,23 +163,30 @@ impl Command {
 
 /// What a message is.
 pub(super) fn kind(body: &[u8]) -> Result<Kind, Failure> {
-    Ok(match envelope::read(body).map_err(|_| Failure::NotMessage)? {
-        Message::Request(request) => Kind::Request(asked(body, &request)?),
-        Message::Notification(notification) => {
-            let params = Params::read(notification.params).map_err(|_| Failure::NotMessage)?;
-            match NotificationMethod::parse(&notification.method) {
-                Some(NotificationMethod::Cancelled) => {
-                    let id = params.request_id();
-                    Kind::Cancelled(id.and_then(|id| Some((Key::read(id)?, span(body, id)))))
-                }
-                Some(NotificationMethod::Initialized) => Kind::Initialized,
-                Some(NotificationMethod::Progress) => {
-                    Kind::Progress(params.reported_token().and_then(Key::read))
-                }
-                Some(NotificationMethod::RootsListChanged) => Kind::RootsChanged,
-                Some(NotificationMethod::TasksStatus) | None => Kind::Other,
+    let message = envelope::read(body).map_err(|_| Failure::NotMessage)?;
+    let params = match &message {
+        Message::Request(request) => request.params,
+        Message::Notification(notification) => notification.params,
+        Message::Response(_) => None,
+    };
+    let params = Params::read(params).map_err(|_| Failure::NotMessage)?;
+    kind_of(body, &message, &params)
+}
+
+/// What a message is that was read out of this body.
+fn kind_of(body: &[u8], message: &Message<'_>, params: &Params<'_>) -> Result<Kind, Failure> {
+    Ok(match message {
+        Message::Request(request) => Kind::Request(asked(body, request, params)?),
+        Message::Notification(notification) => match NotificationMethod::parse(&notification.method) {
+            Some(NotificationMethod::Cancelled) => {
+                let id = params.request_id();
+                Kind::Cancelled(id.and_then(|id| Some((Key::read(id)?, span(body, id)))))
             }
-        }
+            Some(NotificationMethod::Initialized) => Kind::Initialized,
+            Some(NotificationMethod::Progress) => Kind::Progress(params.reported_token().and_then(Key::read)),
+            Some(NotificationMethod::RootsListChanged) => Kind::RootsChanged,
+            Some(NotificationMethod::TasksStatus) | None => Kind::Other,
+        },
         Message::Response(response) => {
             Kind::Response(response.id.and_then(|id| Some((Key::of(&id)?, span(body, id.as_json())))))
         }
@@ -162,8 +194,7 @@ pub(super) fn kind(body: &[u8]) -> Result<Kind, Failure> {
 }
 
 /// What a request of a session is.
-fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
-    let params = Params::read(request.params).map_err(|_| Failure::NotMessage)?;
+fn asked(body: &[u8], request: &Request<'_>, params: &Params<'_>) -> Result<Asked, Failure> {
     let uri = || params.uri().unwrap_or_default().to_owned();
     let about = match Method::parse(&request.method) {
         Some(Method::Initialize) => About::Handshake,
@@ -175,7 +206,7 @@ fn asked(body: &[u8], request: &Request<'_>) -> Result<Asked, Failure> {
         Some(Method::ToolsCall) if params.wants_task() => About::Task,
         method => other(method),
     };
-    asked_about(body, request, &params, about)
+    asked_about(body, request, params, about)
 }
 
 /// What a request is that stands alone.

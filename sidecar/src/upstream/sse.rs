@@ -22,7 +22,7 @@ use thiserror::Error;
 use super::call;
 use super::channel::{self, Channel, Name};
 use super::http::{Connections, Place};
-use super::message::Command;
+use super::message::{Command, Known};
 use super::{Body, Hold};
 use crate::held::Coming;
 use crate::metrics::Metrics;
@@ -92,7 +92,7 @@ impl Sse {
         let (channel, ends) = Channel::new();
         let (caller, waiting) = call::pair(channel.control.clone());
         let name = super::random().ok_or(call::Failure::NoNumbers)?;
-        let command = Command::read(name, body, caller)?;
+        let command = Command::of(name, body, None, caller)?;
         let stream = match begin(http, &place, coming).await? {
             Begun::Stream(stream) => stream,
             Begun::Refused(status) => return Ok((channel::empty(status), Hold::nothing())),
@@ -112,12 +112,14 @@ impl Sse {
         &self,
         place: &Place,
         request: Request<Bytes>,
+        known: Option<&Known>,
     ) -> Result<Response<Body>, call::Failure> {
         let Some((name, channel)) = self.find(place, &request) else {
             return Ok(channel::empty(StatusCode::NOT_FOUND));
         };
         if *request.method() != Method::DELETE {
-            return channel.send(name, request, |command, headers| Letter { command, headers }).await;
+            let letter = |command, headers| Letter { command, headers };
+            return channel.send(name, request, known, letter).await;
         }
         self.open.lock().remove(&name);
         drop(channel.hold(name));

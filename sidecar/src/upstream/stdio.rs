@@ -49,6 +49,7 @@ pub(super) use conversation::Joining;
 pub(crate) use former::keep_former;
 pub(crate) use gone::{Gone, Why};
 use limits::Places;
+use message::Known;
 pub(super) use registry::Limits;
 use registry::{Open, Registered};
 use warm::Warm;
@@ -128,11 +129,15 @@ impl Stdio {
     }
 
     /// Sends a message in a session.
-    pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+    pub(super) async fn send(
+        &self,
+        request: Request<Bytes>,
+        known: Option<&Known>,
+    ) -> Result<Response<Body>, Failure> {
         let found = named(&request).and_then(|name| Some((name, self.open.lock().find(name)?)));
         let Some((name, channel)) = found else { return Ok(empty(StatusCode::NOT_FOUND)) };
         if *request.method() != Method::DELETE {
-            return channel.send(name, request, |command, _| command).await;
+            return channel.send(name, request, known, |command, _| command).await;
         }
         let (told, over) = oneshot::channel();
         if channel.control.send(Control::End(name, Some(told))).is_ok() {

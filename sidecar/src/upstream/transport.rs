@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Duration;
 
 use super::http::Place;
+use super::message::Known;
 use super::sse::Sse;
 use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
@@ -108,13 +109,23 @@ impl Transport {
 
     /// Sends a message in a session, and waits for the head of the answer.
     pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
+        self.send_known(upstream, request, None).await
+    }
+
+    /// The same of one that may be known.
+    pub(super) async fn send_known(
+        &self,
+        upstream: &Upstream,
+        request: Request<Bytes>,
+        known: Option<&Known>,
+    ) -> Result<Answer, Failure> {
         match upstream {
             Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, request).await?),
             // Boxed, these two, so that calls over the third are not as large.
-            Upstream::Stdio {} => Ok(Answer::of(Box::pin(self.stdio.send(request)).await?)),
+            Upstream::Stdio {} => Ok(Answer::of(Box::pin(self.stdio.send(request, known)).await?)),
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                Ok(Answer::of(Box::pin(self.sse.send(&place, request)).await?))
+                Ok(Answer::of(Box::pin(self.sse.send(&place, request, known)).await?))
             }
         }
     }

@@ -136,7 +136,7 @@ impl Server {
     pub(super) async fn send(&self, request: http::Request<Bytes>) -> Result<Answer, CallError> {
         Ok(match self.face {
             Face::Itself => self.pool.send_itself(&self.upstream, request).await?,
-            Face::Sessions => self.pool.send(&self.upstream, self.pin, request).await?,
+            Face::Sessions => self.pool.send(&self.upstream, self.pin, request, None).await?,
         })
     }
 

@@ -129,14 +129,14 @@ async fn begin_as(stdio: &Arc<Stdio>, opener: Opener) -> HeaderValue {
     hold.keep();
     let session = response.headers()[SESSION_ID].clone();
     let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    stdio.send(request(Some(&session), &body)).await.unwrap();
+    stdio.send(request(Some(&session), &body), None).await.unwrap();
     session
 }
 
 async fn end(stdio: &Stdio, session: &HeaderValue) {
     let mut delete = request(Some(session), &json!({}));
     *delete.method_mut() = Method::DELETE;
-    stdio.send(delete).await.unwrap();
+    stdio.send(delete, None).await.unwrap();
 }
 
 fn call(id: u32, name: &str, arguments: &Value) -> Value {
@@ -146,7 +146,7 @@ fn call(id: u32, name: &str, arguments: &Value) -> Value {
 
 /// What comes back for a call; its status, where that is no success.
 async fn said(stdio: &Arc<Stdio>, session: &HeaderValue, call: &Value) -> Result<String, u16> {
-    let response = stdio.send(request(Some(session), call)).await.unwrap();
+    let response = stdio.send(request(Some(session), call), None).await.unwrap();
     if !response.status().is_success() {
         return Err(response.status().as_u16());
     }
@@ -168,7 +168,9 @@ fn a_session_goes_on_and_late_answers_are_nobodys() {
         let session = begin(&stdio, Isolation::Session).await;
         let before = pid(&stdio, &session).await;
         // The process that was there first is found, and the one that replaced it.
-        assert!(stdio.send(request(Some(&session), &call(7, "exit", &json!({"status": 1})))).await.is_err());
+        assert!(
+            stdio.send(request(Some(&session), &call(7, "exit", &json!({"status": 1}))), None).await.is_err()
+        );
         let pid = pid(&stdio, &session).await;
         assert_ne!(pid, before);
         let (sender, session_of_call) = (stdio.clone(), session.clone());
@@ -198,7 +200,10 @@ fn a_session_goes_on_and_late_answers_are_nobodys() {
         shim.life(async |stdio| {
             assert_eq!(stdio.recall(&session, former(capabilities)).await.unwrap(), Recalled::GoesOn);
             assert!(
-                stdio.send(request(Some(&session), &call(7, "exit", &json!({"status": 1})))).await.is_err()
+                stdio
+                    .send(request(Some(&session), &call(7, "exit", &json!({"status": 1}))), None)
+                    .await
+                    .is_err()
             );
             assert_eq!(pid(&stdio, &session).await.is_ok(), again);
         });
