@@ -78,6 +78,11 @@ async fn taken_beside(mirrors: Mirrors, refused: &str, with: StatusCode) -> (Res
     (outcome, applied)
 }
 
+/// What applies the objects of this server.
+fn applier<'a>(context: &'a Context, server: &'a ServerKey, memory: &'a Mutex<ServerMemory>) -> Applier<'a> {
+    Applier { context, server, uid: "7b1c", memory, keys_from: None, patient: true }
+}
+
 /// And whether it has a Service then.
 async fn reached_beside(
     mirrors: Mirrors,
@@ -94,14 +99,7 @@ async fn reached_beside(
     let context = Context { mirrors, ..context(client) };
     let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
     let memory = context.memory.of(&key, "7b1c");
-    let applier = Applier {
-        context: &context,
-        server: &key,
-        uid: "7b1c",
-        memory: &memory,
-        keys_from: None,
-        patient: true,
-    };
+    let applier = applier(&context, &key, &memory);
     let outcome = applier.apply(prepared(&context.settings), &desired(2)).await;
     let outcome = outcome.map(drop).map_err(|it| it.error);
     let mut applied = applied.lock().clone();
@@ -276,14 +274,7 @@ async fn leftovers_that_cannot_be_deleted_take_no_longer_than_one_of_them() {
     let context = Context { mirrors, ..context(kube::Client::new(Router::new().fallback(answer), "tools")) };
     let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
     let memory = context.memory.of(&key, "7b1c");
-    let applier = Applier {
-        context: &context,
-        server: &key,
-        uid: "7b1c",
-        memory: &memory,
-        keys_from: None,
-        patient: true,
-    };
+    let applier = applier(&context, &key, &memory);
     let applied =
         applier.apply(prepared(&context.settings), &desired(2)).await.map_err(|it| it.error).unwrap();
     let started = Instant::now();
@@ -301,14 +292,7 @@ async fn a_server_without_a_service_has_no_address_whatever_else_has_gone() {
         let context = Context { mirrors, ..context(kube::Client::new(Router::new(), "tools")) };
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
         let memory = context.memory.of(&key, "7b1c");
-        let applier = Applier {
-            context: &context,
-            server: &key,
-            uid: "7b1c",
-            memory: &memory,
-            keys_from: None,
-            patient: true,
-        };
+        let applier = applier(&context, &key, &memory);
         address(&applier, None)
     };
     assert_eq!(has_gone(with_pods_of("7b1c").await), Address::Missing);
