@@ -226,23 +226,23 @@ fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     for uri in ["a", "b", "c", "d", "x", "y", "z"] {
         client.ask("resources/subscribe", json!({"uri": format!("test://{uri}")}));
     }
-    for number in 0..16 {
+    for number in 0..24 {
         client.ask("resources/subscribe", json!({"uri": format!("test://gone/{number}")}));
     }
     let began = Instant::now();
     let mut events = Events::open(&client.get(), sidecar.mcp);
     assert_eq!(events.status, 200);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     tell(&streams, "notifications/tools/list_changed", json!({}));
     assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     // Nor for that where the stream ends meanwhile.
     eventually("it is asked for each", || {
         (alone(&server.seen("subscriptions/listen")).len() > 3).then_some(())
     });
     break_off(&streams);
     let hears = || wanted(&streams).iter().any(|wanted| wanted.get("resourceSubscriptions").is_none());
-    within(Duration::from_secs(5), "its lists are heard again", || hears().then_some(()));
+    within(Duration::from_secs(9), "its lists are heard again", || hears().then_some(()));
     within(Duration::from_secs(60), "it is asked for those that it takes", || {
         (last_wanted(&streams)?.as_array()?.len() == 7).then_some(())
     });
