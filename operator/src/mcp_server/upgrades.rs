@@ -254,6 +254,10 @@ fn decide(
         }
         // There is nothing to do; or nothing runs that could be replaced, and its turn would end by time alone.
         Some(_) | None => {
+            if !first_look {
+                // It has been upgraded, or needed none.
+                memory.upgrades_to = None;
+            }
             upgrades.not_needed(key);
             Turn::Free
         }
