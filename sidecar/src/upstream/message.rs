@@ -63,9 +63,16 @@ impl Known {
         message: &Message<'_>,
         params: &Params<'_>,
     ) -> Option<Self> {
+        // A URI may be as long as the message, and is not kept once more for as long as the call lasts.
+        let is_short = |kind: &Kind| match kind {
+            Kind::Request(asked) => !matches!(asked.about, About::Subscribe(_) | About::Unsubscribe(_)),
+            _ => true,
+        };
         match upstream {
             Upstream::StreamableHttp { .. } => None,
-            Upstream::Stdio {} | Upstream::Sse { .. } => kind_of(body, message, params).ok().map(Self),
+            Upstream::Stdio {} | Upstream::Sse { .. } => {
+                kind_of(body, message, params).ok().filter(is_short).map(Self)
+            }
         }
     }
 }
@@ -128,6 +135,10 @@ impl Command {
         known: Option<&Known>,
         caller: Caller,
     ) -> Result<Self, Failure> {
+        debug_assert!(
+            known.is_none_or(|known| kind(&body).is_ok_and(|kind| kind == known.0)),
+            "what is known is of these bytes"
+        );
         let kind = known.map_or_else(|| kind(&body), |known| Ok(known.0.clone()))?;
         Ok(Self { from, kind, body, caller })
     }
