@@ -35,7 +35,7 @@ say() { printf '\n== %s\n' "$*"; }
 # than they work, most of all those of the sidecar.
 programs_at_once=2
 tests_at_once=3
-sidecar_tests_at_once=6
+sidecar_tests_at_once=5
 
 # What compiles the workspace's own code and looks for lints meanwhile: to look at all of it, and at what it depends on,
 # without compiling takes two minutes more.
