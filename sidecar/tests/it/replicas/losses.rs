@@ -16,7 +16,7 @@ use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
 use crate::harness::{
-    Client, Events, Files, Gate, GoServer, Request, Scripted, config, eventually, scripted,
+    Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted,
 };
 
 const ALICE: Option<&str> = Some("key-a");
@@ -262,6 +262,16 @@ fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
     assert_eq!(last, ["logging/setLevel", "resources/subscribe", "tools/call"]);
 }
 
+/// The first replica's next process in its pod, once both know each other.
+fn comes_back(network: &Network, first: Sidecar, second: &Sidecar) -> Sidecar {
+    let files = first.files.clone();
+    drop(first);
+    let first = network.start_again(1, "pod-1", files).ready();
+    knows(&first, 1);
+    knows(second, 1);
+    first
+}
+
 /// Also where that was at another replica, and the session comes back to the one that has opened it.
 #[test]
 fn what_was_set_elsewhere_is_set_again_where_its_session_was_opened() {
@@ -276,11 +286,7 @@ fn what_was_set_elsewhere_is_set_again_where_its_session_was_opened() {
     let client = Client::in_session(&second, &session).with_key("key-a");
     client.ask("resources/subscribe", json!({"uri": "file:///a"}));
     network.list(&[1, 2]);
-    let files = first.files.clone();
-    drop(first);
-    let first = network.start_again(1, "pod-1", files).ready();
-    knows(&first, 1);
-    knows(&second, 1);
+    let first = comes_back(&network, first, &second);
     let _hook = second.hook();
     second.signal(Signal::TERM);
     second.log(|line| line["message"] == "sessions were handed to other replicas");
@@ -302,11 +308,7 @@ fn what_was_set_is_set_again_by_the_sidecar_that_comes_after_one() {
     let session = client.session.clone();
     eventually("the other one keeps it", || (first.copied(1) > 0).then_some(()));
     first.signal(Signal::KILL);
-    let files = first.files.clone();
-    drop(first);
-    let first = network.start_again(1, "pod-1", files).ready();
-    knows(&first, 1);
-    knows(&second, 1);
+    let first = comes_back(&network, first, &second);
     Client::in_session(&first, &session).with_key("key-a").call("t", json!({}));
     let told = || servers[0].seen("resources/subscribe").len();
     eventually("it is told again", || (told() == 2).then_some(()));
