@@ -100,7 +100,7 @@ fn the_stream_of_a_call_outlives_the_age_of_its_session() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error_and_never_a_gap() {
+fn what_never_was_there_is_an_error() {
     let server = Scripted::start(|request, stream| {
         scripted::events(stream, &[&event(&note(1)), &event(&note(2)), &event(&answer(request))]);
     });
