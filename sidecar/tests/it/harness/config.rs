@@ -25,7 +25,7 @@ pub(crate) fn config(port: u16) -> Config {
         auth: Auth::None,
         access: vec![rule("all", &["*"], &["*"], &["*"])],
         tools: ToolFilter::default(),
-        limits: Limits { request_bytes: 4 << 20, request_timeout_ms: 20_000, processes: None },
+        limits: Limits { request_bytes: 4 << 20, request_timeout_ms: 60_000, processes: None },
         sessions: Sessions {
             idle_timeout_ms: 30 * 60 * 1000,
             max_age_ms: 24 * 60 * 60 * 1000,

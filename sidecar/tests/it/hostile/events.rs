@@ -100,8 +100,9 @@ fn events_that_are_not_whole_are_held_within_a_bound() {
         let replies = replies(calls);
         let whole = replies.iter().filter(|reply| reply.body.len() > LARGE).count();
         let refused = replies.iter().filter(|reply| reply.body.len() < LARGE);
-        let codes: Vec<_> = refused.map(|reply| reply.message()["error"]["code"].clone()).collect();
-        assert_eq!((whole, codes), (1, vec![json!(-32603); 3]), "{name}");
+        let errors: Vec<_> = refused.map(|reply| reply.message()["error"].clone()).collect();
+        let are_known = errors.iter().all(|error| error["code"] == -32603);
+        assert!(whole == 1 && errors.len() == 3 && are_known, "{name}: {whole} and {errors:?}");
         eventually("there is room again", || call().send(sidecar.mcp).message().get("result").map(drop));
     });
 }

@@ -119,10 +119,12 @@ fn acknowledge(stream: &mut TcpStream, id: &Value, honoured: &Value) {
     scripted::chunk(stream, &format!("data: {acknowledged}\n\n"));
 }
 
-/// Tells something on the newest stream.
+/// Tells something on the newest stream: of lists, on the newest that they were asked for in.
 fn tell(streams: &Streams, method: &str, mut params: Value) {
+    let is_of_lists = method == "notifications/tools/list_changed";
     let mut streams = streams.lock().unwrap();
-    let (id, _, stream) = streams.last_mut().unwrap();
+    let mut told = streams.iter_mut().filter(|(_, wanted, _)| !is_of_lists || wanted["toolsListChanged"] == true);
+    let (id, _, stream) = told.next_back().unwrap();
     params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
     let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
     scripted::chunk(stream, &format!("data: {text}\n\n"));
