@@ -12,8 +12,8 @@
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
 //! * [`mod@find`]: follows the rules of routing; [`begin`]: has the server begin a session again, or go on with it;
-//! * [`copies`]: what clients have set, where it outlives this replica; [`setting`]: said again to the server; [`turns`]:
-//!   of whom, one after the other;
+//! * [`copies`]: copies of what clients have set (log level and subscriptions), at replicas that would adopt their
+//!   sessions; [`setting`]: sends it again to a server that does not know it; [`turns`]: whose sessions are next in that;
 //! * [`questions`]: what the server has asked in one;
 //! * [`cancelled`]: calls whose clients do not want them any more;
 //! * [`aliases`]: the ids of the sidecar's own under which requests are at the server.
@@ -86,15 +86,15 @@ pub(crate) struct Sessions {
     replica: Mutex<Replica<Arc<Session>>>,
     journal: Journal,
     errands: OnceLock<mpsc::Sender<Errand>>,
-    /// Somebody waits for sessions that nobody uses just now.
+    /// This replica hands its sessions over, and waits for one to become free ([`Sessions::one_is_free`]).
     moving: AtomicBool,
-    /// One has become so.
+    /// Wakes it: the last request or stream of a session has ended.
     free: Notify,
-    /// There may be sessions of which no other replica has a copy that should.
+    /// The replica that would adopt a session may lack its copy of what the client has set: to be sent again.
     uncopied: AtomicBool,
-    /// Endings were forgotten for others, and it was said.
+    /// The log has said that endings were forgotten, of which there is a bound.
     forgets: AtomicBool,
-    /// Those of which the server is yet to be told what their clients have set.
+    /// The sessions whose server is to be told again what their clients have set.
     setting: Setting,
 }
 
@@ -154,7 +154,8 @@ impl Sessions {
         &self.subscriptions
     }
 
-    /// What peers and endings have somebody do, who has a way to the server. To be taken once.
+    /// What is left to workers because a peer said something or a session has ended: they have connections to the server.
+    /// To be taken once.
     pub(crate) fn queue(&self) -> Queue {
         let (sender, receiver) = mpsc::channel(errands::WAITING);
         // A second one would hear nothing.
@@ -247,26 +248,26 @@ impl Sessions {
         }
     }
 
-    /// The same of one that is held here. Another replica knows of it what its id says.
+    /// The same of a session that is held here: another replica would know no more of it than what its id says.
     fn can_leave(&self, session: &Session) -> bool {
         let is_known = session.fits || session.capsule.server == ServerSession::None;
         is_known && !session.is_keyless() && self.can_move(&session.capsule)
     }
 
-    /// Waits until a session is used by nobody that was in use.
+    /// Waits until the last request or stream of a session ends.
     pub(crate) async fn one_is_free(&self) {
         self.moving.store(true, Ordering::Relaxed);
         self.free.notified().await;
     }
 
-    /// Nobody uses a session any more that was in use.
+    /// The last request or stream of a session has ended.
     fn freed(&self) {
         if self.moving.load(Ordering::Relaxed) {
             self.free.notify_one();
         }
     }
 
-    /// Has somebody do something who has a way to the server.
+    /// Leaves something to a worker, which has connections to the server.
     fn send(&self, errand: Errand) {
         if let Some(Err(_)) = self.errands.get().map(|errands| errands.try_send(errand)) {
             tracing::debug!("too much is to be done for sessions at once");

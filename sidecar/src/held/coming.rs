@@ -11,7 +11,8 @@ use super::{FEW, Share, Shares};
 /// How long a message waits for room while no other comes to its end or is read: no longer than it takes to tell that
 /// none does. Where they do, however slowly, its turn comes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it waits at most: it may be that others are always first. As long somebody who has the turn waits for more.
+/// How long it waits at most: it may be that others are always first. A message that has the turn waits as long for more of
+/// itself.
 pub(crate) const MOST: Duration = Duration::from_secs(30);
 /// How often it looks whether there is room.
 const LOOK: Duration = Duration::from_millis(50);
@@ -32,7 +33,7 @@ pub(crate) struct Coming {
     turn: Option<Turn>,
 }
 
-/// Somebody may take more than there is room for, which is rare.
+/// The right to take more than there is room for, which one message has at a time. It is rarely needed.
 pub(crate) type Turn = Box<TurnTaken>;
 
 pub(crate) struct TurnTaken {

@@ -18,11 +18,11 @@ use crate::tally::Tally;
 /// connection.
 const SILENT: Duration = Duration::from_secs(300);
 
-/// Who lacks a place for a process.
+/// A process that is needed and has no place, for which a session may end.
 pub(crate) struct Lacking<'a> {
     /// Whose process it would be; nobody's, where it is for all.
     pub(crate) principal: Option<&'a str>,
-    /// It is their own part that is full: nobody else's place is of use.
+    /// The principal's own part of the places is full: only the end of a session of its own helps.
     pub(crate) own: bool,
     /// How many places each has.
     pub(crate) taken: Tally<Arc<str>>,
@@ -68,8 +68,8 @@ impl Standing {
     }
 }
 
-/// Which of these sessions ends for who lacks a place: one of whoever has most places, and never of somebody with fewer than
-/// the one who asks; of those the one whose client has been silent for longest.
+/// Which of these sessions ends to make room: one of the principal with most places, and never of one with fewer than the
+/// principal that lacks one; among those the one whose client has been silent for longest.
 fn choose<'a, K: Copy>(
     lacking: &Lacking<'_>,
     terms: Terms,

@@ -130,7 +130,8 @@ fn former(opener: Opener, capsule: &Capsule, set: Copy) -> Former {
 }
 
 /// Begins a session again whose server has forgotten it, if it may be begun again. `lost` is what the server called it.
-/// Says whether it is there again. Who has no time for that any more does not leave it half begun, nor begins it.
+/// Says whether it is there again. A call that goes away meanwhile does not leave it half begun; one that goes away before
+/// its turn begins nothing.
 pub(crate) async fn begin_again(
     pool: &Rc<Pool>,
     snapshot: &Arc<Snapshot>,
@@ -185,7 +186,7 @@ async fn begin_whole(
 }
 
 /// Whether the server may still be spoken to as it was when the session began: in the same revision, where one is said by
-/// now, and without sessions, if it had none. One of which that is not known is asked.
+/// now, and without sessions, if it had none. Where that is not known in time, the handshake finds out.
 async fn is_as_it_was(pool: &Pool, snapshot: &Snapshot, capsule: &Capsule) -> bool {
     let kept_here = capsule.server == ServerSession::KeptHere;
     // What is kept here stands before a server of that revision, whatever its client speaks.

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// for which its client calls it.
 const HELD: Duration = Duration::from_secs(10);
 
-/// What a session is looked for.
+/// What a session is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To be used.
@@ -47,23 +47,25 @@ pub(crate) enum Purpose {
 pub(crate) enum Way {
     /// Here, in use by this request.
     Here(Use),
-    /// Nowhere, and now it is ended: only for [`Purpose::End`]. This is how it would have gone on here.
+    /// No replica holds it, and it is ended now: only for [`Purpose::End`]. Says how this one would have taken it.
     Nowhere(Box<Capsule>, Take),
     /// Somewhere else, and the request is answered from there.
     Answered(Response<Body>),
-    /// Not here, says the answer to the replica that forwarded the request: perhaps there.
+    /// Not here. The replica that forwarded the request is told so, and at which peer the session may be.
     Moved(Option<Peer>),
-    /// There is no room for it here, says it; perhaps there.
+    /// There is no room for it here. That replica is told so, and which peer may have some.
     Full(Option<Peer>),
-    /// It was handed over, there is no room for it here, and this one is next; these have none either.
+    /// It was handed over to this replica, which has no room for it: it is to be handed on to this peer. These pods have no
+    /// room either.
     HandOn(Peer, Vec<PodId>),
 }
 
-/// How a request came, and who has no room for its session, if it goes on to somebody else then.
+/// How a request came, and the pods that are known to have no room for its session, if it may go on to others for that.
 type Came = (Entry, Option<Vec<PodId>>);
 
-/// Finds the session of an id for a principal. `forward` takes the request to another replica; `only_tells` is whether it
-/// is for those under way at most.
+/// Finds the session of an id for a principal. `forward` takes the request to another replica. `only_tells` says whether the
+/// request begins nothing new (a notification, an answer, a client that comes back to a stream): then the session may have
+/// reached its age.
 pub(crate) async fn find(
     worker: &Rc<Worker>,
     snapshot: &Arc<Snapshot>,
@@ -122,8 +124,8 @@ pub(crate) fn end_elsewhere(
     Ok(capsule.key)
 }
 
-/// Before a call in a session of a replica that takes no more of them: waits until the session has moved, if it can. One
-/// that cannot is over for its client.
+/// Before a call in a session of a replica that takes no more calls: waits until the session has moved to another replica.
+/// A session that cannot move ends with this replica, and its client is told so.
 pub(crate) async fn let_go(
     worker: &Worker,
     snapshot: &Arc<Snapshot>,

@@ -15,12 +15,12 @@ use super::{Errand, Session, Sessions, unix};
 use crate::metrics::SessionEnd;
 use crate::peers::{Local, News};
 
-/// After how long without a word nothing is waited for any more: an answer that is late still comes, but not from a
-/// process that does not even answer heartbeats.
+/// After how long without an answer to heartbeats a peer counts as lost, and nobody waits any longer for its answer to a
+/// forwarded request.
 const LOST: Duration = Duration::from_secs(10);
 
 impl Sessions {
-    /// The replica, for what it says of itself to be of this moment.
+    /// The replica, with endings that all replicas forget soon left out of the digest that peers compare.
     fn settled(&self) -> MutexGuard<'_, Replica<Arc<Session>>> {
         let mut replica = self.lock();
         replica.settle_endings(unix());

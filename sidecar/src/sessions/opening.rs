@@ -1,4 +1,4 @@
-//! How a session begins here, and what is sealed as a name.
+//! How a session begins here, and how the names of other things are sealed as session ids are.
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ impl Sessions {
         Ok((capsule.key, name))
     }
 
-    /// What is sealed of something of a principal's that begins now and that nobody could go on with, and what it is sealed
-    /// with only once.
+    /// The capsule of something that begins now for a principal, and the nonce to seal it with. By itself it says that no
+    /// other replica can begin it again.
     fn begin(&self, principal: &str, snapshot: &Snapshot) -> Result<(Capsule, [u8; 12]), NoId> {
         let (mut key, mut nonce) = ([0; 16], [0; 12]);
         getrandom::fill(&mut key).and_then(|()| getrandom::fill(&mut nonce)).map_err(|_| NoId)?;

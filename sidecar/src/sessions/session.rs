@@ -32,18 +32,19 @@ pub(crate) use set::Change;
 pub(super) use set::Next;
 use set::Set;
 
-/// For how long a session that a stream holds open is so at least: nothing is said of the moment in which it is forgotten.
+/// The least that is said of how long a kept stream still holds its session open: a stream that is about to be forgotten
+/// holds it a moment longer.
 const SOON: Duration = Duration::from_secs(1);
 
 /// One session that this replica holds.
 pub(crate) struct Session {
     /// What its id says.
     pub(crate) capsule: Capsule,
-    /// Whether its id says all of that.
+    /// Whether its id says all of that: capabilities that are too long for it are known to this replica alone.
     pub(super) fits: bool,
-    /// What it takes of the limits, for as long as anybody uses it.
+    /// Its place among as many sessions as there may be, for as long as anybody uses it.
     pub(super) place: Place,
-    /// What it takes of them because its client can do much.
+    /// What its client's capabilities take of the bytes that may be held, if they are long.
     _said: Option<Share>,
     /// What the server here calls it, if it has sessions at all. Not what the id says, if it was begun again.
     upstream: RwLock<Option<HeaderValue>>,
@@ -71,7 +72,7 @@ pub(crate) struct Session {
     pub(crate) streams: Streams,
     /// What its client was asked: in calls, or anywhere by a server that does not know whom it asks.
     pub(super) questions: Questions,
-    /// What its client may not want to hear the end of any more.
+    /// The calls under way that its client may cancel.
     pub(super) cancellable: Cancellable,
     /// A sidecar before this one has had it: its server may still answer calls that nobody here knows.
     was_before: bool,
@@ -139,8 +140,8 @@ impl Session {
         self.upstream.read().is_some()
     }
 
-    /// Notes what the client is given that is no answer, and gives it as the client knows it. `None`: it is not for this
-    /// client.
+    /// Takes note of a request or notification on its way to the client, and gives it with the progress token that the client
+    /// chose. `None`: it is not for this client.
     pub(crate) fn hears<'a>(&self, message: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let is_known = self.is_known_to_server();
         // There is nothing to note then, and most messages are read for nothing else.

@@ -1,5 +1,5 @@
-//! What clients have set, said again to a server that was told nothing of it, or has forgotten it. Whoever finds out marks the
-//! session, and it is said in its turn.
+//! What clients have set (log level and subscriptions), sent again to a server that was never told it or has forgotten it. What
+//! finds that out marks the session, which then waits for its turn.
 
 mod turn;
 
@@ -24,19 +24,19 @@ use turn::Turn;
 
 /// How long each thing may take that is set again, and the small messages around it.
 pub(super) const SETTING: Duration = Duration::from_secs(5);
-/// How long a call waits for it. If it takes longer, nobody waits for it but who listens.
+/// How long a call waits until its session has had its turn. If that takes longer, only streams wait for it.
 const SOON: Duration = Duration::from_secs(2);
 
-/// The sessions that wait for it. One that ends is no more than a place in its line.
+/// The sessions that wait for their turns. One that has ended leaves its place in the line.
 #[derive(Default)]
 pub(super) struct Setting {
-    /// And whether somebody waited for it when it took its place.
+    /// Each session, and whether somebody waited for it when it took this place.
     turns: Mutex<Turns<(Weak<Session>, bool)>>,
     /// There is one more.
     more: Notify,
 }
 
-/// Says it for those whose turn it is, for as long as the process lives.
+/// Gives sessions their turns, for as long as the process lives.
 pub(crate) async fn set_in_turn(shared: Arc<Shared>, pool: Rc<Pool>) {
     let (sessions, setting) = (&shared.sessions, &shared.sessions.setting);
     let put_off = RefCell::<JoinSet<()>>::default();
@@ -93,7 +93,7 @@ pub(crate) fn set_one_again(used: &Use, lost: Option<Instant>) -> impl Future<Ou
     }
 }
 
-/// The same for one that was told so: returns when the server knows it, or was told in vain once more.
+/// The same for a session that is put off: returns when the server knows it, or when another turn was in vain.
 pub(crate) fn set_in_the_end(session: &Session) -> impl Future<Output = bool> + use<> {
     let said = session.awaits_in_the_end();
     async move {
@@ -121,8 +121,8 @@ impl Sessions {
         }
     }
 
-    /// Returns when the server knows it, for which who waits goes before all others of its principal. Says whether it was
-    /// there for it.
+    /// Returns when the server knows what the client of a session has set: this session goes before those of its principal
+    /// that nobody waits for. Says whether the server took it.
     async fn until_set(&self, session: &Arc<Session>) -> bool {
         let Some((mut set, is_ahead)) = session.awaits() else { return !session.is_unset() };
         if is_ahead {

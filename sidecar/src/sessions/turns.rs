@@ -11,7 +11,7 @@ pub(super) const OWN: usize = ALL / 2;
 /// Of so many turns one is of whoever is next.
 const FAIR: usize = 4;
 
-/// Those that wait for their turns, and whose the others are that have one.
+/// What waits for its turn, and how many turns each principal has.
 #[derive(Default)]
 pub(super) struct Turns<T> {
     lines: HashMap<Arc<str>, Lines<T>>,

@@ -52,8 +52,8 @@ impl Use {
         Self::of(What::Stream, self.session.clone(), self.sessions.clone())
     }
 
-    /// Another one for what is kept of a stream that was, until nobody comes back for it. Whoever has it says when the session
-    /// was used.
+    /// Another one for what is kept of a stream that its client has left, for as long as it may be resumed. That counts as use
+    /// of the session only where its holder says so ([`Self::is_used`]).
     pub(crate) fn for_kept(&self) -> Self {
         Self::of(What::Kept, self.session.clone(), self.sessions.clone())
     }

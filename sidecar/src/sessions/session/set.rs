@@ -24,17 +24,17 @@ pub(super) struct Set {
     copy: Copy,
     /// What its subscriptions hold.
     share: Option<Share>,
-    /// Another replica is to keep it.
+    /// There is something of which another replica is to keep a copy.
     matters: bool,
-    /// Which one keeps it as it is now.
+    /// The pod that has a copy of it as it is now.
     kept_at: Option<PodId>,
-    /// The server here is yet to be told of it.
+    /// What is known of telling the server here, while it is yet to be told.
     unset: Option<Unset>,
     /// When it was told of it last.
     told: Option<Instant>,
 }
 
-/// What is known of that until then.
+/// A session whose server is yet to be told what its client has set.
 #[derive(Default)]
 struct Unset {
     at: At,
@@ -44,20 +44,21 @@ struct Unset {
     pause: Duration,
     /// What it was told since it was lost.
     said: Said,
-    /// When the first turn of those began. None in a turn: it was lost meanwhile.
+    /// When the first turn since then began. None during a turn: the server was lost once more meanwhile.
     since: Option<Instant>,
 }
 
-/// Where a session is that waits for that.
+/// Where such a session stands.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum At {
-    /// Behind those of its principal that somebody waits for.
+    /// In line, behind those of its principal that somebody waits for.
     #[default]
     Behind,
+    /// In line, and somebody waits for it.
     Ahead,
     /// It has its turn.
     Turn,
-    /// That was not enough, and it has another one then.
+    /// Its turn was not enough: it is in line again from then on.
     Later(Instant),
 }
 
@@ -114,8 +115,8 @@ impl Session {
         self.set.lock().as_ref().is_none_or(|set| set.is_set_since(lost))
     }
 
-    /// It is to be told all, unless that has begun since it was `lost`. If that takes one more place in line, whether somebody
-    /// waits for it.
+    /// The server, which was `lost` then, is to be told all, unless a turn for that has begun since. `Some` if the session is to
+    /// take one more place in line: whether somebody waits for it.
     pub(in super::super) fn unset(&self, lost: Instant) -> Option<bool> {
         let mut set = self.set.lock();
         let set = set.as_mut().filter(|set| !set.is_set_since(Some(lost)))?;
@@ -129,8 +130,8 @@ impl Session {
         takes_place.then(|| unset.line_up())
     }
 
-    /// The same for one that is due once more after a turn, if nobody has seen to it since. Who waits in the end has all the
-    /// time there is, so it is behind others. Says whether it takes a place.
+    /// The same for a session that was put off until now, unless it is in line already. Only those wait for it who have all
+    /// the time there is, so it is behind others. Says whether it takes a place.
     pub(in super::super) fn unset_still(&self) -> bool {
         let mut set = self.set.lock();
         let unset = set.as_mut().and_then(|set| set.unset.as_mut());
@@ -138,8 +139,8 @@ impl Session {
         unset.map(|unset| unset.at = At::Behind).is_some()
     }
 
-    /// For who waits until it is told: whether that will have been all, and whether that takes a place before others. Nobody
-    /// waits for one that is put off.
+    /// For those who wait until the server is told: hears whether it was told all; and whether the session is to take a place
+    /// before others now. Nobody waits so for a session that is put off.
     pub(in super::super) fn awaits(&self) -> Option<(watch::Receiver<bool>, bool)> {
         let mut set = self.set.lock();
         let unset = set.as_mut()?.unset.as_mut().filter(|unset| !matches!(unset.at, At::Later(_)))?;
@@ -150,7 +151,7 @@ impl Session {
         Some((unset.told.subscribe(), was_behind))
     }
 
-    /// The same for who has all the time there is.
+    /// The same for those who have all the time there is: they wait for a session that is put off too.
     pub(in super::super) fn awaits_in_the_end(&self) -> Option<watch::Receiver<bool>> {
         self.set.lock().as_ref()?.unset.as_ref().map(|unset| unset.told.subscribe())
     }
@@ -162,8 +163,8 @@ impl Session {
         unset.filter(|unset| unset.at == At::Ahead).is_some_and(|unset| !unset.line_up())
     }
 
-    /// Its turn begins, if it has yet to come and this place is where it is: with what was said in those before. Says besides
-    /// whether there was one.
+    /// Its turn begins, if the session is in line at this place: gives what the server was told in earlier turns, and whether
+    /// there were any.
     pub(in super::super) fn begin_to_set(&self, is_ahead: bool) -> Option<(Said, bool)> {
         let mut set = self.set.lock();
         let place = if is_ahead { At::Ahead } else { At::Behind };
@@ -181,8 +182,8 @@ impl Session {
         unset.is_some_and(|unset| unset.at == At::Turn && unset.since.is_some())
     }
 
-    /// Its turn is over, in which the server may have taken something, and after which this is said. Says when it has another
-    /// one: unless nothing is left.
+    /// Its turn is over: `said` is what the server was told in all of them, and `has_taken` whether it took anything in this
+    /// one. Says when the session has another turn, if anything is left.
     pub(in super::super) fn note_set(&self, said: Said, has_taken: bool) -> Option<Next> {
         let mut set = self.set.lock();
         let Set { copy, unset, told, .. } = &mut **set.as_mut()?;

@@ -17,15 +17,15 @@ use crate::upstream::{Opener, Pool};
 
 /// For how long anything of a session is begun in one turn.
 const ALL: Duration = Duration::from_secs(10);
-/// How many things of it are said side by side: whoever waits for that waits for all of them.
+/// How many things of a session are sent to the server side by side: a call that waits for them waits for all.
 const AT_ONCE: usize = 4;
 
-/// The turn of one session. What has been said in it, or in those before, is not said again, and what the client has set
-/// otherwise since is: it has the last word. The session goes on without, if need be: a server that does not take it is no
-/// reason to lose it.
+/// The turn of one session. The server is not told again what it was told in this turn or an earlier one, but it is told what
+/// the client has changed meanwhile: the client has the last word. A server that does not take it is no reason to lose the
+/// session, which goes on without.
 pub(super) struct Turn<'a> {
     sessions: &'a Sessions,
-    /// One that ends meanwhile takes no place any more.
+    /// Weak, so that a session that ends meanwhile gives its place back at once.
     session: Weak<Session>,
     server: Server,
     /// The session is the sidecar's own: what is asked for there is taken back when nobody waits for it any more, and is asked
@@ -34,17 +34,17 @@ pub(super) struct Turn<'a> {
     said: RefCell<Said>,
     /// How many things the server has taken.
     taken: Cell<usize>,
-    /// It has put something off, in this turn or in one before.
+    /// The server had no time for something, in this turn or an earlier one.
     put_off: Cell<bool>,
-    /// Nothing more is begun then.
+    /// From then on it begins to send nothing more.
     ends: Instant,
 }
 
-/// The rest is for another turn.
+/// This turn ends here: what is left is for another one.
 struct Rest;
 
 impl<'a> Turn<'a> {
-    /// None: this place of the session is void.
+    /// `None`: the session is not in line at this place any more.
     pub(super) fn begin(
         sessions: &'a Sessions,
         pool: &Rc<Pool>,
