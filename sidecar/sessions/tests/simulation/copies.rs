@@ -9,7 +9,8 @@ use longshore_sessions::routing::Outcome;
 use longshore_sessions::{PodId, Question, SessionKey};
 
 use super::network::Purpose;
-use super::world::{Held, Process, World};
+use super::pods::{Held, Process};
+use super::world::World;
 
 /// Who has got a copy.
 #[derive(Debug)]

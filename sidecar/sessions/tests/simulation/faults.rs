@@ -3,7 +3,8 @@
 use longshore_sessions::membership::State;
 use longshore_sessions::{SessionKey, rendezvous};
 
-use super::world::{FAULTS_END, Happening, Process, World};
+use super::pods::Process;
+use super::world::{FAULTS_END, Happening, World};
 
 /// The number of the fault by which another pod takes the place of one.
 const REPLACES: u64 = 6;
@@ -80,7 +81,7 @@ impl World {
             }
             _ => {
                 self.say(|| "DNS is down".to_owned());
-                self.dns_is_down = true;
+                self.names.are_down = true;
                 let time = self.random.between(1_000, 12_000);
                 self.after(time, Happening::Heal(Fault::Dns));
             }
@@ -242,7 +243,7 @@ impl World {
                 self.say(|| format!("pods {one} and {other} reach each other again"));
                 self.cut.remove(&(one, other));
             }
-            Fault::Dns => self.dns_is_down = false,
+            Fault::Dns => self.names.are_down = false,
             Fault::Listed(pod) => {
                 self.pods[pod].listed = false;
                 self.list();
@@ -264,6 +265,6 @@ impl World {
         self.say(|| "all is well from now on".to_owned());
         self.losses = 0;
         self.cut.clear();
-        self.dns_is_down = false;
+        self.names.are_down = false;
     }
 }

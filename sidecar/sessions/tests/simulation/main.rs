@@ -1,12 +1,13 @@
 //! Many short histories of replicas that crash, drain, restart, are cut off from each other, have servers that do not stay,
-//! have no room for sessions of others, are of an earlier release that knows nothing of that, and see old name server entries, with messages that are lost, doubled or late. All of it follows from one number, so
-//! that a history that breaks a rule can be run again:
+//! have no room for sessions of others, are of an earlier release that knows nothing of that, and see old name server
+//! entries, with messages that are lost, doubled or late. All of it follows from one number, so that a history that breaks
+//! a rule can be run again:
 //!
 //! ```text
 //! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test simulation -- --nocapture
 //! ```
 //!
-//! The rules, which `world` checks after whatever happens:
+//! The rules, which `rules` and `copies` check after whatever happens:
 //!
 //! * never do two replicas hold one session;
 //! * a session whose `DELETE` succeeded never serves again while a replica lives that knows of it;
@@ -28,13 +29,18 @@
 
 mod copies;
 mod faults;
+mod names;
 mod network;
+mod pods;
 mod random;
 mod requests;
+mod rules;
+mod tally;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use tally::Tally;
 use world::World;
 
 /// How many histories one run tries, unless `LONGSHORE_SIMULATION_HISTORIES` says otherwise.
@@ -47,7 +53,7 @@ fn no_history_breaks_a_rule() {
         World::new(seed, true).run();
         return;
     }
-    let mut all = world::Tally::default();
+    let mut all = Tally::default();
     for seed in 0..number("LONGSHORE_SIMULATION_HISTORIES").unwrap_or(HISTORIES) {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed, false).run())) {
             Ok(tally) => all += tally,

@@ -8,6 +8,7 @@ use longshore_sessions::routing::{Event, Outcome};
 use longshore_sessions::{Answer, Message, Question};
 
 use super::copies::Kept;
+use super::pods::Held;
 use super::requests::Op;
 use super::world::{Happening, World};
 
@@ -107,7 +108,7 @@ impl World {
     }
 
     /// Does what a message wants done beyond the answer.
-    pub(super) fn follow(&mut self, pod: usize, effect: Effect<super::world::Held>) {
+    pub(super) fn follow(&mut self, pod: usize, effect: Effect<Held>) {
         match effect {
             Effect::None => {}
             Effect::Bury(tombstones, _) => self.pods[pod].file.extend(tombstones),

@@ -11,7 +11,8 @@ use longshore_sessions::tombstones::Tombstone;
 use longshore_sessions::{Capsule, Peer, PodId, Question, ServerSession, SessionKey};
 
 use super::network::Purpose;
-use super::world::{FAULTS_END, Happening, Held, MAX_AGE, Truth, World};
+use super::pods::{Held, Pod};
+use super::world::{FAULTS_END, Happening, MAX_AGE, Truth, World};
 
 /// How many times of a thousand a server does not begin a session that is taken.
 const SERVER_FAILS: u64 = 100;
@@ -98,7 +99,7 @@ impl World {
     /// A pod that the Service leads to.
     pub(super) fn endpoint(&mut self) -> Option<usize> {
         let now = self.now;
-        let leads = |pod: &super::world::Pod| {
+        let leads = |pod: &Pod| {
             let Some(process) = &pod.process else { return false };
             match process.replica.state() {
                 State::Starting | State::Leaving => false,
