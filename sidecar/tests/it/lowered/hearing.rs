@@ -1,7 +1,9 @@
 //! What belongs to no call.
 
+mod missed;
 mod refusals;
 mod searches;
+mod subscriptions;
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use super::{able, answer, everything, sidecar, tools};
 use crate::harness::own::example_server;
 use crate::harness::scripted::{self, message, method_of};
-use crate::harness::{Client, Events, Request, Sessionless, Sidecar, config, eventually};
+use crate::harness::{Client, Events, Request, Sessionless, eventually};
 use crate::sse::Caller;
 
 /// The open streams of a server, and what each was asked for.
@@ -317,71 +319,6 @@ fn r073_who_subscribes_while_a_server_cannot_tell_does_not_wait_for_it() {
     assert_eq!(refused["error"]["code"], -32603, "it tells again: {refused}");
 }
 
-#[test]
-fn r073_what_may_have_been_missed_is_said_when_the_stream_is_back() {
-    let (server, streams) = telling();
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    client.ask("resources/subscribe", json!({"uri": "test://a"}));
-    let mut events = Events::open(&client.get(), sidecar.mcp);
-    breaks_off(&streams);
-    let heard: Vec<_> = (0..3).map(|_| events.next().unwrap().message()["method"].clone()).collect();
-    assert_eq!(
-        heard,
-        [
-            "notifications/tools/list_changed",
-            "notifications/resources/list_changed",
-            "notifications/resources/updated"
-        ]
-    );
-    assert_eq!(wanted(&streams).len(), 1, "it is open again");
-    tell(&streams, "notifications/resources/updated", json!({"uri": "test://a"}));
-    assert_eq!(events.next().unwrap().message()["params"]["uri"], "test://a");
-}
-
-/// Many servers cut off whatever takes long.
-#[test]
-fn r073_a_stream_that_breaks_off_soon_again_is_no_reason_to_read_everything_anew() {
-    let (server, streams) = telling();
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    client.ask("resources/subscribe", json!({"uri": "test://a"}));
-    let mut events = Events::open(&client.get(), sidecar.mcp);
-    for _ in 0..2 {
-        breaks_off(&streams);
-    }
-    eventually("it listens again", || (wanted(&streams).len() == 1).then_some(()));
-    tell(&streams, "notifications/resources/updated", json!({"uri": "test://a/part"}));
-    let heard: Vec<_> = (0..4).map(|_| events.next().unwrap().message()["params"]["uri"].clone()).collect();
-    assert_eq!(heard, [Value::Null, Value::Null, json!("test://a"), json!("test://a/part")]);
-}
-
-/// Where the old one goes before the new one is there.
-#[test]
-fn r073_what_may_have_been_missed_between_two_streams_is_said_as_well() {
-    let open = Arc::<Mutex<Streams>>::default();
-    let all = open.clone();
-    let (server, streams) = telling_unless(move |wanted| {
-        if wanted.get("resourceSubscriptions").is_some() {
-            break_off(&all.lock().unwrap());
-            // It is seen to have gone.
-            std::thread::sleep(Duration::from_millis(700));
-        }
-        false
-    });
-    *open.lock().unwrap() = streams;
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    let mut events = Events::open(&client.get(), sidecar.mcp);
-    let taken = client.ask("resources/subscribe", json!({"uri": "test://a"}));
-    assert_eq!(taken["result"], json!({}), "{taken}");
-    assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
-    // Nor is the next one later each time for that.
-    for number in 0..6 {
-        subscribes_at_once(&client, &format!("test://{number}"), true);
-    }
-}
-
 /// It has sessions of its own then, and this is none of them.
 #[test]
 fn who_listens_hears_that_the_server_has_become_an_older_one() {
@@ -431,110 +368,4 @@ fn a_server_that_keeps_ending_its_stream_is_asked_less_and_less_often() {
         // Half a second, one, and two. It takes longer where the machine is busy.
         assert!(heard[times - 1] - heard[0] >= Duration::from_secs(3), "{says_so}: {heard:?}");
     }
-}
-
-/// 73: what the server does not take is no success.
-#[test]
-fn r073_a_subscription_that_the_server_does_not_take_is_an_error() {
-    let (server, streams) = telling();
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    let _events = Events::open(&client.get(), sidecar.mcp);
-    for (uri, taken) in [
-        ("test://refused", false),
-        ("test://a", true),
-        ("test://refused", false),
-        ("test://mute", false),
-        ("test://b", true),
-    ] {
-        let answer = client.ask("resources/subscribe", json!({"uri": uri}));
-        assert_eq!(answer.get("result").is_some(), taken, "{uri}: {answer}");
-        assert_eq!(answer.get("error").is_some(), !taken, "{uri}: {answer}");
-    }
-    eventually("it is not asked for any more", || {
-        let last = wanted(&streams).last().unwrap()["resourceSubscriptions"].clone();
-        (last == json!(["test://a", "test://b"])).then_some(())
-    });
-}
-
-/// One that is never answered fails no other.
-#[test]
-fn subscriptions_are_asked_for_one_after_the_other() {
-    let (server, _) = telling();
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    let _events = Events::open(&client.get(), sidecar.mcp);
-    let subscribed = ["test://mute", "test://b"].map(|uri| {
-        let (mcp, message) = (sidecar.mcp, client.message("resources/subscribe", &json!({"uri": uri})));
-        let request = client.request(message);
-        std::thread::spawn(move || request.send(mcp).message())
-    });
-    let [mute, other] = subscribed.map(|answer| answer.join().unwrap());
-    assert!(mute["error"].is_object(), "{mute}");
-    assert!(other["result"].is_object(), "{other}");
-}
-
-/// Nor does one whose client does not wait for so long.
-#[test]
-fn a_subscription_that_nobody_waits_for_any_more_is_not_asked_for_either() {
-    let (server, streams) = telling();
-    let mut hasty = config(server.port);
-    hasty.limits.request_timeout_ms = 4_000;
-    let sidecar = Sidecar::start(&hasty).ready();
-    let client = able(&sidecar, "2025-11-25");
-    let _events = Events::open(&client.get(), sidecar.mcp);
-    client.ask("resources/subscribe", json!({"uri": "test://a"}));
-    let answer = client.ask("resources/subscribe", json!({"uri": "test://mute"}));
-    assert_eq!(answer["error"]["message"], "the MCP server did not answer within 4 seconds", "{answer}");
-    let answer = client.ask("resources/subscribe", json!({"uri": "test://b"}));
-    assert_eq!(answer["result"], json!({}), "{answer}");
-    let last = wanted(&streams).last().unwrap()["resourceSubscriptions"].clone();
-    assert_eq!(last, json!(["test://a", "test://b"]));
-}
-
-/// Who has waited in vain takes back what it has asked for, and not what was asked for since.
-#[test]
-fn a_subscription_that_is_refused_late_takes_no_newer_one_back() {
-    let (server, streams) = telling();
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    let _events = Events::open(&client.get(), sidecar.mcp);
-    let subscribe = || client.request(client.message("resources/subscribe", &json!({"uri": "test://mute"})));
-    let begin = |request: Request| {
-        let mcp = sidecar.mcp;
-        std::thread::spawn(move || request.send(mcp).message())
-    };
-    let first = begin(subscribe());
-    std::thread::sleep(Duration::from_secs(3));
-    let second = begin(subscribe());
-    let refused = first.join().unwrap();
-    assert!(refused["error"].is_object(), "{refused}");
-    // The server may just have been asked anew.
-    eventually("the second is answered", || {
-        let mut streams = streams.lock().unwrap();
-        let (id, wanted, stream) = streams.last_mut().unwrap();
-        acknowledge(stream, id, wanted);
-        second.is_finished().then_some(())
-    });
-    let taken = second.join().unwrap();
-    assert_eq!(taken["result"], json!({}), "{taken}");
-}
-
-#[test]
-fn subscriptions_are_bounded() {
-    let (server, _) = telling();
-    let sidecar = sidecar(&server);
-    let client = able(&sidecar, "2025-11-25");
-    let long = client.ask("resources/subscribe", json!({"uri": format!("test://{}", "x".repeat(1_018))}));
-    let words = "invalid parameters: a subscription may name a resource by a URI of 1024 bytes at most";
-    assert_eq!(long["error"], json!({"code": -32602, "message": words}));
-    let whole = client.ask("resources/subscribe", json!({"uri": format!("test://{}", "x".repeat(1_017))}));
-    assert_eq!(whole["result"], json!({}), "{whole}");
-    for number in 1..64 {
-        client.ask("resources/subscribe", json!({"uri": format!("test://{number}")}));
-    }
-    assert_eq!(client.send("resources/subscribe", json!({"uri": "test://more"})).status, 503);
-    client.ask("resources/subscribe", json!({"uri": "test://7"}));
-    client.ask("resources/unsubscribe", json!({"uri": "test://7"}));
-    client.ask("resources/subscribe", json!({"uri": "test://more"}));
 }
