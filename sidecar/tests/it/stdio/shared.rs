@@ -3,7 +3,10 @@
 mod asking;
 mod leaving;
 mod levels;
+mod mixed;
 mod places;
+mod rests;
+mod revisions;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -16,7 +19,7 @@ use super::{config, error, pid, said, text};
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::shim::{server, settled};
-use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
+use crate::harness::{Client, Files, Request, Shim, Sidecar, eventually};
 
 const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
 
@@ -121,104 +124,6 @@ fn everybodys_sessions_are_spread() {
         "{pids:?}"
     );
     assert_eq!(sidecar.metric("longshore_processes"), 4.0);
-}
-
-#[test]
-fn a_process_that_nobody_shares_any_more_ends() {
-    let mut config = config(Isolation::Principal, 2);
-    config.limits.processes.as_mut().unwrap().idle_ms = 300;
-    let (shim, sidecar) = shared(&config, &[], &[]);
-    delete(&open(&sidecar, 0));
-    eventually("it has ended", || (shim.processes().len() == 1).then_some(()));
-    // One that is needed elsewhere ends at once.
-    config.limits.processes.as_mut().unwrap().idle_ms = 600_000;
-    config.generation = 2;
-    sidecar.runs(&sidecar.files.write_with_keys(&config, &keys(&KEYS)));
-    let kept = open(&sidecar, 0);
-    delete(&open(&sidecar, 1));
-    let third = open(&sidecar, 2);
-    assert_ne!(pid(&third), pid(&kept));
-}
-
-#[test]
-fn a_process_that_nobody_calls_rests() {
-    let mut config = config(Isolation::Principal, 1);
-    config.limits.processes.as_mut().unwrap().idle_ms = 300;
-    let (_shim, sidecar) = shared(&config, &[], &[]);
-    // The process is gone before its place is free: the sidecar has to hear of its end.
-    let rests = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
-    let (first, second) = (open(&sidecar, 0), open(&sidecar, 0));
-    first.ask("logging/setLevel", json!({"level": "notice"}));
-    let mut last = 0;
-    // More often than one may die.
-    for _ in 0..7 {
-        let now = pid(&second);
-        assert_ne!(now, last);
-        assert_eq!(state(&first)["level"], "notice", "what was asked for is asked for again");
-        last = now;
-        eventually("it has ended", rests);
-    }
-    // Its place is another's meanwhile.
-    let other = open(&sidecar, 1);
-    other.ask("resources/subscribe", json!({"uri": "x:1"}));
-    let refused = first.send("ping", json!({}));
-    assert!(error(&refused.message()).contains("as many processes of this server run"), "{}", refused.text());
-    // One that has to tell somebody something does not rest.
-    let now = pid(&other);
-    std::thread::sleep(Duration::from_millis(900));
-    assert_eq!(pid(&other), now);
-    delete(&other);
-    eventually("there is room again", || first.send("ping", json!({})).message().get("result").map(drop));
-    pid(&first);
-}
-
-#[test]
-fn a_process_of_a_certain_age_takes_no_more_sessions_while_there_may_be_another() {
-    for isolation in [Isolation::Shared, Isolation::Principal] {
-        let mut config = config(isolation, 2);
-        config.limits.processes.as_mut().unwrap().max_age_ms = Some(400);
-        let (shim, sidecar) = shared(&config, &[], &[]);
-        let grow_old = || std::thread::sleep(Duration::from_millis(500));
-        let first = open(&sidecar, 0);
-        let before = pid(&first);
-        grow_old();
-        let second = open(&sidecar, 0);
-        assert_ne!(pid(&second), before);
-        grow_old();
-        let third = open(&sidecar, 0);
-        assert_eq!(pid(&third), before, "{isolation:?}: better an old one than none");
-        assert_eq!(pid(&first), before, "who has it keeps it");
-        delete(&first);
-        delete(&third);
-        eventually("it ends with its last session", || (shim.processes().len() == 2).then_some(()));
-        // The sidecar hears of its end later than the kernel.
-        eventually("there may be another again", || {
-            let fourth = open(&sidecar, 0);
-            let is_another = pid(&fourth) != pid(&second);
-            delete(&fourth);
-            is_another.then_some(())
-        });
-    }
-}
-
-/// Also for processes that were started before.
-#[test]
-fn a_change_of_the_limits_counts_at_once() {
-    let mut config = config(Isolation::Principal, 2);
-    config.limits.processes.as_mut().unwrap().idle_ms = 600_000;
-    let (_shim, sidecar) = shared(&config, &[], &[]);
-    let change = |config: &Config| sidecar.runs(&sidecar.files.write_with_keys(config, &keys(&KEYS)));
-    let first = open(&sidecar, 0);
-    let before = pid(&first);
-    config.limits.processes.as_mut().unwrap().max_age_ms = Some(1);
-    config.generation += 1;
-    change(&config);
-    assert_ne!(pid(&open(&sidecar, 0)), before, "it is too old by now");
-    assert_eq!(pid(&first), before, "who has it keeps it");
-    config.limits.processes.as_mut().unwrap().idle_ms = 300;
-    config.generation += 1;
-    change(&config);
-    eventually("both rest", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
 }
 
 #[test]
@@ -365,132 +270,6 @@ fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
     }
     assert_eq!(log().matches("cancelled ").count(), 1, "{}", log());
     pid(&other);
-}
-
-#[test]
-fn revisions_are_kept_apart_where_they_have_to_be() {
-    for (flags, asked, processes) in [
-        (&[][..], ["2025-11-25", "2025-06-18"], 3.0),
-        // The second is translated for.
-        (&[], ["2025-06-18", "2025-11-25"], 2.0),
-        // A server that knows only one: another process would not know more.
-        (&["proud"], ["2025-06-18", "2025-06-18"], 2.0),
-    ] {
-        let (_shim, sidecar) = shared(&config(Isolation::Principal, 4), flags, &[]);
-        assert_eq!(asked.map(|asked| served_in(&sidecar, asked)), asked);
-        assert_eq!(sidecar.metric("longshore_processes"), processes, "{asked:?}");
-    }
-}
-
-/// The revision in which a client is served that asks for this one.
-fn served_in(sidecar: &Sidecar, revision: &str) -> String {
-    let reply = Request::post(client::initialize(revision)).key("key-a").send(sidecar.mcp);
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    reply.message()["result"]["protocolVersion"].as_str().unwrap().to_owned()
-}
-
-/// Where there can be no process of their own: neither now nor, where it rests, when its sessions come back.
-#[test]
-fn clients_of_another_revision_are_translated_for_where_there_is_one_process() {
-    for isolation in [Isolation::Principal, Isolation::Shared] {
-        for rests in [false, true] {
-            let mut config = config(isolation, 1);
-            if rests {
-                config.limits.processes.as_mut().unwrap().idle_ms = 300;
-            }
-            let (_shim, sidecar) = shared(&config, &[], &[]);
-            let mut clients = Vec::new();
-            for revision in ["2025-11-25", "2025-06-18", "2025-03-26"] {
-                assert_eq!(served_in(&sidecar, revision), revision);
-                clients.push(Client::of(&sidecar, Some("key-a"), revision));
-                if rests {
-                    let rests = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
-                    eventually("its process has ended", rests);
-                }
-            }
-            let asked: Vec<_> = clients.iter().map(|client| state(client)["heard"][0].clone()).collect();
-            let of_the_first = |heard: &Value| heard["protocolVersion"] == "2025-11-25";
-            assert!(asked.iter().all(of_the_first), "{isolation:?} {rests}: {asked:?}");
-        }
-    }
-}
-
-/// Numbers that look random and can be had again.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
-
-#[test]
-fn no_answer_goes_to_another_session() {
-    let seed =
-        u64::from(std::process::id()) ^ u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
-    for isolation in [Isolation::Session, Isolation::Principal, Isolation::Shared] {
-        let total = if isolation == Isolation::Session { 12 } else { 3 };
-        let (_shim, sidecar) = shared(&config(isolation, total), &[], &["--workers", "2"]);
-        std::thread::scope(|scope| {
-            for number in 0..12_u64 {
-                let sidecar = &sidecar;
-                scope.spawn(move || {
-                    session(sidecar, number, Dice(seed ^ number), &format!("{isolation:?} seed {seed}"));
-                });
-            }
-        });
-        assert_eq!(sidecar.metric("longshore_calls"), 0.0);
-    }
-}
-
-/// A session that does what its dice say; all use the same ids and tokens.
-fn session(sidecar: &Sidecar, number: u64, mut dice: Dice, case: &str) {
-    let client = open(sidecar, usize::try_from(number % 3).unwrap());
-    for round in 0..25 {
-        let calls = 1 + dice.roll(4);
-        let streams: Vec<_> = (0..calls)
-            .map(|call| {
-                let who = format!("{number}/{round}/{call}");
-                let (steps, seconds) = (dice.roll(4), dice.roll(30));
-                let id = if dice.roll(2) == 0 { json!(call) } else { json!(call.to_string()) };
-                let arguments = json!({"who": who, "steps": steps, "seconds": seconds as f64 / 1000.0});
-                let params = json!({"name": "who", "arguments": arguments, "_meta": {"progressToken": id}});
-                let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
-                let mut stream = connect(sidecar.mcp);
-                client.request(body.to_string()).write(&mut stream);
-                (who, id, steps, stream)
-            })
-            .collect();
-        let cancelled = (dice.roll(3) == 0).then(|| json!(dice.roll(calls)));
-        if let Some(id) = &cancelled {
-            let cancel =
-                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-            // This server does not stop at a word; its answer may come or not.
-            assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
-        }
-        for (who, id, steps, stream) in streams {
-            let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
-            let message = reply.message();
-            assert_eq!(message["id"], id, "{case}: {}", reply.text());
-            if message.get("error").is_some() {
-                assert_eq!(error(&message), "the call was cancelled by its client", "{case}");
-                continue;
-            }
-            assert_eq!(text(&message), who, "{case}");
-            let progress: Vec<Value> =
-                reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
-            let progress: Vec<_> = progress.iter().filter(|event| event.get("method").is_some()).collect();
-            for event in &progress {
-                let params = &event["params"];
-                assert_eq!((&params["progressToken"], &params["message"]), (&id, &json!(who)), "{case}");
-            }
-            // What was cancelled is not heard of any more, though it may still be answered.
-            let all = progress.len() as u64 == steps || cancelled.as_ref() == Some(&id);
-            assert!(all, "{case}: {}", reply.text());
-        }
-    }
-    delete(&client);
 }
 
 /// It could be about anybody's call.
