@@ -2,8 +2,7 @@
 
 mod pinned;
 
-use std::io::BufReader;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,69 +25,50 @@ enum Manner {
 
 /// A server with sessions that knows nothing newer, and the methods that it was asked for, in order.
 fn older(manner: Manner) -> (u16, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
     let asked = Arc::<Mutex<Vec<String>>>::default();
     let into = asked.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let into = into.clone();
-            std::thread::spawn(move || serve(stream, manner, &into));
-        }
-    });
-    (port, asked)
-}
-
-fn serve(mut stream: TcpStream, manner: Manner, asked: &Mutex<Vec<String>>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    while let Some(request) = scripted::read(&mut reader) {
+    let port = scripted::bare(move |request, stream| {
         let method = match &*request.method {
             "DELETE" => {
                 let headers = ["mcp-session-id", "mcp-protocol-version"];
                 format!("DELETE {:?}", headers.map(|name| request.value(name)))
             }
-            _ => scripted::method_of(&request),
+            _ => scripted::method_of(request),
         };
-        asked.lock().unwrap().push(method.clone());
+        into.lock().unwrap().push(method.clone());
         let result = match method.as_str() {
             "initialize" => json!({
                 "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "old", "version": "1"},
             }),
             "tools/list" => json!({"tools": []}),
             "ping" => json!({}),
-            "server/discover" => match manner {
-                Manner::Error => {
-                    let error = json!({"code": -32601, "message": "Method not found"});
-                    let text =
-                        json!({"jsonrpc": "2.0", "id": scripted::message(&request)["id"], "error": error});
-                    scripted::json(&mut stream, &text.to_string());
-                    continue;
-                }
-                Manner::Status(status) => {
-                    scripted::json_with(&mut stream, status, "", "{}");
-                    continue;
-                }
-                Manner::Begins(after) => {
-                    std::thread::sleep(after);
-                    scripted::json_with(&mut stream, 400, "mcp-session-id: unwanted\r\n", "{}");
-                    continue;
-                }
-                Manner::Silence => {
-                    let _ = std::io::Read::read(&mut stream, &mut [0]);
-                    return;
-                }
-                Manner::Hangup => return,
-            },
-            "" => {
-                scripted::no_stream(&mut stream);
-                continue;
-            }
-            _ => {
-                scripted::write(&mut stream, "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
-                continue;
-            }
+            "server/discover" => return take(manner, request, stream),
+            "" => return scripted::no_stream(stream),
+            _ => return scripted::accepted(stream),
         };
-        scripted::json(&mut stream, &scripted::reply_to(&request, &result));
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    (port, asked)
+}
+
+/// Takes a question that it does not know.
+fn take(manner: Manner, request: &Request, stream: &mut TcpStream) {
+    match manner {
+        Manner::Error => {
+            let error = json!({"code": -32601, "message": "Method not found"});
+            let text = json!({"jsonrpc": "2.0", "id": scripted::message(request)["id"], "error": error});
+            scripted::json(stream, &text.to_string());
+        }
+        Manner::Status(status) => scripted::json_with(stream, status, "", "{}"),
+        Manner::Begins(after) => {
+            std::thread::sleep(after);
+            scripted::json_with(stream, 400, "mcp-session-id: unwanted\r\n", "{}");
+        }
+        Manner::Silence => {
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+        }
+        Manner::Hangup => stream.shutdown(Shutdown::Both).unwrap(),
     }
 }
 

@@ -419,23 +419,9 @@ fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
 #[test]
 fn a_server_of_another_revision_is_named() {
     // The scripted server agrees to whatever it is asked for; this one does not.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || {
-                let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
-                while let Some(request) = scripted::read(&mut reader) {
-                    let id = &scripted::message(&request)["id"];
-                    scripted::json(
-                        &mut stream,
-                        &format!(
-                            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2023-01-01","capabilities":{{}},"serverInfo":{{}}}}}}"#
-                        ),
-                    );
-                }
-            });
-        }
+    let port = scripted::bare(|request, stream| {
+        let result = json!({"protocolVersion": "2023-01-01", "capabilities": {}, "serverInfo": {}});
+        scripted::json(stream, &scripted::reply_to(request, &result));
     });
     let sidecar = Sidecar::start(&config(port));
     sidecar.log(|line| {

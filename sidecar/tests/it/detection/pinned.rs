@@ -1,7 +1,6 @@
 //! A server over HTTP that is spoken to in the one revision that is said (`transport.protocol`).
 
-use std::io::BufReader;
-use std::net::TcpListener;
+use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 
 use longshore_sidecar_config::Config;
@@ -163,44 +162,29 @@ fn a_server_over_http_that_is_said_to_have_no_handshake_hears_none() {
 /// A server without a handshake that never tells the sidecar itself what it speaks, and the methods that it was asked
 /// for.
 fn silent_to_the_sidecar() -> (u16, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
     let asked = Arc::<Mutex<Vec<String>>>::default();
     let into = asked.clone();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let into = into.clone();
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                while let Some(request) = scripted::read(&mut reader) {
-                    let method = scripted::method_of(&request);
-                    into.lock().unwrap().push(method.clone());
-                    let result = match method.as_str() {
-                        "server/discover"
-                            if String::from_utf8_lossy(&request.body).contains("longshore-sidecar") =>
-                        {
-                            // It hangs up.
-                            return;
-                        }
-                        "server/discover" => json!({
-                            "resultType": "complete", "supportedVersions": [MODERN], "capabilities": {"tools": {}},
-                            "ttlMs": 0, "cacheScope": "private",
-                        }),
-                        "tools/list" => json!({
-                            "resultType": "complete", "tools": [], "ttlMs": 0, "cacheScope": "private",
-                        }),
-                        "tools/call" => json!({
-                            "resultType": "complete", "content": [{"type": "text", "text": "modern"}],
-                        }),
-                        _ => {
-                            scripted::json_with(&mut stream, 404, "", "{}");
-                            continue;
-                        }
-                    };
-                    scripted::json(&mut stream, &scripted::reply_to(&request, &result));
-                }
-            });
-        }
+    let port = scripted::bare(move |request, stream| {
+        let method = scripted::method_of(request);
+        into.lock().unwrap().push(method.clone());
+        let result = match method.as_str() {
+            "server/discover" if String::from_utf8_lossy(&request.body).contains("longshore-sidecar") => {
+                // It hangs up.
+                return stream.shutdown(Shutdown::Both).unwrap();
+            }
+            "server/discover" => json!({
+                "resultType": "complete", "supportedVersions": [MODERN], "capabilities": {"tools": {}},
+                "ttlMs": 0, "cacheScope": "private",
+            }),
+            "tools/list" => json!({
+                "resultType": "complete", "tools": [], "ttlMs": 0, "cacheScope": "private",
+            }),
+            "tools/call" => json!({
+                "resultType": "complete", "content": [{"type": "text", "text": "modern"}],
+            }),
+            _ => return scripted::json_with(stream, 404, "", "{}"),
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
     });
     (port, asked)
 }

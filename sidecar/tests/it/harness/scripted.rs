@@ -5,6 +5,7 @@ mod serve;
 mod wire;
 
 use std::collections::VecDeque;
+use std::io::BufReader;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -358,4 +359,23 @@ fn without_streams(
         let resumes = request.value("last-event-id").is_some();
         if request.method == "GET" && !resumes { no_stream(stream) } else { answer(request, stream) }
     }
+}
+
+/// A server that does nothing by itself: `answer` writes all that it says. Gives its port.
+pub(crate) fn bare(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let answer = Arc::new(answer);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
+                while let Some(request) = read(&mut reader) {
+                    answer(&request, &mut stream);
+                }
+            });
+        }
+    });
+    port
 }

@@ -1,7 +1,6 @@
 //! A server that is of another revision after a restart, and clients of 2026-07-28 that go on calling it.
 
-use std::io::BufReader;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -103,26 +102,9 @@ fn answering(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> u16
 
 /// The same where `answer` writes what it answers.
 fn serving(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let answer = Arc::new(answer);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let answer = answer.clone();
-            std::thread::spawn(move || {
-                let mut stream = stream;
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                while let Some(request) = scripted::read(&mut reader) {
-                    if request.method == "POST" {
-                        answer(&request, &mut stream);
-                    } else {
-                        scripted::no_stream(&mut stream);
-                    }
-                }
-            });
-        }
-    });
-    port
+    scripted::bare(move |request, stream| {
+        if request.method == "POST" { answer(request, stream) } else { scripted::no_stream(stream) }
+    })
 }
 
 fn refused(request: &Request, code: i64) -> Answer {

@@ -151,25 +151,15 @@ fn filtered_lists_are_events_too() {
 
 #[test]
 fn what_comes_before_a_session_has_no_ids() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || {
-                let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
-                while let Some(request) = scripted::read(&mut reader) {
-                    if scripted::method_of(&request) != "initialize" {
-                        scripted::write(&mut stream, "HTTP/1.1 202 A\r\ncontent-length: 0\r\n\r\n");
-                        continue;
-                    }
-                    let result = serde_json::json!({"protocolVersion": "2025-11-25", "capabilities": {},
-                        "serverInfo": {"name": "n", "version": "1"}});
-                    let answer = scripted::reply_to(&request, &result);
-                    let first = format!("id: 1\nretry: 10\n{NOTE}\n\n");
-                    scripted::events(&mut stream, &[&first, &format!("id: 2\ndata: {answer}\n\n")]);
-                }
-            });
+    let port = scripted::bare(|request, stream| {
+        if scripted::method_of(request) != "initialize" {
+            return scripted::accepted(stream);
         }
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+            "serverInfo": {"name": "n", "version": "1"}});
+        let answer = scripted::reply_to(request, &result);
+        let first = format!("id: 1\nretry: 10\n{NOTE}\n\n");
+        scripted::events(stream, &[&first, &format!("id: 2\ndata: {answer}\n\n")]);
     });
     let files = Files::new();
     files.write(&config(port));
