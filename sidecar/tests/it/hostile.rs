@@ -23,6 +23,19 @@ use crate::harness::{Client, Events, Files, Gate, Reply, Scripted, Sidecar, conf
 /// How large the messages are that are sent slowly.
 const LARGE: usize = 400_000;
 
+/// A server whose calls wait for the gate, and a sidecar that waits for it.
+fn waiting(gate: &Gate) -> (Scripted, Sidecar) {
+    let waits = gate.clone();
+    let server = Scripted::start(move |request, stream| {
+        waits.pass();
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let mut config = config(server.port);
+    config.limits.request_timeout_ms = 300_000;
+    let sidecar = Sidecar::start(&config).ready();
+    (server, sidecar)
+}
+
 #[test]
 fn what_is_sent_slowly_is_held_within_a_bound() {
     let server = Scripted::start(|request, stream| {
@@ -115,14 +128,7 @@ fn cancellations_of_what_was_never_called_leave_nothing_behind() {
     const MANY: usize = 20;
     const LONG: usize = 400 << 10;
     let gate = Gate::default();
-    let waits = gate.clone();
-    let server = Scripted::start(move |request, stream| {
-        waits.pass();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-    });
-    let mut config = config(server.port);
-    config.limits.request_timeout_ms = 300_000;
-    let sidecar = Sidecar::start(&config).ready();
+    let (server, sidecar) = waiting(&gate);
     let client = Client::open(&sidecar, None);
     let calls = [(); MANY].map(|()| {
         let mut stream = connect(sidecar.mcp);

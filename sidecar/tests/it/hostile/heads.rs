@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use serde_json::json;
 
+use super::waiting;
 use crate::harness::http::connect;
 use crate::harness::{Client, Files, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
 
@@ -41,19 +42,6 @@ fn streams_keep_no_heads_of_those_who_opened_them() {
     eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
     let more = sidecar.memory().saturating_sub(before);
     assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
-}
-
-/// A server whose calls wait for the gate, and a sidecar that waits for it.
-fn waiting(gate: &Gate) -> (Scripted, Sidecar) {
-    let waits = gate.clone();
-    let server = Scripted::start(move |request, stream| {
-        waits.pass();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-    });
-    let mut config = config(server.port);
-    config.limits.request_timeout_ms = 300_000;
-    let sidecar = Sidecar::start(&config).ready();
-    (server, sidecar)
 }
 
 /// Calls whose clients go away when all of them are under way keep less than the large heads are.
