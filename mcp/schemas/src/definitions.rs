@@ -121,7 +121,7 @@ pub fn error_of(revision: Revision) -> &'static str {
 
 /// The definition of a server's request.
 #[must_use]
-pub(crate) fn question_of(request: ServerRequest) -> &'static str {
+pub fn question_of(request: ServerRequest) -> &'static str {
     match request {
         ServerRequest::Ping => "PingRequest",
         ServerRequest::SamplingCreateMessage => "CreateMessageRequest",

@@ -9,5 +9,5 @@
 mod definitions;
 mod spoken;
 
-pub use definitions::{check, error_of, faults, request_of, result_of};
+pub use definitions::{check, error_of, faults, question_of, request_of, result_of};
 pub use spoken::{Side, Spoken};

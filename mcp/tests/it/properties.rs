@@ -91,7 +91,7 @@ proptest! {
             Era::Modern => format!(r#"{{"method":"{}","params":{params}}}"#, asked.as_str()),
             Era::Legacy => format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}","params":{params}}}"#, asked.as_str()),
         };
-        schema::check(of_question, definition_of(asked), &message);
+        schema::check(of_question, schema::question_of(asked), &message);
     }
 
     #[test]
@@ -141,7 +141,7 @@ proptest! {
                 Era::Modern => format!(r#"{{"method":"{}","params":{made}}}"#, asked.as_str()),
                 Era::Legacy => format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}","params":{made}}}"#, asked.as_str()),
             };
-            schema::check(to, definition_of(asked), &message);
+            schema::check(to, schema::question_of(asked), &message);
         }
     }
 
@@ -335,7 +335,7 @@ proptest! {
         let mut last = None;
         for (message, (method, _)) in messages.iter().zip(&asked) {
             let request = ServerRequest::parse(method).unwrap();
-            schema::check(client, definition_of(request), message);
+            schema::check(client, schema::question_of(request), message);
             let id = value(message)["id"].to_string();
             let answer = match request {
                 ServerRequest::SamplingCreateMessage => {
@@ -365,15 +365,6 @@ impl rounds::Mint for Counting {
 
     fn visit(&mut self) -> String {
         "visit".to_owned()
-    }
-}
-
-fn definition_of(request: ServerRequest) -> &'static str {
-    match request {
-        ServerRequest::Ping => "PingRequest",
-        ServerRequest::SamplingCreateMessage => "CreateMessageRequest",
-        ServerRequest::ElicitationCreate => "ElicitRequest",
-        ServerRequest::RootsList => "ListRootsRequest",
     }
 }
 
