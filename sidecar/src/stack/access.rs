@@ -10,6 +10,7 @@ use longshore_mcp::level::Level;
 use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
 use longshore_mcp::params::{Invalid, Params, Target};
+use longshore_sessions::bounds::MAX_SUBSCRIPTION;
 use serde::Deserialize;
 
 use super::session::InSession;
@@ -231,14 +232,18 @@ fn change(method: Method, params: Option<Raw<'_>>, target: Option<&Target<'_>>) 
     struct SetLevel {
         level: Level,
     }
-    let uri = |target: &Target<'_>| Arc::from(target.as_str());
+    // What no session keeps is not kept for as long as the call lasts either.
+    let uri = |target: &Target<'_>| {
+        let uri = target.as_str();
+        (uri.len() <= MAX_SUBSCRIPTION).then(|| Arc::from(uri))
+    };
     match method {
         // One that nobody knows is the server's to refuse.
         Method::LoggingSetLevel => {
             serde_json::from_str(params?.get()).ok().map(|SetLevel { level }| Change::LogLevel(level))
         }
-        Method::ResourcesSubscribe => target.map(uri).map(Change::Subscribe),
-        Method::ResourcesUnsubscribe => target.map(uri).map(Change::Unsubscribe),
+        Method::ResourcesSubscribe => target.and_then(uri).map(Change::Subscribe),
+        Method::ResourcesUnsubscribe => target.and_then(uri).map(Change::Unsubscribe),
         _ => None,
     }
 }
@@ -259,4 +264,19 @@ pub(super) fn permitted(
         Target::Prompt(name) => Refusal::UnknownPrompt { name: name.to_string(), why },
         Target::Resource(uri) => Refusal::UnknownResource { uri: uri.to_string(), why },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_subscription_changes_a_session_that_would_not_keep_it() {
+        for method in [Method::ResourcesSubscribe, Method::ResourcesUnsubscribe] {
+            for (length, changes) in [(MAX_SUBSCRIPTION, true), (MAX_SUBSCRIPTION + 1, false)] {
+                let target = Target::Resource("x".repeat(length).into());
+                assert_eq!(change(method, None, Some(&target)).is_some(), changes, "{method:?} {length}");
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@ use longshore_mcp::error::{self, Code};
 use longshore_mcp::logging;
 use longshore_mcp::method::Method;
 use longshore_mcp::object::{self, string};
+use longshore_sessions::bounds::MAX_SUBSCRIPTION;
 use tokio::time::{Duration, timeout};
 
 use super::session::{Session, Turn};
@@ -61,6 +62,10 @@ pub(super) async fn subscription(way: &Way, request: &Request<'_>) -> Result<Ans
     if request.is(Method::ResourcesUnsubscribe) {
         session.unsubscribe(&uri);
         return Ok(done(request));
+    }
+    // Another replica would not keep it, nor is it kept while others have their turn.
+    if uri.len() > MAX_SUBSCRIPTION {
+        return Err(Failure::LongSubscription.into());
     }
     let is_asked = session.is_heard() && (!session.has(&uri) || session.is_refused(&uri));
     let _subscribing = if is_asked { Some(session.subscribing.lock().await) } else { None };

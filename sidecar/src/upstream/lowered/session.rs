@@ -11,7 +11,7 @@ use longshore_mcp::listen::{Offers, Wishes};
 use longshore_mcp::logging;
 use longshore_mcp::translate::requests::Client;
 use longshore_mcp::translate::{Pair, names};
-use longshore_sessions::bounds::{MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS};
+use longshore_sessions::bounds::MAX_SUBSCRIPTIONS;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
@@ -239,9 +239,6 @@ impl Session {
 
     /// `resources/subscribe`. What would not be taken over by another replica is refused: it would be lost unseen.
     pub(super) fn subscribe(&self, uri: &str) -> Result<Turn, Failure> {
-        if uri.len() > MAX_SUBSCRIPTION {
-            return Err(Failure::LongSubscription);
-        }
         let mut state = self.state.lock();
         let had = state.wishes.has(uri);
         if !had && (state.wishes.uris().len() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri))) {
