@@ -63,10 +63,12 @@ impl Known {
         message: &Message<'_>,
         params: &Params<'_>,
     ) -> Option<Self> {
-        // A URI may be as long as the message, and is not kept once more for as long as the call lasts.
+        // What may be as long as the message is not kept once more for as long as the call lasts: a URI, a token that was
+        // never asked under, or the id of what never was. Ids and tokens of its own are bounded.
         let is_short = |kind: &Kind| match kind {
             Kind::Request(asked) => !matches!(asked.about, About::Subscribe(_) | About::Unsubscribe(_)),
-            _ => true,
+            Kind::Cancelled(_) | Kind::Progress(_) => false,
+            Kind::Initialized | Kind::RootsChanged | Kind::Response(_) | Kind::Other => true,
         };
         match upstream {
             Upstream::StreamableHttp { .. } => None,
@@ -407,6 +409,30 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{},"_META":{"progressToken":2}}}"#,
         ] {
             assert!(kind(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_as_long_as_its_message_is_not_kept_beside_that() {
+        for (rest, is_kept) in [
+            (r#""id":1,"method":"tools/list"}"#, true),
+            (r#""id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#, false),
+            (r#""id":1,"method":"resources/unsubscribe","params":{"uri":"a:b"}}"#, false),
+            (r#""id":1,"result":{}}"#, true),
+            (r#""method":"notifications/initialized"}"#, true),
+            (r#""method":"notifications/progress","params":{"progressToken":"t"}}"#, false),
+            (r#""method":"notifications/cancelled","params":{"requestId":1}}"#, false),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0",{rest}"#);
+            let message = envelope::read(body.as_bytes()).unwrap();
+            let params = match &message {
+                Message::Request(request) => request.params,
+                Message::Notification(notification) => notification.params,
+                Message::Response(_) => None,
+            };
+            let params = Params::read(params).unwrap();
+            let known = Known::of(&Upstream::Stdio {}, body.as_bytes(), &message, &params);
+            assert_eq!(known.is_some(), is_kept, "{body}");
         }
     }
 
