@@ -133,7 +133,8 @@ impl<'a> Turn<'a> {
             }
             Err(error) => {
                 tracing::debug!(%error, "what a client had set could not be set again");
-                Err(Rest)
+                // One that fails at this may take the rest, unless that is what is being found out.
+                if error.is_answer() && !is_in_vain() { Ok(()) } else { Err(Rest) }
             }
         }
     }
