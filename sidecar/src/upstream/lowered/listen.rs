@@ -145,9 +145,10 @@ impl Hearing {
         out: Out,
     ) -> Result<(), Any> {
         let mut over = way.session.over.subscribe();
+        let mut over = pin!(over.wait_for(|over| *over));
         loop {
             tokio::select! {
-                _ = over.wait_for(|over| *over) => return Ok(()),
+                _ = &mut over => return Ok(()),
                 changed = wishes.changed() => match changed {
                     Ok(()) if listening.is_some() => self.stream.due = Some(Instant::now()),
                     // It is asked again in any case, and not sooner than it may be.
@@ -172,6 +173,8 @@ impl Hearing {
                         loop {
                             tokio::select! {
                                 found = &mut ask => break Some(found),
+                                // Another server may have taken its place.
+                                _ = &mut over => return Ok(()),
                                 // What it wants by now is not to wait for what is looked for. What was found is noted.
                                 _ = wishes.changed(), if !begins => {
                                     is_wanted = true;
