@@ -281,7 +281,8 @@ fn made_of(server: &McpServer) -> Option<i64> {
 }
 
 /// Counts what is being replaced already, before the first look at any server: the operator before this one may have
-/// ended in the middle of an upgrade, and as many more servers would begin.
+/// ended in the middle of an upgrade, and as many more servers would begin. Where namespaces are watched one by one this is so
+/// of each by itself: those of another may have begun.
 pub(crate) fn resume(context: &Context, scope: &Scope) {
     let deployments = &context.mirrors.deployments;
     for server in deployments.servers(scope) {
