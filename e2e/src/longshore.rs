@@ -50,7 +50,7 @@ pub fn install(cluster: &Cluster) -> Result<(), InstallError> {
 }
 
 /// Runs `helm upgrade --install` for a chart, with `--set` for each of the values.
-pub fn helm_upgrade(cluster: &Cluster, chart: &Path, values: &[String]) -> Result<(), InstallError> {
+fn helm_upgrade(cluster: &Cluster, chart: &Path, values: &[String]) -> Result<(), InstallError> {
     let mut helm = helm(cluster)?;
     helm.args(["upgrade", RELEASE]).arg(chart);
     helm.args(["--install", "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "3m"]);

@@ -171,7 +171,7 @@ impl Filter {
 
     /// What of it a server tells.
     #[must_use]
-    pub fn honoured(self, offers: Offers) -> Self {
+    pub(crate) fn honoured(self, offers: Offers) -> Self {
         Self {
             tools: self.tools && offers.tools,
             prompts: self.prompts && offers.prompts,

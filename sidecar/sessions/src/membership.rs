@@ -186,7 +186,7 @@ impl View {
     }
 
     /// Notes that somebody else knows of a peer, which is therefore to be asked too.
-    pub fn mentioned(&mut self, peer: &Peer, now: Moment) {
+    pub(crate) fn mentioned(&mut self, peer: &Peer, now: Moment) {
         let Some(member) = self.member(peer.address, now) else { return };
         // Whoever left had the address before.
         if member.state == State::Leaving && member.pod.as_ref() != Some(&peer.pod) {
@@ -224,12 +224,12 @@ impl View {
     }
 
     /// Whether somebody has ever been heard at an address.
-    pub fn has_heard(&self, address: IpAddr) -> bool {
+    pub(crate) fn has_heard(&self, address: IpAddr) -> bool {
         self.members.get(&address).is_some_and(|member| member.pod.is_some())
     }
 
     /// Whether nothing was ever heard of an address, nor has anybody been asked there.
-    pub fn is_untried(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_untried(&self, address: IpAddr) -> bool {
         let tried =
             |member: &Member| member.pod.is_some() || member.refused.is_some() || member.silent.is_some();
         address != self.me && !self.members.get(&address).is_some_and(tried)

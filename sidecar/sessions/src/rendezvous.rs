@@ -11,7 +11,7 @@ pub fn winner(key: &SessionKey, pods: impl IntoIterator<Item = Peer>) -> Option<
 }
 
 /// The same of pods of which some are shaken, as each is told with: those have it where there is no other.
-pub fn preferred<I>(key: &SessionKey, pods: I) -> Option<Peer>
+pub(crate) fn preferred<I>(key: &SessionKey, pods: I) -> Option<Peer>
 where
     I: IntoIterator<Item = (Peer, bool)>,
 {
