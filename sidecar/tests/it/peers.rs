@@ -1,6 +1,6 @@
 //! Servers and clients that others wrote, all of them through the sidecar.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::config::keys;
 use crate::harness::peer::{everything, inspector, node, python};
@@ -72,10 +72,6 @@ async def main(url, key, mode):
 asyncio.run(main(*sys.argv[1:]))
 "#;
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
 #[test]
 fn the_protocols_own_server_with_the_typescript_client() {
     let server = everything();
@@ -89,8 +85,8 @@ fn the_protocols_own_server_with_the_typescript_client() {
         json!({"name": "get-structured-content", "arguments": {"location": "New York"}}),
     ] {
         let call = call.to_string();
-        let direct = json(&node(TYPESCRIPT, &[&url(server.port), "", &call]));
-        let through = json(&node(TYPESCRIPT, &[&url(heard.port), KEY, &call]));
+        let direct = node(TYPESCRIPT, &[&url(server.port), "", &call]);
+        let through = node(TYPESCRIPT, &[&url(heard.port), KEY, &call]);
         assert_eq!(through, direct, "{call}");
         assert!(through["tools"].as_array().unwrap().len() > 5);
         if call.contains("long-running") {
@@ -111,10 +107,10 @@ fn clients_of_every_kind_in_front_of_a_go_server() {
     let heard = Recorder::of_clients(0, sidecar.mcp);
     let url = format!("http://127.0.0.1:{}/mcp", heard.port);
     let call = json!({"name": "slow", "arguments": {"milliseconds": 300, "steps": 3}}).to_string();
-    let through = json(&node(TYPESCRIPT, &[&url, KEY, &call]));
+    let through = node(TYPESCRIPT, &[&url, KEY, &call]);
     assert_eq!(through["progress"], json!([1, 2, 3]));
     for mode in ["legacy", "auto"] {
-        let through = json(&node(TYPESCRIPT_2, &[&url, KEY, mode]));
+        let through = node(TYPESCRIPT_2, &[&url, KEY, mode]);
         assert_eq!(
             (&through["tools"], &through["result"]["content"][0]["text"]),
             (&json!(6), &json!("hi")),
@@ -122,7 +118,7 @@ fn clients_of_every_kind_in_front_of_a_go_server() {
         );
     }
     for mode in ["legacy", "auto"] {
-        let through = json(&python(PYTHON, &[&url, KEY, mode]));
+        let through = python(PYTHON, &[&url, KEY, mode]);
         assert_eq!(through, json!({"tools": 6, "text": "hi"}), "{mode}");
     }
 

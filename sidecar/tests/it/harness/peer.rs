@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 pub(crate) use installed::folder;
 
@@ -182,20 +183,20 @@ pub(crate) fn free_port() -> u16 {
     ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
-/// Runs a script of the TypeScript SDKs' folder and gives what it printed.
-pub(crate) fn node(script: &str, arguments: &[&str]) -> String {
+/// Runs a script of the TypeScript SDKs' folder and gives what it printed, which is JSON.
+pub(crate) fn node(script: &str, arguments: &[&str]) -> Value {
     node_in(&folder().join("typescript"), script, arguments)
 }
 
 /// The same of another folder.
-pub(crate) fn node_in(project: &Path, script: &str, arguments: &[&str]) -> String {
+pub(crate) fn node_in(project: &Path, script: &str, arguments: &[&str]) -> Value {
     let mut command = Command::new(folder().join("bin/node"));
     command.args(["--input-type=module", "-"]).args(arguments).current_dir(project);
     run(command, script)
 }
 
-/// Runs a script with the Python SDK and gives what it printed.
-pub(crate) fn python(script: &str, arguments: &[&str]) -> String {
+/// Runs a script with the Python SDK and gives what it printed, which is JSON.
+pub(crate) fn python(script: &str, arguments: &[&str]) -> Value {
     let mut command = Command::new(folder().join("bin/python"));
     command.arg("-").args(arguments);
     run(command, script)
@@ -211,7 +212,7 @@ pub(crate) fn inspector(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-fn run(mut command: Command, script: &str) -> String {
+fn run(mut command: Command, script: &str) -> Value {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -222,5 +223,5 @@ fn run(mut command: Command, script: &str) -> String {
     let output = child.wait_with_output().expect("its end");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "the client failed: {text}");
-    text
+    serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

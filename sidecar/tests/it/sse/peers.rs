@@ -51,8 +51,7 @@ fn calls() -> (String, String) {
 
 fn use_it(kind: &str, url: &str) -> Value {
     let (calls, slow) = calls();
-    let text = node(TYPESCRIPT, &[kind, url, &calls, &slow]);
-    serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"))
+    node(TYPESCRIPT, &[kind, url, &calls, &slow])
 }
 
 fn before(port: u16) -> Config {
@@ -134,7 +133,7 @@ fn clients_that_were_never_updated() {
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
     let heard_by = Recorder::of_clients(0, sidecar.mcp);
     let url = format!("http://127.0.0.1:{}/sse", heard_by.port);
-    let seen: Value = serde_json::from_str(python(PYTHON, &[&url, "key-a"]).trim()).unwrap();
+    let seen = python(PYTHON, &[&url, "key-a"]);
     assert_eq!((&seen["echo"], &seen["progress"]), (&json!("hi"), &json!([1.0, 2.0, 3.0])), "{seen}");
 }
 

@@ -37,10 +37,6 @@ fn program(name: &str) -> String {
     path.join("bin").join(name).to_str().expect("text").to_owned()
 }
 
-fn parse(text: &str) -> Value {
-    serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
 /// Lists, calls, reads, hears progress and cancels.
 const TYPESCRIPT: &str = r#"
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
@@ -152,7 +148,7 @@ fn the_protocols_own_server() {
         "slow": {"name": "trigger-long-running-operation", "arguments": {"duration": 20, "steps": 40}},
         "read": "demo://resource/static/document/features.md",
     });
-    let seen = same(&command, |place| parse(&node(TYPESCRIPT, &[place, &what.to_string()])));
+    let seen = same(&command, |place| node(TYPESCRIPT, &[place, &what.to_string()]));
     assert!(seen["tools"].as_array().unwrap().len() > 5, "{seen}");
     assert_eq!(seen["calls"][1]["progress"], json!([1, 2, 3, 4]));
     assert_eq!((&seen["sampled"], &seen["cancelled"]), (&json!(1), &json!("aborted")));
@@ -170,8 +166,8 @@ fn a_go_server_with_clients_of_every_kind() {
         "slow": {"name": "slow", "arguments": {"milliseconds": 20_000}},
     })
     .to_string();
-    for (client, script) in [(node as fn(&str, &[&str]) -> String, TYPESCRIPT), (python, PYTHON)] {
-        let seen = same(&command, |place| parse(&client(script, &[place, &what])));
+    for (client, script) in [(node as fn(&str, &[&str]) -> Value, TYPESCRIPT), (python, PYTHON)] {
+        let seen = same(&command, |place| client(script, &[place, &what]));
         assert_eq!(seen["calls"][1]["progress"].as_array().map(Vec::len), Some(3), "{seen}");
     }
 
@@ -201,7 +197,7 @@ fn an_rmcp_server() {
     });
     // The test program prints lines of its own around the server's, which not every client takes.
     let (_shim, sidecar, heard) = guarded(&command);
-    let seen = parse(&python(PYTHON, &[&through(&heard), &what.to_string()]));
+    let seen = python(PYTHON, &[&through(&heard), &what.to_string()]);
     assert_eq!(seen["tools"], json!(["say", "wait"]));
     assert_eq!((&seen["after"], &seen["cancelled"]), (&json!("hi"), &json!(true)));
     assert!(sidecar.metric("longshore_dropped_lines_total{kind=\"noise\"}") > 0.0);

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cuts::Cutter;
 use crate::conformance::suite;
@@ -138,10 +138,6 @@ async def main(url, cut):
 asyncio.run(main(*sys.argv[1:]))
 "#;
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
 #[test]
 fn clients_of_the_sdks_come_back_by_themselves() {
     let server = GoServer::start(&[]);
@@ -151,7 +147,7 @@ fn clients_of_the_sdks_come_back_by_themselves() {
     cutter.unlimited();
     let url = format!("http://127.0.0.1:{}/mcp", cutter.port);
     let cut = format!("http://127.0.0.1:{}/", cutter.switch());
-    let seen = json(&node(TYPESCRIPT, &[&url, &cut]));
+    let seen = node(TYPESCRIPT, &[&url, &cut]);
     assert_eq!(seen["texts"], json!(["took 6000 ms", "took 6000 ms"]), "{seen}");
     let steps: Vec<_> = (1..=12).collect();
     assert_eq!(seen["progress"], json!(steps), "every one once and in order: {seen}");
@@ -160,7 +156,7 @@ fn clients_of_the_sdks_come_back_by_themselves() {
     assert_eq!((&seen["changed"], &seen["quiet"]), (&json!(1), &json!(true)), "{seen}");
     assert_eq!(seen["errors"].as_array().unwrap().len(), 2, "{seen}");
 
-    let seen = json(&python(PYTHON, &[&url, &cut]));
+    let seen = python(PYTHON, &[&url, &cut]);
     assert_eq!(seen["texts"], json!(["took 6000 ms", "hi"]));
 }
 
@@ -196,7 +192,7 @@ fn clients_of_the_sdks_hear_what_is_said_after_their_sidecar_ended() {
         });
         let url = format!("http://{mcp}/mcp");
         let arguments = [sdk, &url, &end, if calls { "calls" } else { "" }];
-        let seen = json(&node_in(&folder, LISTENING, &arguments));
+        let seen = node_in(&folder, LISTENING, &arguments);
         let told = if calls { 2 } else { 1 };
         let code = if calls { json!(-32603) } else { json!("") };
         // Its call is over, and it opens no second stream beside its own.
