@@ -34,6 +34,11 @@ fn said(client: &Client<'_>, tool: &str, arguments: Value) -> String {
     text(&client.call(tool, arguments))
 }
 
+/// What a process knows of its client: what was set, and what it has heard.
+fn state(client: &Client<'_>) -> Value {
+    serde_json::from_str(&said(client, "state", json!({}))).unwrap()
+}
+
 /// The text in an answer.
 fn text(message: &Value) -> String {
     let text = &message["result"]["content"][0]["text"];

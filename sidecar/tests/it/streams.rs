@@ -78,7 +78,7 @@ fn told() -> (Scripted, Sender<Option<String>>) {
 }
 
 /// Opens the stream of what belongs to no call.
-fn open(client: &Client<'_>) -> Events {
+pub(crate) fn open(client: &Client<'_>) -> Events {
     let events = Events::open(&client.get(), client.sidecar.mcp);
     assert_eq!(events.status, 200);
     events

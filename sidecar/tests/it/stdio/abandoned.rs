@@ -6,14 +6,14 @@ use std::time::Duration;
 use longshore_sidecar_config::Config;
 use serde_json::json;
 
+use super::limits::open;
 use super::{pid, text};
 use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
 use crate::harness::shim::{server, settled, stdio};
-use crate::harness::{
-    Client, Events, Files, Pod, Reply, Request, Shim, Sidecar, client, eventually, modern, within,
-};
+use crate::harness::{Client, Files, Pod, Reply, Request, Shim, Sidecar, client, eventually, modern, within};
+use crate::streams;
 
 const ABANDONED: &str = "longshore_sessions_ended_total{cause=\"abandoned\"}";
 
@@ -34,20 +34,9 @@ fn serving(config: &Config) -> (Shim, Sidecar) {
     (shim, sidecar)
 }
 
-fn open(sidecar: &Sidecar, key: &str) -> Reply {
-    Request::post(client::initialize("2025-11-25")).key(key).send(sidecar.mcp)
-}
-
 /// Opens one when there is room for it.
 fn opens(sidecar: &Sidecar, key: &str) -> Reply {
     eventually("there is room", || Some(open(sidecar, key)).filter(|reply| reply.status == 200))
-}
-
-/// Listens as clients do that hear what belongs to no call.
-fn listens(client: &Client<'_>) -> Events {
-    let events = Events::open(&client.get(), client.sidecar.mcp);
-    assert_eq!(events.status, 200);
-    events
 }
 
 /// Waits until nothing is kept any more for those who have left.
@@ -67,7 +56,7 @@ fn eight_clients_that_have_gone_are_not_in_the_way_of_the_ninth() {
     let clients = [(); 8].map(|()| {
         let client = Client::open(&sidecar, Some("key-a"));
         pid(&client);
-        drop(listens(&client));
+        drop(streams::open(&client));
         client
     });
     forgotten(&sidecar);
@@ -85,12 +74,12 @@ fn eight_clients_that_have_gone_are_not_in_the_way_of_the_ninth() {
 fn a_session_that_is_in_use_is_never_taken() {
     let (_shim, sidecar) = serving(&config(4, 4, 500));
     let [listening, calling, gone, again] = [(); 4].map(|()| Client::open(&sidecar, Some("key-a")));
-    let stream = listens(&listening);
+    let stream = streams::open(&listening);
     let mut call = connect(sidecar.mcp);
     calling.request(calling.message("tools/call", &json!({"name": "hang"}))).write(&mut call);
-    drop((listens(&gone), listens(&again)));
+    drop((streams::open(&gone), streams::open(&again)));
     // The second one has come back.
-    let back = listens(&again);
+    let back = streams::open(&again);
     opens(&sidecar, "key-a");
     assert!(is_over(&gone));
     // What was opened now says no more either.
@@ -117,14 +106,14 @@ fn a_client_that_never_says_a_second_word_is_in_nobodys_way() {
 fn where_a_server_is_full_who_has_most_makes_room() {
     let (_shim, sidecar) = serving(&config(3, 2, 500));
     let [few, first, second] = ["key-b", "key-a", "key-a"].map(|key| Client::open(&sidecar, Some(key)));
-    [&few, &first, &second].iter().for_each(|client| drop(listens(client)));
+    [&few, &first, &second].iter().for_each(|client| drop(streams::open(client)));
     forgotten(&sidecar);
     // Not of the one whose client has been silent for longest.
     let reply = opens(&sidecar, "key-c");
     let left: Vec<_> = [&first, &second].into_iter().filter(|client| !is_over(client)).collect();
     assert!(left.len() == 1 && !is_over(&few), "{}", left.len());
     let third = Client::in_session(&sidecar, reply.header("mcp-session-id").unwrap()).with_key("key-c");
-    let listening = [&few, left[0], &third].map(listens);
+    let listening = [&few, left[0], &third].map(streams::open);
     // Each has one, and uses it.
     assert_eq!(open(&sidecar, "key-a").status, 503);
     drop(listening);
@@ -135,7 +124,7 @@ fn where_a_server_is_full_who_has_most_makes_room() {
 fn a_call_that_stands_alone_finds_room_too() {
     let (_shim, sidecar) = serving(&config(2, 2, 500));
     let clients = [(); 2].map(|()| Client::open(&sidecar, Some("key-a")));
-    clients.iter().for_each(|client| drop(listens(client)));
+    clients.iter().for_each(|client| drop(streams::open(client)));
     forgotten(&sidecar);
     let params = json!({"name": "count", "arguments": {}});
     eventually("there is room", || {
@@ -152,7 +141,7 @@ fn a_client_that_goes_while_another_waits_makes_room_for_it() {
     config.limits.processes.as_mut().unwrap().queue_ms = 5_000;
     let (_shim, sidecar) = serving(&config);
     let client = Client::open(&sidecar, Some("key-a"));
-    let stream = listens(&client);
+    let stream = streams::open(&client);
     let mut waits = connect(sidecar.mcp);
     Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut waits);
     eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
@@ -180,7 +169,7 @@ fn who_is_refused_is_told_what_to_do() {
     let fields = ["spec.sessions.idleTimeout", "spec.transport.stdio.maxProcesses"];
     let after = refused(200, 301, &fields);
     within(Duration::from_secs(30), "it comes nearer", || (refused(170, 301, &fields) < after).then_some(()));
-    let streams = clients.each_ref().map(listens);
+    let streams = clients.each_ref().map(streams::open);
     refused(30, 30, &["all of them are in use"]);
     drop(streams);
     // What a client may come back to is kept for it.
@@ -197,7 +186,7 @@ fn other_replicas_hear_that_it_has_ended() {
     let pods = Pod::start(&network, &config(1, 1, 500), &server(&[]), 2);
     let [here, there] = &pods[..] else { panic!("two pods") };
     let client = Client::open(&here.sidecar, Some("key-a"));
-    drop(listens(&client));
+    drop(streams::open(&client));
     opens(&here.sidecar, "key-a");
     for pod in [here, there] {
         eventually("it knows", || (pod.sidecar.metric("longshore_ended_sessions") == 1.0).then_some(()));

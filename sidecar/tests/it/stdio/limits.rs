@@ -10,7 +10,8 @@ use crate::harness::config::{idle, keys, processes};
 use crate::harness::shim::{server, serving, settled, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
 
-fn open(sidecar: &Sidecar, key: &str) -> Reply {
+/// Asks for a session with this key.
+pub(super) fn open(sidecar: &Sidecar, key: &str) -> Reply {
     Request::post(client::initialize("2025-11-25")).key(key).send(sidecar.mcp)
 }
 

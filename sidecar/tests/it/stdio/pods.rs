@@ -6,7 +6,7 @@ use longshore_sidecar_config::{Config, Isolation, OnOwnerLoss, Processes};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{pid, said, text};
+use super::{pid, state, text};
 use crate::harness::config::processes;
 use crate::harness::replicas::Network;
 use crate::harness::shim::{server, stdio};
@@ -40,10 +40,6 @@ fn three(sidecar: &Sidecar, what: OnOwnerLoss) -> [Client<'_>; 3] {
         eventually("another pod keeps it", || (sidecar.copied(1) >= 2).then_some(()));
     }
     clients
-}
-
-fn state(client: &Client<'_>) -> Value {
-    serde_json::from_str(&said(client, "state", json!({}))).unwrap()
 }
 
 /// Whether they share as before, with processes that were greeted once and know what was set.

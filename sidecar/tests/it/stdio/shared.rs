@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use longshore_sidecar_config::{Config, Isolation};
 use serde_json::{Value, json};
 
-use super::{config, error, pid, said, text};
+use super::{config, error, pid, said, state, text};
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::shim::{server, settled};
@@ -64,10 +64,6 @@ fn events(stream: TcpStream) -> Vec<Value> {
 fn under_way(sidecar: &Sidecar, calls: f64) {
     eventually("the calls are under way", || (sidecar.metric("longshore_calls") == calls).then_some(()));
     // They have reached the sidecar; an answer behind them shows that they have reached the server.
-}
-
-fn state(client: &Client<'_>) -> Value {
-    serde_json::from_str(&said(client, "state", json!({}))).unwrap()
 }
 
 fn say(client: &Client<'_>, method: &str, params: Value) {
