@@ -254,7 +254,7 @@ fn decide(
         }
         // There is nothing to do; or nothing runs that could be replaced, and its turn would end by time alone.
         Some(_) | None => {
-            if !first_look {
+            if !first_look || live.as_ref() == Some(&desired.template) {
                 // It has been upgraded, or needed none.
                 memory.upgrades_to = None;
             }

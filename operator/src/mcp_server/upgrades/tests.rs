@@ -132,21 +132,25 @@ fn an_upgrade_that_waits_goes_on_waiting_where_its_deployment_was_found_to_be_an
 /// What it takes back is what it was upgraded to, by this very operator.
 #[test]
 fn a_change_that_is_taken_back_after_an_upgrade_waits_for_no_turn_although_somebody_was_faster() {
-    let upgrades = Upgrades::new(1);
-    let mut memory = ServerMemory::default();
-    let live = Live { uid: "d".to_owned(), version: 2, fingerprint: 1, controller: None };
-    let found = |digest: &str| Record { digest: digest.to_owned(), live: live.clone(), at: Instant::now() };
-    let mut look = |record: Option<&str>, generation, made_of, live: &str, template: &str| {
-        memory.applied.extend(record.map(|it| (("Deployment", "demo".to_owned()), found(it))));
-        let (manifest, live) = (manifest(generation, made_of), Some(live.to_owned()));
-        decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired(template))
-    };
-    assert_eq!(look(None, 1, 1, "old", "upgrade"), Turn::Upgrade);
-    assert_eq!(look(Some("applied"), 1, 1, "upgrade", "upgrade"), Turn::Free);
-    assert_eq!(look(None, 2, 1, "upgrade", "change"), Turn::Free);
-    upgrades.done(&server("demo"));
-    assert!(upgrades.ask(&server("other")));
-    assert_eq!(look(Some(""), 3, 2, "change", "upgrade"), Turn::Free);
+    // Or where what was applied came through, and no word of that.
+    for record in ["applied", ""] {
+        let upgrades = Upgrades::new(1);
+        let mut memory = ServerMemory::default();
+        let live = Live { uid: "d".to_owned(), version: 2, fingerprint: 1, controller: None };
+        let found =
+            |digest: &str| Record { digest: digest.to_owned(), live: live.clone(), at: Instant::now() };
+        let mut look = |record: Option<&str>, generation, made_of, live: &str, template: &str| {
+            memory.applied.extend(record.map(|it| (("Deployment", "demo".to_owned()), found(it))));
+            let (manifest, live) = (manifest(generation, made_of), Some(live.to_owned()));
+            decide(&manifest, &upgrades, &server("demo"), &mut memory, live, &mut desired(template))
+        };
+        assert_eq!(look(None, 1, 1, "old", "upgrade"), Turn::Upgrade);
+        assert_eq!(look(Some(record), 1, 1, "upgrade", "upgrade"), Turn::Free);
+        assert_eq!(look(None, 2, 1, "upgrade", "change"), Turn::Free);
+        upgrades.done(&server("demo"));
+        assert!(upgrades.ask(&server("other")));
+        assert_eq!(look(Some(""), 3, 2, "change", "upgrade"), Turn::Free, "{record:?}");
+    }
 }
 
 #[tokio::test]
