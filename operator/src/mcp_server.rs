@@ -31,11 +31,9 @@ pub(crate) mod validate;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
-use longshore_crds::{McpServer, McpServerStatus};
+use longshore_crds::McpServer;
 use longshore_sidecar_config::Upstream;
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -43,17 +41,15 @@ use thiserror::Error;
 use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
-use crate::names;
 use crate::reading::Guarded;
-use crate::settings::Settings;
 use apply::{Applier, Part};
-use condition::{ConditionType, Problem, Reason, Standing};
+use condition::{Problem, Reason};
 use context::Context;
 use dereference::{own_bounds, own_keys};
 use failures::Failures;
 use memory::ServerMemory;
-use pursuit::{Pursuit, Urls, of_upgrade};
-use status::{Address, Observation, Publication};
+use pursuit::{Pursuit, of_upgrade};
+use status::Address;
 use upgrades::Turn;
 
 /// Why a reconciliation failed and has to be tried again.
@@ -143,13 +139,13 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
     let written = match &pursuit.error {
         Some(Error::Apply(apply::Error::NamespaceEnds)) => Ok(None),
         _ if pursuit.blind => Ok(None),
-        Some(_) | None => write_status(&object, &applier, &pursuit).await,
+        Some(_) | None => pursuit.write_down(&object, &applier).await,
     };
     let (later, unwritten) = match written {
         Ok(later) => (later, None),
         Err(error) => (None, Some(Error::Status(error))),
     };
-    let trials = status::trials_end(&pursuit.pods, now().0.as_second());
+    let trials = status::trials_end(&pursuit.pods, condition::now().0.as_second());
     // What cannot be deleted is tried again as what is refused is, and keeps nothing else waiting.
     let prune = pursuit.unpruned.then(|| memory.lock().failures.refused());
     let again = [pursuit.again, later, trials, prune].into_iter().flatten().min();
@@ -392,7 +388,7 @@ async fn pursue(
     if let Some(applied) = applied {
         pursuit.unpruned = !applier.prune(&applied, &desired).await;
     }
-    pursuit.urls = Some(Urls::of(&validated, &key.namespace, &context.settings.cluster_domain));
+    pursuit.address = Address::of(&validated, &key.namespace, &context.settings.cluster_domain);
     pursuit.desired = Some(desired);
     pursuit.error = pursuit.error.or(unread);
     pursuit
@@ -406,78 +402,4 @@ fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstr
     texts.sort_unstable();
     texts.dedup();
     texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
-}
-
-/// Writes down how the server is, or says when that will be worth it.
-async fn write_status(
-    object: &Guarded,
-    applier: &Applier<'_>,
-    pursuit: &Pursuit,
-) -> Result<Option<Duration>, ApiError> {
-    let Applier { context, server: key, memory, .. } = *applier;
-    let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
-    let previous = status::previous(memory, version, object.status());
-    let deployment = context.mirrors.deployments.get(key, &key.name);
-    let status: McpServerStatus = status::status(&Observation {
-        generation: object.meta().generation.unwrap_or_default(),
-        previous: previous.as_ref(),
-        problems: &pursuit.problems,
-        held_back: pursuit.held_back,
-        unapplied: pursuit.unapplied.as_ref(),
-        desired: pursuit.desired.as_ref(),
-        pods: &pursuit.pods,
-        deployment: deployment.as_deref(),
-        address: address(applier, pursuit.urls.as_ref()),
-        selector: names::selector_text(&key.name),
-        publication: publication(object.0.as_ref().ok(), &context.settings),
-        access: object.0.as_ref().ok().map(|server| &server.spec.access),
-        principals: pursuit.principals.as_deref(),
-        now: now(),
-    });
-    let ready = status::find(&status.conditions, ConditionType::Ready).and_then(Standing::of);
-    if pursuit.turn != Turn::Later && status::is_in_force(&status) {
-        context.upgrades.done(key);
-    }
-    let pending = pursuit.pending();
-    let were = {
-        let mut memory = memory.lock();
-        (std::mem::replace(&mut memory.ready, ready), std::mem::replace(&mut memory.pending, pending))
-    };
-    if were != (ready, pending) {
-        context.count_servers();
-    }
-    if let Some(wait) = status::wait(memory, previous.as_ref(), &status) {
-        return Ok(Some(wait));
-    }
-    status::write(context, key, object.meta(), memory, previous.as_ref(), &status).await?;
-    Ok(None)
-}
-
-/// Where clients find a server: whatever other object may not be had does not matter.
-fn address(applier: &Applier<'_>, urls: Option<&Urls>) -> Address {
-    if applier.memory.lock().service_is_others {
-        return Address::Taken;
-    }
-    match urls {
-        _ if !applier.has_service() && applier.has_deployment() => Address::Missing,
-        _ if !applier.has_service() => Address::Unmade,
-        Some(urls) => Address::Known { url: urls.cluster.clone(), public_url: urls.public.clone() },
-        None => Address::Unknown,
-    }
-}
-
-/// Whether the catalog lists a server.
-fn publication(server: Option<&McpServer>, settings: &Settings) -> Publication {
-    match server {
-        _ if !settings.catalog => Publication::NoCatalog,
-        Some(server) if server.spec.catalog.publish => Publication::Published,
-        Some(_) => Publication::Withheld,
-        None => Publication::Unreadable,
-    }
-}
-
-/// The time in whole seconds, as conditions have it.
-fn now() -> Time {
-    let now = Timestamp::now();
-    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

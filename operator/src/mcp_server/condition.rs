@@ -2,7 +2,8 @@
 //!
 //! Reasons are part of the interface: people and programs match on them, so every one is in this list.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
 use longshore_sidecar_config::inventory::ConnectionReason;
 
 /// What a condition is about.
@@ -256,4 +257,10 @@ impl Problem {
     pub(crate) fn invalid(field: &str, message: impl std::fmt::Display) -> Self {
         Self::new(Reason::Invalid, format!("{field}: {message}"))
     }
+}
+
+/// The time in whole seconds, as conditions have it.
+pub(crate) fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::time::Duration;
 
@@ -13,9 +14,8 @@ use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::Problem;
 use crate::mcp_server::failures::Passing;
 use crate::mcp_server::memory::ServerMemory;
-use crate::mcp_server::status::{PodFacts, Unapplied};
+use crate::mcp_server::status::{Address, PodFacts, Unapplied};
 use crate::mcp_server::upgrades::Turn;
-use crate::mcp_server::validate::ValidatedServer;
 use crate::mcp_server::{Error, apply};
 use crate::metrics::Pending;
 
@@ -30,7 +30,8 @@ pub(super) struct Pursuit {
     /// What of the manifest was not taken, be it for a moment.
     pub(super) unapplied: Option<Unapplied>,
     pub(super) desired: Option<Desired>,
-    pub(super) urls: Option<Urls>,
+    /// Where clients are to find it, if the manifest says so.
+    pub(super) address: Address,
     /// The principals that callers can be, where they are known.
     pub(super) principals: Option<Vec<String>>,
     pub(super) pods: Vec<PodFacts>,
@@ -47,12 +48,6 @@ pub(super) struct Pursuit {
     pub(super) passing: Passing,
     /// Whether it ended so early, for now, that there is nothing to write down.
     pub(super) blind: bool,
-}
-
-/// Where clients find the server.
-pub(super) struct Urls {
-    pub(super) cluster: String,
-    pub(super) public: Option<String>,
 }
 
 // === impl Pursuit ===
@@ -107,15 +102,4 @@ impl Pursuit {
 pub(super) fn of_upgrade(problem: Problem) -> Problem {
     let message = format!("this server waits for another turn to be upgraded: {}", problem.message);
     Problem::new(problem.reason, message)
-}
-
-// === impl Urls ===
-
-impl Urls {
-    pub(super) fn of(validated: &ValidatedServer, namespace: &str, domain: &str) -> Self {
-        Self {
-            cluster: format!("http://{}.{namespace}.svc.{domain}/mcp", validated.names.service()),
-            public: validated.public_host.as_ref().map(|host| format!("https://{host}/mcp")),
-        }
-    }
 }

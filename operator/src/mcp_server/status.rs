@@ -14,13 +14,17 @@
 //!   only while they are true: the first while clients use an earlier manifest, the second while nothing but another
 //!   manifest can help.
 
+mod address;
 mod available;
 mod callable;
 mod cast;
 mod connected;
 mod diagnosis;
+mod generations;
 mod history;
+mod isolated;
 mod lack;
+mod published;
 mod ready;
 #[cfg(test)]
 mod tests;
@@ -32,19 +36,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use longshore_crds::McpServerStatus;
 use longshore_crds::mcp_server::access::Access;
 use longshore_crds::mcp_server::status::{ServerInfo, ToolsStatus};
-use longshore_sidecar_config::inventory::ExposedSocket;
 
 use crate::inventory::Summary;
 use crate::mcp_server::apply::Part;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 use crate::view::{DeploymentView, PodView};
+pub(crate) use address::Address;
 use available::available;
 pub(crate) use callable::{Offered, nobody};
 use cast::Cast;
 pub(crate) use cast::trials_end;
 use connected::connected;
-use ready::{in_force, ready};
+use generations::in_force;
+pub(crate) use generations::is_in_force;
+use isolated::isolated;
+pub(crate) use published::Publication;
+use published::published;
+use ready::ready;
 pub(crate) use write::{previous, wait, write};
 
 /// A condition's message is cut here.
@@ -90,39 +99,6 @@ pub(crate) struct Unapplied {
     pub what: Option<String>,
     /// Of which part it is.
     pub part: Part,
-}
-
-/// Where clients find a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    /// There, since there is a Service.
-    Known {
-        /// The address inside of the cluster.
-        url: String,
-        /// That outside of it. A manifest that names no host has none.
-        public_url: Option<String>,
-    },
-    /// Where they did, if they did: there is a Service, and the manifest cannot be used now.
-    Unknown,
-    /// Nowhere: the Service of its name is somebody else's.
-    Taken,
-    /// Nowhere: it has pods, and no Service.
-    Missing,
-    /// Nowhere: it has neither, and may be new.
-    Unmade,
-}
-
-/// Whether a catalog lists a server. It says nothing about who may call it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Publication {
-    /// The manifest says so, and there is a catalog.
-    Published,
-    /// The manifest says that it is not to.
-    Withheld,
-    /// The manifest cannot be read.
-    Unreadable,
-    /// There is no catalog.
-    NoCatalog,
 }
 
 /// A pod, and what its sidecar says.
@@ -258,83 +234,6 @@ fn before<'a>(observed: &Observation<'a>, type_: ConditionType, truth: Truth) ->
     find(conditions, type_).filter(|condition| condition.status == truth.name())
 }
 
-/// Containers that a mesh injects, and the user that each runs as by default. They listen for the pod, and pass on to its
-/// address, where a server on loopback is not.
-const MESHES: [(&str, u32); 2] = [("istio-proxy", 1337), ("linkerd-proxy", 2102)];
-
-/// What a mesh listens at in a pod that has no container of it: its node's proxy does, in the pod's network namespace, for
-/// the pod's own connections and for those of others.
-const PORTS_OF_AMBIENT: [u16; 3] = [15001, 15006, 15008];
-
-/// Where a pod can be reached around its sidecar, if that one has looked.
-fn around(facts: &PodFacts) -> Option<Vec<&ExposedSocket>> {
-    let is_of_mesh = |socket: &&ExposedSocket| {
-        let is_its = |(name, user)| {
-            socket.uid == Some(user) && facts.pod.others.iter().any(|other| other.name == name)
-        };
-        MESHES.into_iter().any(is_its) || facts.pod.ambient && PORTS_OF_AMBIENT.contains(&socket.port)
-    };
-    let exposed = &facts.report.summary()?.exposed;
-    Some(exposed.iter().filter(|socket| !is_of_mesh(socket)).collect())
-}
-
-fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &Verdict) -> Verdict {
-    let looked = cast.serves.iter().copied().chain(cast.face).filter_map(around);
-    // Of several pods, one that is exposed.
-    let Some(sockets) = looked.max_by_key(Vec::len) else {
-        let silent = cast.face.is_some_and(is_silent);
-        if let Some(condition) = before(observed, ConditionType::Isolated, Truth::False).filter(|_| silent) {
-            return verdict(Truth::False, Reason::ListensBeyondLoopback, condition.message.clone());
-        }
-        if let Some(condition) = before(observed, ConditionType::Isolated, Truth::True).filter(|_| silent) {
-            return verdict(Truth::True, Reason::LoopbackOnly, condition.message.clone());
-        }
-        if connected.reason == Reason::SidecarUnreachable {
-            return verdict(Truth::Unknown, connected.reason, connected.message.clone());
-        }
-        return verdict(Truth::Unknown, Reason::NoPod, "there is no sidecar yet that could look");
-    };
-    if sockets.is_empty() {
-        return verdict(
-            Truth::True,
-            Reason::LoopbackOnly,
-            "nothing but the sidecar listens on the pod's address",
-        );
-    }
-    let sockets: Vec<_> =
-        sockets.iter().map(|socket| format!("{} port {}", socket.address, socket.port)).collect();
-    verdict(
-        Truth::False,
-        Reason::ListensBeyondLoopback,
-        format!(
-            "the server listens on {}: where network policies are not enforced, it can be reached there around the \
-             sidecar; make it listen on 127.0.0.1",
-            sockets.join(", ")
-        ),
-    )
-}
-
-fn published(publication: Publication) -> Verdict {
-    match publication {
-        Publication::Published => verdict(Truth::True, Reason::Published, "the catalog lists the server"),
-        Publication::Withheld => verdict(
-            Truth::False,
-            Reason::NotPublished,
-            "the catalog does not list the server, since the manifest says `catalog: {publish: false}`",
-        ),
-        Publication::Unreadable => verdict(
-            Truth::Unknown,
-            Reason::Malformed,
-            "the catalog cannot read the manifest either: it lists what it knew of the server before, if anything",
-        ),
-        Publication::NoCatalog => verdict(
-            Truth::False,
-            Reason::NoCatalog,
-            "no catalog is installed: the chart's value catalog.enabled is false",
-        ),
-    }
-}
-
 fn condition(
     observed: &Observation<'_>,
     type_: ConditionType,
@@ -352,17 +251,6 @@ fn condition(
         last_transition_time: since
             .map_or_else(|| observed.now.clone(), |before| before.last_transition_time.clone()),
     }
-}
-
-/// Whether clients use what the manifest says now, and no pod of the version before is left to be replaced. Of pods that
-/// serve and say nothing *Ready* alone would not tell: it is as it was.
-pub(crate) fn is_in_force(status: &McpServerStatus) -> bool {
-    let is_ready = find(&status.conditions, ConditionType::Ready)
-        .is_some_and(|ready| ready.status == Truth::True.name() && ready.reason == Reason::Ready.name());
-    let is_replacing = find(&status.conditions, ConditionType::Available).is_some_and(|available| {
-        [Reason::RollingOut, Reason::RolloutFailing].iter().any(|it| it.name() == available.reason)
-    });
-    is_ready && !is_replacing
 }
 
 /// The condition of this type, if it is there.
@@ -394,13 +282,6 @@ impl Observation<'_> {
         self.desired.is_none_or(|desired| desired.replicas > 0)
     }
 
-    /// Whether pods are there of another version than is wanted, be it that they do not serve now.
-    fn has_pods_of_before(&self) -> bool {
-        let wanted = self.desired.map(|desired| &desired.template);
-        let mut living = self.pods.iter().filter(|facts| cast::is_living(&facts.pod));
-        living.any(|facts| facts.pod.template.as_ref() != wanted)
-    }
-
     /// The pods that serve, and of which nothing is heard.
     fn silent(&self) -> impl Iterator<Item = &PodFacts> {
         self.pods.iter().filter(|facts| cast::is_living(&facts.pod) && is_silent(facts))
@@ -409,66 +290,6 @@ impl Observation<'_> {
     /// Whether it is known that nobody has a key.
     fn has_no_keys(&self) -> bool {
         self.principals.is_some_and(<[_]>::is_empty)
-    }
-
-    /// Whether nothing keeps any of the manifest from being in force: it was in force before something went wrong, or nobody
-    /// knows of another that was. A pod of before may be away for a moment alone, in which one that fails serves; and one of
-    /// which nothing is heard, though others are, may go by rules and keys of before.
-    fn can_be_in_force(&self) -> bool {
-        let is_new = self.is_whole()
-            && !self.has_pods_of_before()
-            && self.silent().all(|facts| self.has_come_to_run(facts));
-        is_new || self.was_in_force().is_none_or(|was| was == self.generation)
-    }
-
-    /// Whether a pod's sidecar runs the configuration that is wanted of it.
-    fn has_come_to_run(&self, facts: &PodFacts) -> bool {
-        let wanted = self.desired.and_then(|desired| desired.config_of(&facts.pod));
-        wanted.is_some_and(|wanted| facts.runs(wanted, self.now.0.as_second()))
-    }
-
-    /// The generation of the manifest whose pods are there, or on their way. Where others are wanted they are still of the one
-    /// before: who takes over tells by it what their owner wants from what a new release does.
-    fn pods_are_of(&self) -> i64 {
-        let wanted = self.desired.map(|desired| &desired.template);
-        if self.deployment.is_none_or(|it| wanted.is_some() && it.template.as_ref() == wanted) {
-            return self.generation;
-        }
-        self.before(ConditionType::Available).unwrap_or(self.generation)
-    }
-
-    /// The generation of the manifest that clients could last use in full, as far as is remembered.
-    fn was_in_force(&self) -> Option<i64> {
-        self.before(ConditionType::Ready)
-    }
-
-    /// The generation that a condition spoke of.
-    fn before(&self, type_: ConditionType) -> Option<i64> {
-        let before = find(&self.previous?.conditions, type_)?;
-        before.observed_generation.map(|before| before.min(self.generation))
-    }
-
-    /// Whether all of the manifest can be used, and the API server has taken what is made of it.
-    fn is_whole(&self) -> bool {
-        self.desired.is_some() && self.unapplied.is_none() && !self.is_partly_refused()
-    }
-
-    /// Whether something of the manifest cannot be used, or an object that is made of it cannot be had. What it names and is
-    /// not there, pods that run do without, and without a line that is no key so does everybody else.
-    fn is_partly_refused(&self) -> bool {
-        let is_missing = |problem: &Problem| {
-            matches!(
-                problem.reason,
-                Reason::SecretNotFound
-                    | Reason::SecretKeyNotFound
-                    | Reason::ConfigMapNotFound
-                    | Reason::ConfigMapKeyNotFound
-                    | Reason::ServiceAccountNotFound
-                    | Reason::Unreadable
-                    | Reason::InvalidKeys
-            )
-        };
-        self.held_back && !self.problems.iter().all(is_missing)
     }
 }
 

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::inventory::{TokenFile, inventories};
-use crate::mcp_server::address;
 use crate::mcp_server::build;
 use crate::mcp_server::context::Mirrors;
 use crate::mcp_server::dereference::Dereferenced;
@@ -295,7 +294,7 @@ async fn a_server_without_a_service_has_no_address_whatever_else_has_gone() {
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
         let memory = context.memory.of(&key, "7b1c");
         let applier = applier(&context, &key, &memory);
-        address(&applier, None)
+        Address::Unknown.as_found(&applier)
     };
     assert_eq!(has_gone(with_pods_of("7b1c").await), Address::Missing);
     for nothing_is_its_own in [Mirrors::default(), with_pods_of("other").await] {

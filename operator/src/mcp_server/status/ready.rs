@@ -101,19 +101,6 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     verdict(Truth::True, reason, format!("{used}: {}", lack.why.message))
 }
 
-/// The generation of the manifest that clients could last use in full. It moves with what is said of that alone: whatever
-/// is wrong in between, the next word remembers it.
-pub(super) fn in_force(observed: &Observation<'_>, ready: &Verdict) -> i64 {
-    let generation = observed.generation;
-    match (ready.truth, observed.was_in_force()) {
-        (Truth::True, _) if ready.reason == Reason::Ready => generation,
-        (_, Some(was)) => was,
-        (Truth::False | Truth::Unknown, None) => generation,
-        // Nobody knows any more which version pods of before are: an earlier one.
-        (Truth::True, None) => (generation - 1).max(1),
-    }
-}
-
 /// Why nothing that clients say at the server's address comes to it, if so: whatever else is wrong.
 fn unreached(observed: &Observation<'_>, accepted: &Verdict) -> Option<Verdict> {
     let (reason, words) = match observed.address {
