@@ -10,19 +10,19 @@
 //! * [`transport`]: the way to the server as it is, over [`mod@http`], [`sse`] or [`stdio`];
 //! * where many calls share one way: the [`channel`] to it, the two ends of a [`mod@call`], each [`message`] as it is
 //!   written there, the [`routes`] from answers back to calls, and what is [`waiting`] for slow readers;
-//! * what is sent: the [`request`]; what comes: its [`form`] and [`body`], or one that is [`made`] here, the [`source`] of
-//!   events that one is, the [`mod@rest`] of it where it broke off, and the [`tail`] of an answer that somebody has taken;
+//! * what is sent: the [`request`]; what comes: an [`answer`] with its [`body`], or one that is [`made`] here, the
+//!   [`source`] of events that one is, the [`mod@rest`] of it where it broke off, and the [`tail`] of an answer that somebody has taken;
 //! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
 //!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
 //! * when it is asked again: after its [`absence`], and for a stream that it has ended, after which [`pause`]; what may be
 //!   [`missed`] there is a [`gap`], and the server may be another one by then.
 
 mod absence;
+mod answer;
 mod body;
 pub(crate) mod call;
 mod channel;
 pub(crate) mod forgotten;
-mod form;
 pub(crate) mod gap;
 mod hold;
 mod http;
@@ -51,7 +51,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::http::{HeaderValue, Request, Response, StatusCode};
+use ::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use longshore_mcp::detect::Modern;
 use longshore_mcp::revision::Revision;
@@ -62,15 +62,15 @@ use tokio::time::{Duration, Instant};
 use crate::headers::SESSION_ID;
 use crate::shared::Shared;
 pub(crate) use absence::{AGAIN, Absence};
+pub(crate) use answer::{Also, Answer, Form};
 pub(crate) use body::{Body, Broken};
 use call::Events;
-pub(crate) use form::Form;
 pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, Unanswered};
 use lifted::Asked;
 pub(crate) use lifted::Lifted;
+pub(crate) use lowered::Lowered;
 use lowered::Opened;
-pub(crate) use lowered::{KeptHere, Lowered};
 pub(crate) use message::Known;
 pub(crate) use opener::{Begins, Opener};
 pub(crate) use pause::Pause;
@@ -137,12 +137,6 @@ pub(crate) enum Recalled {
     GoesOn,
     /// The server has forgotten it, so it has to be begun again or to end.
     Forgotten,
-}
-
-/// An answer, with the connection that it is still coming from.
-pub(crate) struct Answer {
-    pub(crate) response: Response<Body>,
-    pub(crate) lease: Lease,
 }
 
 /// Why a request got no answer.
@@ -221,16 +215,16 @@ impl Pool {
             // The server has changed: it has sessions of its own now and nothing else, and this is none of them.
             (Some(session), Some(Spoken { legacy: Some(_), modern: None })) => {
                 self.lowered.end(session.name());
-                Ok(lowered::empty(StatusCode::NOT_FOUND))
+                Ok(Answer::empty(StatusCode::NOT_FOUND))
             }
             (Some(session), _) => {
                 let (lowered, transport) = (&self.lowered, &self.transport);
                 Box::pin(lowered::send(lowered, transport, &self.speaks, upstream, session, request)).await
             }
-            (None, _) if Lowered::was_one(request.headers()) => Ok(lowered::empty(StatusCode::NOT_FOUND)),
+            (None, _) if Lowered::was_one(request.headers()) => Ok(Answer::empty(StatusCode::NOT_FOUND)),
             (None, Some(Spoken { legacy: None, .. })) => {
                 if request.headers().contains_key(SESSION_ID) {
-                    return Ok(lowered::empty(StatusCode::NOT_FOUND));
+                    return Ok(Answer::empty(StatusCode::NOT_FOUND));
                 }
                 // A session that the server had no name for, when it was another one.
                 Err(lowered::Failure::Forgotten.into())
@@ -256,7 +250,7 @@ impl Pool {
             Some(Spoken { legacy: None, modern: Some(revision) }) => {
                 match self.lower(upstream, &opener, request.clone(), revision).await? {
                     Opened::Answered(answer, hold) => {
-                        if !is_known && answer.is_kept_here() {
+                        if !is_known && matches!(answer.also, Also::BeginsHere(_)) {
                             self.speaks.set(Some(Spoken::only(revision)));
                         }
                         Ok((*answer, hold))
@@ -279,7 +273,7 @@ impl Pool {
                 // Nobody has found out yet what the server speaks, or what it speaks by now.
                 let revision = Revision::V2026_07_28;
                 match self.lower(upstream, &opener, request, revision).await {
-                    Ok(Opened::Answered(lowered, hold)) if lowered.is_kept_here() => {
+                    Ok(Opened::Answered(lowered, hold)) if matches!(lowered.also, Also::BeginsHere(_)) => {
                         self.speaks.set(Some(Spoken::only(revision)));
                         Ok((*lowered, hold))
                     }
@@ -446,23 +440,6 @@ impl Pool {
     /// What the server speaks.
     pub(crate) fn speaks(&self) -> &Speaks {
         &self.speaks
-    }
-}
-
-impl Answer {
-    /// One with nothing in it: as of a server that has ended its stream at once.
-    pub(crate) fn nothing() -> Self {
-        Self::of(Response::new(Body::Whole(None)))
-    }
-
-    /// An answer that no connection is held for.
-    fn of(response: Response<Body>) -> Self {
-        Self { response, lease: Lease::nothing() }
-    }
-
-    /// Whether it opens a session that the server knows nothing of.
-    fn is_kept_here(&self) -> bool {
-        self.response.extensions().get::<KeptHere>().is_some()
     }
 }
 

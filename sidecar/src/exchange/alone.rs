@@ -196,11 +196,10 @@ fn is_of_its_era(code: i64) -> bool {
 
 /// Reads an answer until the client's response can begin.
 async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun, Refusal> {
-    let Answer { response, lease } = answer;
-    let (head, body) = response.into_parts();
-    let form = Form::of(&head.headers);
-    if !head.status.is_success() {
-        return failed(head.status, body, lease, judge, share).await;
+    let Answer { status, body, lease, .. } = answer;
+    let form = body.form();
+    if !status.is_success() {
+        return failed(status, body, lease, judge, share).await;
     }
     if form == Form::Events {
         return events(Source::new(body, lease, Coming::new(Some(share.split(0)))), judge, share).await;

@@ -39,24 +39,21 @@ pub(super) async fn answer(
         Edit::OpenSession => Some(shared.sessions.reserve(&call.caller.principal, &call.snapshot)?),
         Edit::Pass | Edit::Filter(_) | Edit::Tell => None,
     };
-    let (Answer { response, lease }, hold) = {
+    let (Answer { status, also, body, lease }, hold) = {
         let sent = pin!(request::send(call));
         client.wait(call, deadline, sent).await??
     };
-    let (head, body) = response.into_parts();
-    let form = Form::of(&head.headers);
-
-    if !head.status.is_success() {
-        return Box::pin(failed(call, client, head.status, body, lease, deadline)).await;
+    if !status.is_success() {
+        return Box::pin(failed(call, client, status, body, lease, deadline)).await;
     }
     if call.edit == Edit::Tell {
         Tail::of(body, lease).leave();
         client.respond(respond::accepted());
         return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None, rest: None });
     }
-    let opening = place.map(|place| Opening::new(place, &head, hold));
-    match (opening, form) {
-        (Some(opening), form) => Box::pin(open(call, client, opening, form, body, lease, deadline)).await,
+    let opening = place.map(|place| Opening::new(place, also, hold));
+    match (opening, body.form()) {
+        (Some(opening), _) => Box::pin(open(call, client, opening, body, lease, deadline)).await,
         (None, Form::Json) => message(call, client, body, lease, deadline).await,
         (None, Form::Events) => events(call, client, body, lease, deadline).await,
         (None, Form::Other) => Err(Refusal::ServerNonsense),
@@ -68,13 +65,12 @@ async fn open(
     call: &Call,
     client: &mut Client,
     mut opening: Opening,
-    form: Form,
     body: upstream::Body,
     lease: Lease,
     deadline: Deadline,
 ) -> Result<Done, Refusal> {
     let opened = async {
-        let (before, message) = match form {
+        let (before, message) = match body.form() {
             Form::Json => {
                 (Vec::new(), collect(call, client, body, lease, EDITABLE, deadline).await?.whole()?)
             }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::response::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use longshore_mcp::initialize;
 use longshore_mcp::object::Object;
@@ -18,13 +17,12 @@ use serde_json::value::RawValue;
 use super::client::Client;
 use super::edit::edit;
 use super::{Call, Done, carry, request};
-use crate::headers::session_id;
 use crate::metrics::SessionEnd;
 use crate::rescue::Refusal;
 use crate::sessions::{Opened, Place, Session};
 use crate::stack::respond::{self, Body};
 use crate::stack::{standing, translate};
-use crate::upstream::{Hold, KeptHere};
+use crate::upstream::{Also, Hold};
 
 /// A session that is being opened.
 pub(super) struct Opening {
@@ -39,9 +37,9 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    pub(super) fn new(place: Place, head: &Parts, hold: Option<Hold>) -> Self {
-        let kept_here = head.extensions.get::<KeptHere>().is_some();
-        Self { place: Some(place), upstream: session_id(&head.headers), kept_here, hold }
+    pub(super) fn new(place: Place, also: Also, hold: Option<Hold>) -> Self {
+        let kept_here = matches!(also, Also::BeginsHere(_));
+        Self { place: Some(place), upstream: also.session(), kept_here, hold }
     }
 
     /// Reads the server's answer to `initialize`, opens the session and tells the client.

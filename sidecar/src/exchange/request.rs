@@ -143,7 +143,7 @@ pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) ->
     let id = integer()?;
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
     let request = build(Method::POST, Some(within(session)), body.into());
-    errand(pool, snapshot, request).await.map(|answer| answer.response.status())
+    errand(pool, snapshot, request).await.map(|answer| answer.status)
 }
 
 /// Tells the server that a session has ended.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use futures::stream::{self, TryStreamExt};
-use http::Response;
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::{Duration, sleep};
 
@@ -105,7 +105,10 @@ async fn begin_late(worker: Rc<Worker>, caller: Authenticated, _place: Place) ->
         },
         response = listen_late(&worker, caller) => response.ok(),
     };
-    match response.filter(Form::is_stream) {
+    let is_stream = |response: &Response<Body>| {
+        response.status() == StatusCode::OK && Form::of(response.headers()) == Form::Events
+    };
+    match response.filter(is_stream) {
         Some(response) => Ok(response.into_body()),
         None if comes_back => Ok(Body::empty()),
         None => Err(BrokenOff),

@@ -11,14 +11,14 @@ use thiserror::Error;
 use super::call::Matched;
 use super::made::Made;
 use super::waiting::Receiver;
-use super::{Events, Failure, call};
+use super::{Events, Failure, Form, call};
 use crate::held::{Came, Turn};
 
 /// An answer's body.
 pub(crate) enum Body {
-    /// From a connection.
-    Http(Incoming),
-    /// A message of a process, or nothing.
+    /// From a connection, where its head says which form it has.
+    Http(Incoming, Form),
+    /// A message, or nothing.
     Whole(Option<Bytes>),
     /// An answer of a process, and what is known of it.
     Answer(Option<Bytes>, Matched),
@@ -64,12 +64,22 @@ impl Body {
         }
     }
 
+    /// Which form it has, until something of it is read.
+    pub(crate) fn form(&self) -> Form {
+        match self {
+            Self::Http(_, form) => *form,
+            Self::Whole(None) | Self::Answer(None, _) => Form::Other,
+            Self::Whole(Some(_)) | Self::Answer(Some(_), _) | Self::Counted(_) => Form::Json,
+            Self::Events(_) | Self::Made(_) | Self::Lifted(_) => Form::Events,
+        }
+    }
+
     /// What is known of the answer that this is, if it was read where it came.
     pub(crate) fn matched(&self) -> Option<Matched> {
         match self {
             Self::Answer(_, matched) => Some(*matched),
             Self::Counted(counted) => counted.0.matched(),
-            Self::Http(_) | Self::Whole(_) | Self::Events(_) | Self::Made(_) | Self::Lifted(_) => None,
+            Self::Http(..) | Self::Whole(_) | Self::Events(_) | Self::Made(_) | Self::Lifted(_) => None,
         }
     }
 
@@ -110,7 +120,7 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match &mut *self {
-            Self::Http(body) => {
+            Self::Http(body, _) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
                 Poll::Ready(frame.map(|frame| frame.map_err(Broken::Http)))
             }
@@ -138,7 +148,7 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Http(body) => body.is_end_stream(),
+            Self::Http(body, _) => body.is_end_stream(),
             Self::Whole(bytes) | Self::Answer(bytes, _) => bytes.is_none(),
             Self::Counted(_) => false,
             Self::Events(events) => events.is_over(),
@@ -150,7 +160,7 @@ impl http_body::Body for Body {
     /// What is no connection's comes in one piece, or as events.
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Http(body) => body.size_hint(),
+            Self::Http(body, _) => body.size_hint(),
             _ => SizeHint::default(),
         }
     }

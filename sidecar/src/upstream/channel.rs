@@ -4,9 +4,7 @@
 //! belongs to no call.
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use longshore_mcp::headers::{EVENT_STREAM, JSON};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use longshore_mcp::level::Level;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -14,7 +12,7 @@ use tokio::time::Instant;
 use super::call::{self, Events, Failure, First, Patience, Waiting};
 use super::message::{Command, Key, Known};
 use super::stdio::{Joining, Limits};
-use super::{Body, Hold};
+use super::{Also, Answer, Body, Hold};
 use crate::headers::SESSION_ID;
 use crate::held::Share;
 
@@ -72,7 +70,7 @@ impl<L> Channel<L> {
         request: Request<Bytes>,
         known: Option<&Known>,
         letter: impl FnOnce(Command, HeaderMap) -> L,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<Answer, Failure> {
         match *request.method() {
             Method::POST => {
                 let (head, body) = request.into_parts();
@@ -80,7 +78,7 @@ impl<L> Channel<L> {
                 let command = Command::of(name, body, known, caller)?;
                 let (patience, late) = (command.patience(), self.late(&command));
                 if self.letters.send(letter(command, head.headers)).await.is_err() {
-                    return Ok(empty(StatusCode::NOT_FOUND));
+                    return Ok(Answer::empty(StatusCode::NOT_FOUND));
                 }
                 late.keep();
                 drop(self);
@@ -89,11 +87,11 @@ impl<L> Channel<L> {
             Method::GET => {
                 let (caller, waiting) = call::pair(self.control.clone());
                 if self.control.send(Control::Listen(name, caller)).is_err() {
-                    return Ok(empty(StatusCode::NOT_FOUND));
+                    return Ok(Answer::empty(StatusCode::NOT_FOUND));
                 }
                 Ok(events(Events::new(waiting, None)))
             }
-            _ => Ok(empty(StatusCode::METHOD_NOT_ALLOWED)),
+            _ => Ok(Answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
         }
     }
 
@@ -130,38 +128,28 @@ pub(super) fn name_of(id: &HeaderValue) -> Option<Name> {
 }
 
 /// The answer to the first message of a session, with the session's id.
-pub(super) async fn opened(name: Name, waiting: Waiting) -> Result<Response<Body>, Failure> {
-    let mut response = respond(waiting, Patience::Endless).await?;
-    if let Ok(id) = HeaderValue::try_from(format!("{name:032x}")) {
-        response.headers_mut().insert(SESSION_ID, id);
-    }
-    Ok(response)
+pub(super) async fn opened(name: Name, waiting: Waiting) -> Result<Answer, Failure> {
+    let answer = respond(waiting, Patience::Endless).await?;
+    let also = HeaderValue::try_from(format!("{name:032x}")).map_or(Also::Nothing, |mut id| {
+        // Keeps it out of debug output.
+        id.set_sensitive(true);
+        Also::Begins(id)
+    });
+    Ok(Answer { also, ..answer })
 }
 
-async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Response<Body>, Failure> {
+async fn respond(mut waiting: Waiting, patience: Patience) -> Result<Answer, Failure> {
     Ok(match waiting.first(patience).await {
-        Ok(First::Answer(message, matched, came)) => with_type(Body::answer(message, matched, came), JSON),
-        Ok(First::Written) => empty(StatusCode::ACCEPTED),
+        Ok(First::Answer(message, matched, came)) => Answer::of(Body::answer(message, matched, came)),
+        Ok(First::Written) => Answer::empty(StatusCode::ACCEPTED),
         Ok(First::Aside(message)) => events(Events::new(waiting, Some(message))),
         Ok(First::Silence) => events(Events::new(waiting, None)),
-        Err(Failure::Forgotten) => empty(StatusCode::NOT_FOUND),
-        Err(Failure::Status(status)) => empty(status),
+        Err(Failure::Forgotten) => Answer::empty(StatusCode::NOT_FOUND),
+        Err(Failure::Status(status)) => Answer::empty(status),
         Err(failure) => return Err(failure),
     })
 }
 
-pub(super) fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Body::Whole(None));
-    *response.status_mut() = status;
-    response
-}
-
-pub(super) fn events(events: Events) -> Response<Body> {
-    with_type(Body::Events(Box::new(events)), EVENT_STREAM)
-}
-
-pub(super) fn with_type(body: Body, content_type: &'static str) -> Response<Body> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
+pub(super) fn events(events: Events) -> Answer {
+    Answer::of(Body::Events(Box::new(events)))
 }

@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{Answer, Body};
+use super::{Also, Answer, Body, Form};
 use crate::worker::{Pace, Watched};
 
 /// How long an idle connection is used again. Node's servers close theirs after five seconds, and a close that
@@ -138,7 +138,10 @@ impl Connections {
     }
 
     fn answer(self: &Rc<Self>, response: Response<Incoming>, connection: Connection) -> Answer {
-        Answer { response: response.map(Body::Http), lease: Lease(Some((connection, self.clone()))) }
+        let (head, body) = response.into_parts();
+        let body = Body::Http(body, Form::of(&head.headers));
+        let lease = Lease(Some((connection, self.clone())));
+        Answer { status: head.status, also: Also::of(&head), body, lease }
     }
 
     /// The connection that was used last of those that are still good.

@@ -173,7 +173,7 @@ pub(super) async fn call(
             client.refuse(Code::MethodNotFound, "Method not found").await;
         }
     }
-    Ok(Answer::of(reply.begun().await?.respond()))
+    Ok(reply.begun().await?.respond())
 }
 
 /// Gives a client to the call that waits for it. One that is over by then lets go of it.

@@ -25,22 +25,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, StatusCode};
 use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_sessions::bounds::MAX_SUBSCRIPTION;
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 
-use super::{Answer, Body, Failure as Any, NoRoom, Speaks, Transport, channel};
+use super::{Answer, Body, Failure as Any, NoRoom, Speaks, Transport};
 pub(super) use open::{Opened, may_be_modern, open};
 pub(crate) use registry::Lowered;
 use session::Session;
 use way::Way;
-
-/// Marks the answer that opens a session of which the server itself knows nothing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeptHere;
 
 /// Why a message in such a session got no answer.
 #[derive(Clone, Copy, Debug, Error)]
@@ -111,14 +107,14 @@ pub(super) async fn send(
         Method::GET => listen::listen(way).await,
         Method::DELETE => {
             lowered.end(way.session.name);
-            Ok(empty(StatusCode::NO_CONTENT))
+            Ok(Answer::empty(StatusCode::NO_CONTENT))
         }
-        _ => Ok(empty(StatusCode::METHOD_NOT_ALLOWED)),
+        _ => Ok(Answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
     }
 }
 
 async fn post(way: Way, body: Bytes) -> Result<Answer, Any> {
-    let Ok(message) = envelope::read(&body) else { return Ok(empty(StatusCode::BAD_REQUEST)) };
+    let Ok(message) = envelope::read(&body) else { return Ok(Answer::empty(StatusCode::BAD_REQUEST)) };
     match message {
         Message::Request(request) => {
             let text = std::str::from_utf8(&body).map_err(|_| Failure::Nonsense)?;
@@ -141,19 +137,10 @@ async fn post(way: Way, body: Bytes) -> Result<Answer, Any> {
         }
     }
     // The server has no use for anything else: whatever it would have told a session is in the next request.
-    Ok(empty(StatusCode::ACCEPTED))
-}
-
-/// An answer without a body.
-pub(super) fn empty(status: StatusCode) -> Answer {
-    Answer::of(channel::empty(status))
+    Ok(Answer::empty(StatusCode::ACCEPTED))
 }
 
 /// An answer of one message.
 fn message(text: impl Into<Bytes>) -> Answer {
-    let mut response = Response::new(Body::Whole(Some(text.into())));
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(longshore_mcp::headers::JSON));
-    Answer::of(response)
+    Answer::of(Body::Whole(Some(text.into())))
 }

@@ -7,9 +7,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response};
-use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::sse;
 
 use super::waiting::{Large, Receiver, Sender, Unread, channel};
@@ -70,11 +67,7 @@ impl Made {
     /// Waits for the first message. If it is the answer that is all there is, as JSON; otherwise what comes are events.
     pub(super) async fn respond(mut self) -> Result<Answer, Failure> {
         match std::future::poll_fn(|cx| self.poll_said(cx)).await {
-            Some(Ok(Said::Answer(message))) => {
-                let mut response = Response::new(Body::Whole(Some(message)));
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-                Ok(Answer::of(response))
-            }
+            Some(Ok(Said::Answer(message))) => Ok(Answer::of(Body::Whole(Some(message)))),
             Some(Ok(Said::Aside(message))) => {
                 self.first = Some(sse::message(&message).into());
                 Ok(self.events())
@@ -86,9 +79,7 @@ impl Made {
 
     /// An answer of events, whenever the first of them comes.
     pub(super) fn events(self) -> Answer {
-        let mut response = Response::new(Body::Made(Box::new(self)));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
-        Answer::of(response)
+        Answer::of(Body::Made(Box::new(self)))
     }
 
     /// Whether everything has been read.

@@ -2,8 +2,8 @@
 
 use tokio::time::{Duration, sleep};
 
+use super::Answer;
 use super::forgotten::is_not_now;
-use super::{Answer, Form};
 
 /// How soon a server is asked again that cannot give it now: at first, and at most, since the wait doubles each time.
 const SOON: Duration = Duration::from_secs(1);
@@ -16,10 +16,10 @@ pub(crate) async fn rest(ask: impl AsyncFn() -> Option<Answer>) -> Option<Answer
     let mut wait = SOON;
     for time in 1..=TIMES {
         let answer = ask().await?;
-        if Form::is_stream(&answer.response) {
+        if answer.is_stream() {
             return Some(answer);
         }
-        if time == TIMES || !is_not_now(answer.response.status()) {
+        if time == TIMES || !is_not_now(answer.status) {
             break;
         }
         drop(answer);

@@ -150,8 +150,7 @@ impl Source {
 
     /// Goes on with another answer.
     pub(crate) fn go_on(&mut self, answer: Answer) {
-        let Answer { response, lease } = answer;
-        (self.body, self.lease) = (response.into_body(), lease);
+        (self.body, self.lease) = (answer.body, answer.lease);
         self.pause.go_on();
     }
 

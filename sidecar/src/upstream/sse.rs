@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use longshore_mcp::endpoint::BadEndpoint;
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -23,7 +23,7 @@ use super::call;
 use super::channel::{self, Channel, Name};
 use super::http::{Connections, Place};
 use super::message::{Command, Known};
-use super::{Body, Hold};
+use super::{Answer, Hold};
 use crate::held::Coming;
 use crate::metrics::Metrics;
 use begin::{Begun, begin};
@@ -87,7 +87,7 @@ impl Sse {
         place: Place,
         coming: Coming,
         request: Request<Bytes>,
-    ) -> Result<(Response<Body>, Hold), super::Failure> {
+    ) -> Result<(Answer, Hold), super::Failure> {
         let (head, body) = request.into_parts();
         let (channel, ends) = Channel::new();
         let (caller, waiting) = call::pair(channel.control.clone());
@@ -95,7 +95,7 @@ impl Sse {
         let command = Command::of(name, body, None, caller)?;
         let stream = match begin(http, &place, coming).await? {
             Begun::Stream(stream) => stream,
-            Begun::Refused(status) => return Ok((channel::empty(status), Hold::nothing())),
+            Begun::Refused(status) => return Ok((Answer::empty(status), Hold::nothing())),
         };
         let registered = Registered { sse: self.clone(), name };
         let talk = Talk::new(registered, http.clone(), place.port, stream, ends);
@@ -113,9 +113,9 @@ impl Sse {
         place: &Place,
         request: Request<Bytes>,
         known: Option<&Known>,
-    ) -> Result<Response<Body>, call::Failure> {
+    ) -> Result<Answer, call::Failure> {
         let Some((name, channel)) = self.find(place, &request) else {
-            return Ok(channel::empty(StatusCode::NOT_FOUND));
+            return Ok(Answer::empty(StatusCode::NOT_FOUND));
         };
         if *request.method() != Method::DELETE {
             let letter = |command, headers| Letter { command, headers };
@@ -123,7 +123,7 @@ impl Sse {
         }
         self.open.lock().remove(&name);
         drop(channel.hold(name));
-        Ok(channel::empty(StatusCode::NO_CONTENT))
+        Ok(Answer::empty(StatusCode::NO_CONTENT))
     }
 
     /// The session that a request names, if it is one with this server.

@@ -32,19 +32,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_sidecar_config::{Config, Processes};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
 
 use super::starts::Starts;
-use super::{Begins, Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
+use super::{Answer, Begins, Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
 use crate::held::Shares;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
 use call::{Events, Failure, Patience};
-use channel::{Channel, Control, Name, empty, events, name_of, named, opened, with_type};
+use channel::{Channel, Control, Name, events, name_of, named, opened};
 pub(super) use conversation::Joining;
 pub(crate) use former::keep_former;
 pub(crate) use gone::{Gone, Why};
@@ -133,9 +133,9 @@ impl Stdio {
         &self,
         request: Request<Bytes>,
         known: Option<&Known>,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<Answer, Failure> {
         let found = named(&request).and_then(|name| Some((name, self.open.lock().find(name)?)));
-        let Some((name, channel)) = found else { return Ok(empty(StatusCode::NOT_FOUND)) };
+        let Some((name, channel)) = found else { return Ok(Answer::empty(StatusCode::NOT_FOUND)) };
         if *request.method() != Method::DELETE {
             return channel.send(name, request, known, |command, _| command).await;
         }
@@ -144,7 +144,7 @@ impl Stdio {
             // Whether it has ended or takes longer.
             let _ = timeout(FAREWELL, over).await;
         }
-        Ok(empty(StatusCode::NO_CONTENT))
+        Ok(Answer::empty(StatusCode::NO_CONTENT))
     }
 
     /// Which process serves a session, by a number that no other one has but what takes its place when it has died.

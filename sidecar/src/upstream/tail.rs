@@ -23,7 +23,7 @@ impl Tail {
     /// Has it read by whoever wants the connection next, or by a task of its own, if there can be anything.
     pub(crate) fn leave(self) {
         match self.body {
-            Body::Http(rest) => self.lease.give_back_with(rest),
+            Body::Http(rest, _) => self.lease.give_back_with(rest),
             body if body.is_end_stream() => self.lease.give_back(),
             body => {
                 tokio::task::spawn_local(read(body, self.lease));

@@ -15,7 +15,7 @@ use super::message::Known;
 use super::sse::Sse;
 use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
-use super::{Answer, Failure, Former, Hold, Opener, Recalled, call, channel, http, starts};
+use super::{Answer, Failure, Former, Hold, Opener, Recalled, call, http, starts};
 use crate::doubt::Doubt;
 use crate::held::{Coming, Share, Shares};
 use crate::worker::Pace;
@@ -122,10 +122,10 @@ impl Transport {
         match upstream {
             Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, request).await?),
             // Boxed, these two, so that calls over the third are not as large.
-            Upstream::Stdio {} => Ok(Answer::of(Box::pin(self.stdio.send(request, known)).await?)),
+            Upstream::Stdio {} => Ok(Box::pin(self.stdio.send(request, known)).await?),
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                Ok(Answer::of(Box::pin(self.sse.send(&place, request, known)).await?))
+                Ok(Box::pin(self.sse.send(&place, request, known)).await?)
             }
         }
     }
@@ -144,15 +144,10 @@ impl Transport {
                 let handshake = Handshake::begin(&self.http, &self.unheard, place, request);
                 Ok((handshake.await?, Hold::nothing()))
             }
-            Upstream::Stdio {} => {
-                let (response, hold) = self.stdio.open(opener, request).await?;
-                Ok((Answer::of(response), hold))
-            }
+            Upstream::Stdio {} => Ok(self.stdio.open(opener, request).await?),
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                let (response, hold) =
-                    self.sse.open(&self.http, place, self.coming_for(&opener), request).await?;
-                Ok((Answer::of(response), hold))
+                self.sse.open(&self.http, place, self.coming_for(&opener), request).await
             }
         }
     }
@@ -212,9 +207,9 @@ impl Transport {
     ) -> Result<Answer, Failure> {
         match upstream {
             Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, request).await?),
-            Upstream::Stdio {} => Ok(Answer::of(self.stdio.call(opener, request).await?)),
+            Upstream::Stdio {} => Ok(self.stdio.call(opener, request).await?),
             // This transport is older than such requests.
-            Upstream::Sse { .. } => Ok(Answer::of(channel::empty(StatusCode::METHOD_NOT_ALLOWED))),
+            Upstream::Sse { .. } => Ok(Answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
         }
     }
 }

@@ -17,9 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, timeout};
 
 use super::http::{Connections, Place, Unanswered};
-use super::{Answer, Form, request};
+use super::{Also, Answer, Body, Form, request};
 use crate::gathered::Gathered;
-use crate::headers::session_id;
 
 /// How long the answer may take from when nobody waits for it any more.
 const UNHEARD: Duration = Duration::from_secs(30);
@@ -137,8 +136,8 @@ fn place(unheard: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 
 /// Ends the session that an answer has begun, if it has.
 async fn end(http: &Rc<Connections>, endpoint: Place, answer: Answer) {
-    let Some(id) = session_id(answer.response.headers()) else { return };
-    let revision = timeout(ERRAND, chosen(answer)).await.ok().flatten();
+    let Answer { also: Also::Begins(id), body, lease: _lease, .. } = answer else { return };
+    let revision = timeout(ERRAND, chosen(body)).await.ok().flatten();
     tell(http, endpoint, id, revision).await;
 }
 
@@ -153,9 +152,8 @@ async fn tell(http: &Rc<Connections>, endpoint: Place, id: HeaderValue, revision
 }
 
 /// The revision that the server has chosen: it may refuse to be told anything in another one.
-async fn chosen(answer: Answer) -> Option<Revision> {
-    let (head, mut body) = answer.response.into_parts();
-    if Form::of(&head.headers) == Form::Events {
+async fn chosen(mut body: Body) -> Option<Revision> {
+    if body.form() == Form::Events {
         let mut decoder = Decoder::new(MAX_ANSWER);
         let mut found = None;
         while let Some(Ok(frame)) = body.frame().await {

@@ -43,7 +43,7 @@ impl Heard {
     /// What the server has given first, or not.
     pub(super) fn new(opened: Opened, share: Share, revision: Revision) -> Self {
         let Opened { answer, within, given } = opened;
-        let source = Source::new(answer.response.into_body(), answer.lease, Coming::new(Some(share)));
+        let source = Source::new(answer.body, answer.lease, Coming::new(Some(share)));
         let mut heard = Self {
             source: source.asked_for_within(LATEST).speaking(revision),
             within,

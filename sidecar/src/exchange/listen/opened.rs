@@ -10,8 +10,8 @@ use crate::exchange::{is_absence, request};
 use crate::metrics::SessionEnd;
 use crate::rescue::Refusal;
 use crate::sessions::{self, Session, Use};
+use crate::upstream::Answer;
 use crate::upstream::forgotten::{self, Says};
-use crate::upstream::{Answer, Form};
 use crate::worker::Worker;
 
 /// How long a server may take to open its stream. Nobody computes anything for it.
@@ -102,10 +102,10 @@ async fn ask_within(
     let asked = request::get(pool, snapshot, (within.clone(), session.server_revision), last);
     let asked = timeout(OPEN, asked).await;
     let answer = asked.map_err(|_| Refusal::ServerTimedOut { seconds: OPEN.as_secs_f64() })??;
-    if Form::is_stream(&answer.response) {
+    if answer.is_stream() {
         return Ok(Opened { answer, within, given: Given::Stream });
     }
-    let status = answer.response.status();
+    let status = answer.status;
     // That is as if it were not there.
     if forgotten::is_not_now(status) {
         tracing::debug!(%status, "the server does not give its stream now");

@@ -12,7 +12,6 @@ use tokio::time::{Duration, timeout};
 
 use super::wire::collect;
 use super::{CallError, MAX_ANSWER, Server, quote};
-use crate::headers::session_id;
 use crate::upstream::{Answer, Form, Opener, request};
 
 /// The most names of revisions that are looked at.
@@ -97,13 +96,12 @@ impl Server {
         let method = HeaderValue::from_static(McpMethod::ServerDiscover.as_str());
         request.headers_mut().insert(HeaderName::from_static(METHOD), method);
         // Its end is the end of the process, if there is one.
-        let (Answer { response, lease }, _hold) =
+        let (Answer { status, also, body, lease }, _hold) =
             self.pool.open_itself(self.upstream(), Opener::Own, request).await?;
-        let (head, body) = response.into_parts();
         // There are servers that begin a session for whatever comes without one, and refuse it only then.
-        let begun = session_id(&head.headers).filter(|id| Some(id) != self.session.as_ref());
+        let begun = also.session().filter(|id| Some(id) != self.session.as_ref());
         let _unwanted = begun.and_then(|id| self.pool.unwanted(self.upstream(), id));
-        let message = if Form::of(&head.headers) == Form::Events {
+        let message = if body.form() == Form::Events {
             self.first_answer(body, ID, MAX_ANSWER).await?
         } else {
             let message = collect(body, MAX_ANSWER).await?;
@@ -113,9 +111,7 @@ impl Server {
         let text = std::str::from_utf8(&message).ok();
         let verdict = match self.upstream() {
             Upstream::Stdio {} => probe::over_stdio(text),
-            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => {
-                probe::over_http(head.status.as_u16(), text)
-            }
+            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => probe::over_http(status.as_u16(), text),
         };
         Ok(Discovery::of(verdict, text))
     }

@@ -95,9 +95,10 @@ impl Server {
 
     /// What it says in one stream.
     async fn notifications(&self, told: &News, course: &mut Course) -> Result<(), CallError> {
-        let Answer { response, lease: _lease } = self.send(request::stream(self.within(), None)).await?;
-        if response.status() != StatusCode::OK {
-            return Err(self.status(&response.into_parts().0));
+        let Answer { status, also, mut body, lease: _lease } =
+            self.send(request::stream(self.within(), None)).await?;
+        if status != StatusCode::OK {
+            return Err(self.status(status, also));
         }
         // Not before: what changes while it is being opened would be missed again.
         if std::mem::take(&mut course.has_missed) {
@@ -107,7 +108,6 @@ impl Server {
             told.was_away.set(told.was_away.get() || std::mem::take(&mut course.was_away));
             told.again.notify_one();
         }
-        let mut body = response.into_body();
         let mut decoder = Decoder::new(MAX_ANSWER);
         let Course { pause, retry, .. } = course;
         let mut note = |milliseconds| *retry = Duration::from_millis(milliseconds);

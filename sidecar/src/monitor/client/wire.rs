@@ -1,8 +1,6 @@
 //! Messages to the server and back.
 
 use bytes::Bytes;
-use http::header::LOCATION;
-use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::batch;
@@ -15,10 +13,9 @@ use serde_json::Value;
 use super::error::{quote, rpc};
 use super::{CallError, Face, MAX_ANSWER, Server};
 use crate::gathered::{Gathered, NotWhole};
-use crate::headers::session_id;
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::request::{self, Within};
-use crate::upstream::{self, Answer, Form};
+use crate::upstream::{self, Also, Answer, Form};
 
 impl Server {
     /// Sends a request and gives the result.
@@ -49,8 +46,7 @@ impl Server {
         };
         self.hold = Some(hold);
         // It is open there, whatever the rest of the answer says.
-        let head = &answer.response;
-        self.session = session_id(head.headers()).filter(|_| head.status().is_success());
+        self.session = answer.also.session().filter(|_| answer.status.is_success());
         self.result(answer, &id, MAX_ANSWER).await
     }
 
@@ -63,13 +59,12 @@ impl Server {
 
     /// The result in an answer.
     async fn result(&self, answer: Answer, id: &str, most: usize) -> Result<String, CallError> {
-        let Answer { response, lease } = answer;
-        let (head, body) = response.into_parts();
-        let form = Form::of(&head.headers);
-        let message = if !head.status.is_success() {
+        let Answer { status, also, body, lease } = answer;
+        let form = body.form();
+        let message = if !status.is_success() {
             let body = collect(body, most).await.unwrap_or_default();
             // An error in the body says more than the status.
-            return Err(error_in(&body, head.status).unwrap_or_else(|| self.status(&head)));
+            return Err(error_in(&body, status).unwrap_or_else(|| self.status(status, also)));
         } else if form == Form::Events {
             self.first_answer(body, id, most).await?
         } else if form == Form::Json {
@@ -82,7 +77,7 @@ impl Server {
         match envelope::read_servers(&message) {
             Ok(Message::Response(response)) if response.answers(id) => match response.outcome {
                 Outcome::Result(result) => Ok(result.get().to_owned()),
-                Outcome::Error(error) => Err(rpc(error.get(), head.status)),
+                Outcome::Error(error) => Err(rpc(error.get(), status)),
             },
             _ => Err(self.not_mcp("it is not the answer to the request")),
         }
@@ -120,8 +115,8 @@ impl Server {
 
     /// Sends a message that has no answer.
     pub(super) async fn tell(&self, text: String) -> Result<(), CallError> {
-        let Answer { response, .. } = self.send(self.request(Method::POST, text.into())).await?;
-        if response.status().is_success() { Ok(()) } else { Err(self.status(&response.into_parts().0)) }
+        let Answer { status, also, .. } = self.send(self.request(Method::POST, text.into())).await?;
+        if status.is_success() { Ok(()) } else { Err(self.status(status, also)) }
     }
 
     pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Bytes> {
@@ -148,14 +143,15 @@ impl Server {
         }
     }
 
-    /// Why what was answered with this head is of no use.
-    pub(super) fn status(&self, head: &Parts) -> CallError {
-        let status = head.status;
+    /// Why what was answered so is of no use.
+    pub(super) fn status(&self, status: StatusCode, also: Also) -> CallError {
         if self.session.is_some() && says(&Method::POST, status) == Says::Forgotten {
             return CallError::SessionGone;
         }
-        let location = head.headers.get(LOCATION).filter(|_| status.is_redirection());
-        let location = location.map(|location| quote(&String::from_utf8_lossy(location.as_bytes())));
+        let location = match also {
+            Also::Moved(to) => Some(quote(&String::from_utf8_lossy(to.as_bytes()))),
+            Also::Nothing | Also::Begins(_) | Also::BeginsHere(_) => None,
+        };
         CallError::Status { status: status.as_u16(), path: self.path(), location }
     }
 

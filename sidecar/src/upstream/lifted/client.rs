@@ -4,11 +4,9 @@ use std::future::pending;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response, StatusCode};
+use http::StatusCode;
 use longshore_mcp::envelope::Id;
 use longshore_mcp::error::{self, Code};
-use longshore_mcp::headers::{EVENT_STREAM, JSON};
 use longshore_mcp::{matrix, sse};
 use tokio::sync::oneshot;
 
@@ -17,7 +15,7 @@ use super::failure::Failure as Unusable;
 use super::state::BadState;
 use crate::carried::Carried;
 use crate::upstream::waiting::{Receiver, Sender, channel};
-use crate::upstream::{Body, Broken, Failure};
+use crate::upstream::{Answer, Body, Broken, Failure};
 
 /// How many messages wait for a slow client before the server has to wait too.
 const EVENTS: usize = 64;
@@ -172,15 +170,13 @@ impl Reply {
 
 impl Begun {
     /// The response.
-    pub(super) fn respond(self) -> Response<Body> {
-        let (status, content_type, body) = match self {
-            Self::Whole(status, message) => (status, JSON, Body::Whole(Some(message.into()))),
-            Self::Events(events) => (StatusCode::OK, EVENT_STREAM, Body::Lifted(events)),
-        };
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        response
+    pub(super) fn respond(self) -> Answer {
+        match self {
+            Self::Whole(status, message) => {
+                Answer { status, ..Answer::of(Body::Whole(Some(message.into()))) }
+            }
+            Self::Events(events) => Answer::of(Body::Lifted(events)),
+        }
     }
 }
 

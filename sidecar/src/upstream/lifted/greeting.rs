@@ -48,12 +48,11 @@ impl Greeting {
 
 /// The result of the handshake.
 async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<String, Failure> {
-    let Answer { response, lease } = answer;
-    let (head, body) = response.into_parts();
-    if !head.status.is_success() {
-        return Err(Unusable::Status(head.status.as_u16()).into());
+    let Answer { status, body, lease, .. } = answer;
+    if !status.is_success() {
+        return Err(Unusable::Status(status.as_u16()).into());
     }
-    let form = Form::of(&head.headers);
+    let form = body.form();
     let message = if form == Form::Json {
         let text = collect(body, EDITABLE, &mut coming).await.map_err(Unusable::from)?;
         lease.give_back();
@@ -95,15 +94,12 @@ async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<Strin
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use http::Response;
-    use http::header::CONTENT_TYPE;
-    use longshore_mcp::headers::EVENT_STREAM;
     use tokio::task::LocalSet;
     use tokio::time::{Duration, timeout};
 
     use super::*;
+    use crate::upstream::Body;
     use crate::upstream::waiting::channel;
-    use crate::upstream::{Body, Lease};
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_leaves_its_stream_open_has_answered_all_the_same() {
@@ -111,10 +107,7 @@ mod tests {
         let event = format!("data: {{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{result}}}\n\n");
         let (to, from) = channel(1);
         assert!(to.send(Ok(Bytes::from(event))).await.is_ok());
-        let response =
-            Response::builder().header(CONTENT_TYPE, EVENT_STREAM).body(Body::Lifted(from)).unwrap();
-        let answer = Answer { response, lease: Lease::nothing() };
-        let greeting = Greeting::of(answer, Coming::new(None), "1");
+        let greeting = Greeting::of(Answer::of(Body::Lifted(from)), Coming::new(None), "1");
         let greeting = LocalSet::new().run_until(timeout(Duration::from_secs(1), greeting)).await;
         assert_eq!(greeting.expect("in time").ok().unwrap().text, result);
         drop(to);

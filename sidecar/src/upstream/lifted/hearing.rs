@@ -20,7 +20,7 @@ use crate::upstream::forgotten::{Says, says};
 use crate::upstream::missed::Missed;
 use crate::upstream::source::Source;
 use crate::upstream::waiting::Sender;
-use crate::upstream::{Answer, Form, Transport};
+use crate::upstream::{Answer, Transport};
 
 /// How long a call waits for the stream to be there before it is sent: a server that begins its stream with the first
 /// event must not hold it up.
@@ -138,8 +138,10 @@ pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
 async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::sync::oneshot::Sender<()>) {
     let mut told = Some(told);
     let none_yet = |session: Arc<Session>| {
-        let (Answer { response, lease }, coming) = (Answer::nothing(), transport.coming_for(&session.opener));
-        Source::new(response.into_body(), lease, coming).asked_for_within(LATEST).speaking(session.revision)
+        let Answer { body, lease, .. } = Answer::nothing();
+        Source::new(body, lease, transport.coming_for(&session.opener))
+            .asked_for_within(LATEST)
+            .speaking(session.revision)
     };
     let Some(mut source) = session.upgrade().map(none_yet) else { return };
     let mut deaf = Deaf::default();
@@ -232,11 +234,11 @@ async fn open(session: &Session, transport: &Transport, source: &mut Source) -> 
     let Ok(answer) = get(session, transport, source.last()).await else {
         return if session.is_named() { Opened::Failed } else { Opened::Gone };
     };
-    if Form::is_stream(&answer.response) {
+    if answer.is_stream() {
         source.go_on(answer);
         return Opened::Stream;
     }
-    let status = answer.response.status();
+    let status = answer.status;
     drop(answer);
     if session.is_forgotten(transport, &Method::GET, status).await {
         return Opened::Forgotten;

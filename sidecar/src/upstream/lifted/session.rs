@@ -25,7 +25,6 @@ use super::greeting::Greeting;
 use super::hearing::{Deaf, Hearing};
 use super::listening::Subscribing;
 use super::source::{Heard, read};
-use crate::headers::session_id;
 use crate::upstream::request::{self, Within};
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
 use crate::upstream::{Failure, Hold, Opener, Transport, forgotten, number};
@@ -118,7 +117,7 @@ impl Session {
         let greeting = handshake::greet(&first, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
         let request = request::build(Method::POST, None, greeting.into());
         let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
-        let id = session_id(answer.response.headers());
+        let id = answer.also.session();
         let greeting = match Greeting::of(answer, transport.coming_for(&opener), &first).await {
             Ok(greeting) => greeting,
             Err(failure) => {
@@ -204,7 +203,7 @@ impl Session {
     pub(super) async fn hand_over_patiently(&self, transport: &Transport, text: &str) -> Result<(), Failure> {
         let request = self.request(Method::POST, text.to_owned().into());
         let answer = transport.send(&self.upstream, request).await?;
-        let status = answer.response.status();
+        let status = answer.status;
         if !status.is_success() {
             return Err(Unusable::Status(status.as_u16()).into());
         }
@@ -336,7 +335,7 @@ impl Session {
         let ping = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, Self::errand());
         let request = self.request(Method::POST, ping.into());
         match timeout(ERRAND, transport.send(&self.upstream, request)).await {
-            Ok(Ok(answer)) => Some(answer.response.status()),
+            Ok(Ok(answer)) => Some(answer.status),
             Ok(Err(_)) | Err(_) => None,
         }
     }

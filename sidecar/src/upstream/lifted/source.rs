@@ -121,24 +121,23 @@ async fn follow(
     id: &str,
     to: &Sender<Heard>,
 ) -> Result<Ending, Ending> {
-    let Answer { response, lease } = transport.send(&session.upstream, request).await?;
-    let (head, body) = response.into_parts();
+    let Answer { status, body, lease, .. } = transport.send(&session.upstream, request).await?;
     let mut coming = transport.coming_for(&session.opener);
-    if !head.status.is_success() {
+    if !status.is_success() {
         let text = collect(body, MAX_REFUSAL, &mut coming).await.unwrap_or_default();
-        if Box::pin(session.is_forgotten(transport, &Method::POST, head.status)).await {
+        if Box::pin(session.is_forgotten(transport, &Method::POST, status)).await {
             return Ok(Ending::Forgotten);
         }
         if !is_error(&text) {
-            return Ok(Ending::Status(head.status.as_u16()));
+            return Ok(Ending::Status(status.as_u16()));
         }
         lease.give_back();
         let heard = Heard::of(text, id, true);
         let is_answer = matches!(heard, Heard::Answer(_));
         let _ = to.send(heard).await;
-        return Ok(if is_answer { Ending::Status(head.status.as_u16()) } else { Ending::Ended });
+        return Ok(if is_answer { Ending::Status(status.as_u16()) } else { Ending::Ended });
     }
-    match Form::of(&head.headers) {
+    match body.form() {
         Form::Json => {
             let text = collect(body, EDITABLE, &mut coming).await?;
             lease.give_back();

@@ -20,10 +20,10 @@ use tokio::time::{Duration, Instant, sleep_until, timeout_at};
 
 use stream::{UNDERSTOOD, is, is_for_good};
 
+use super::Failure;
 use super::session::Listening;
 use super::source::Source;
 use super::way::Way;
-use super::{Failure, empty};
 use crate::upstream::gap::Gap;
 use crate::upstream::made::{Made, Out};
 use crate::upstream::{Answer, Failure as Any, call};
@@ -43,7 +43,7 @@ const OVERLAP: Duration = Duration::from_millis(100);
 pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
     if way.session.offers == Offers::default() {
         // There never will be anything to hear.
-        return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+        return Ok(Answer::empty(StatusCode::METHOD_NOT_ALLOWED));
     }
     let mut listening = Some(way.session.begin_listening());
     let wishes = way.session.wishes.subscribe();
@@ -71,7 +71,7 @@ pub(super) async fn listen(way: Way) -> Result<Answer, Any> {
             }
             // Whatever it has promised.
             if status == StatusCode::METHOD_NOT_ALLOWED {
-                return Ok(empty(status));
+                return Ok(Answer::empty(status));
             }
             // It has one, and is asked again: many clients give up their sessions at whatever is no stream and no 405, and
             // after a 405 they never ask again.

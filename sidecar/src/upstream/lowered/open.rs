@@ -21,11 +21,10 @@ use longshore_sidecar_config::Upstream;
 
 use super::registry::Lowered;
 use super::session::{Parts, Session};
-use super::way::{self, Server};
-use super::{Failure, empty, local, message};
-use crate::headers::SESSION_ID;
+use super::way::Server;
+use super::{Failure, local, message};
 use crate::upstream::hold::Hold;
-use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport, random};
+use crate::upstream::{Also, Answer, Failure as Any, Opener, Speaks, Transport, random};
 
 /// The longest that a server hears of who a client is, in bytes: each request to it repeats that, and what the client can do.
 const MAX_INFO: usize = 16 * 1024;
@@ -51,10 +50,10 @@ pub(in crate::upstream) async fn open(
     let (head, body) = request.into_parts();
     let answered = |answer| Ok(Opened::Answered(Box::new(answer), Hold::nothing()));
     let Ok(Message::Request(request)) = envelope::read(&body) else {
-        return answered(empty(StatusCode::BAD_REQUEST));
+        return answered(Answer::empty(StatusCode::BAD_REQUEST));
     };
     if !request.is(Method::Initialize) {
-        return answered(empty(StatusCode::BAD_REQUEST));
+        return answered(Answer::empty(StatusCode::BAD_REQUEST));
     }
     let params = request.params.map_or("{}", |params| params.get());
     let refused = |why: &str| answered(local::refused(&request, Code::InvalidParams, why));
@@ -122,9 +121,8 @@ pub(in crate::upstream) async fn open(
     };
     let (id, hold) = lowered.add(Session::new(parts, share)).ok_or(Failure::NoNumbers)?;
     let id_of_request = request.id.as_json();
-    let mut answer = message(format!(r#"{{"jsonrpc":"2.0","id":{id_of_request},"result":{initialized}}}"#));
-    way::mark(&mut answer, id);
-    Ok(Opened::Answered(Box::new(answer), hold))
+    let answer = message(format!(r#"{{"jsonrpc":"2.0","id":{id_of_request},"result":{initialized}}}"#));
+    Ok(Opened::Answered(Box::new(Answer { also: Also::BeginsHere(id), ..answer }), hold))
 }
 
 /// What the sidecar hears itself: it tells others what the server can do, and not what older clients hear of that.
@@ -136,11 +134,9 @@ fn with(initialized: String, offered: &str) -> String {
 
 /// Whether what a server answers to `initialize` may come from one that has no handshake.
 pub(in crate::upstream) fn may_be_modern(answer: &Answer) -> bool {
-    let response = &answer.response;
-    let has_session = response.headers().contains_key(SESSION_ID);
-    !has_session
+    !matches!(answer.also, Also::Begins(_))
         && matches!(
-            response.status(),
+            answer.status,
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
         )
 }

@@ -27,15 +27,14 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn new(answer: Answer, coming: Coming) -> Result<Self, Any> {
-        let Answer { response, lease } = answer;
-        let (head, body) = response.into_parts();
-        let form = Form::of(&head.headers);
-        if head.status.is_success() && form == Form::Other {
+        let Answer { status, body, lease, .. } = answer;
+        let form = body.form();
+        if status.is_success() && form == Form::Other {
             return Err(Failure::Nonsense.into());
         }
         let streams = form == Form::Events;
         let (decoder, ready) = (Decoder::new(EDITABLE), VecDeque::new());
-        Ok(Self { status: head.status, streams, body, lease, decoder, coming, ready, over: false })
+        Ok(Self { status, streams, body, lease, decoder, coming, ready, over: false })
     }
 
     /// The next message. None: there are no more.

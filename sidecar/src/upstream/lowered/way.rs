@@ -17,13 +17,13 @@ use longshore_mcp::translate::requests::Client;
 use longshore_sidecar_config::Upstream;
 use tokio::time::Instant;
 
+use super::Failure;
 use super::registry::Lowered;
 use super::session::Session;
 use super::source::Source;
-use super::{Failure, KeptHere};
-use crate::headers::{PROTOCOL_VERSION, SESSION_ID};
+use crate::headers::PROTOCOL_VERSION;
 use crate::upstream::request::{ACCEPT_BOTH, own_info, trace};
-use crate::upstream::{Answer, Failure as Any, Opener, Speaks, Transport};
+use crate::upstream::{Failure as Any, Opener, Speaks, Transport};
 
 /// The id of requests that the sidecar makes on its own account, as JSON. Each stands alone, so they may share it.
 pub(super) const OWN_ID: &str = "\"longshore\"";
@@ -194,12 +194,6 @@ pub(super) fn repeat(method: Method, outline: &Outline<'_>, marked: Option<&[Mar
     let header =
         |(name, value): (Result<_, _>, String)| Some((name.ok()?, HeaderValue::try_from(value).ok()?));
     standard.chain(arguments).filter_map(header).collect()
-}
-
-/// Marks an answer as that of a session that is kept here.
-pub(super) fn mark(answer: &mut Answer, id: HeaderValue) {
-    answer.response.headers_mut().insert(SESSION_ID, id);
-    answer.response.extensions_mut().insert(KeptHere);
 }
 
 impl From<Failure> for Any {

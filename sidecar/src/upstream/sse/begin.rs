@@ -61,12 +61,11 @@ pub(super) async fn begin(
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     let sent =
         timeout_at(deadline, http.send_to(place.port, &place.path, request)).await.map_err(|_| late())?;
-    let Answer { response, lease } = sent?;
-    let (head, mut body) = response.into_parts();
-    if !head.status.is_success() {
-        return Ok(Begun::Refused(head.status));
+    let Answer { status, mut body, lease, .. } = sent?;
+    if !status.is_success() {
+        return Ok(Begun::Refused(status));
     }
-    if Form::of(&head.headers) != Form::Events {
+    if body.form() != Form::Events {
         return Err(Failure::NotEvents.into());
     }
     let mut decoder = Decoder::new(EDITABLE);

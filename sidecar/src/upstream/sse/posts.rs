@@ -187,8 +187,8 @@ impl Posts {
 
 fn outcome(sent: Result<Answer, Unanswered>) -> Result<Answer, call::Failure> {
     match sent {
-        Ok(answer) if answer.response.status().is_success() => Ok(answer),
-        Ok(answer) => Err(call::Failure::Status(answer.response.status())),
+        Ok(answer) if answer.status.is_success() => Ok(answer),
+        Ok(answer) => Err(call::Failure::Status(answer.status)),
         Err(Unanswered::Refused { port, .. }) => Err(call::Failure::Absent { port }),
         Err(Unanswered::Lost(_)) => Err(call::Failure::Cut),
     }
@@ -196,8 +196,8 @@ fn outcome(sent: Result<Answer, Unanswered>) -> Result<Answer, call::Failure> {
 
 /// Reads what is in an answer, so that its connection can be used again.
 async fn rest(answer: Answer) {
-    let Answer { response, lease } = answer;
-    let (mut body, mut length) = (response.into_body(), 0);
+    let Answer { mut body, lease, .. } = answer;
+    let mut length = 0;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return };
         length += frame.data_ref().map_or(0, bytes::Bytes::len);

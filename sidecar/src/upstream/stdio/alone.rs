@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use longshore_mcp::envelope::{self, Message};
-use longshore_mcp::headers::JSON;
 use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
 use longshore_mcp::meta::Outline;
@@ -22,8 +21,8 @@ use super::message::{Command, Kind, asked_alone};
 use super::open::{group_of, kind_of};
 use super::registry::Group;
 use super::{
-    Body, Channel, Client, Control, Events, Failure, Hold, Name, Opener, Patience, Stdio, empty, events,
-    random, with_type,
+    Answer, Body, Channel, Client, Control, Events, Failure, Hold, Name, Opener, Patience, Stdio, events,
+    random,
 };
 
 /// What the sidecar's own process is held to.
@@ -47,12 +46,12 @@ impl Stdio {
         self: &Arc<Self>,
         opener: &Opener,
         request: Request<Bytes>,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<Answer, Failure> {
         let body = request.into_body();
         let (asked, level) = match envelope::read(&body).map_err(|_| Failure::NotMessage)? {
             Message::Request(request) => (asked_alone(&body, &request)?, level(&request)),
             // There is none that a server would have to hear: to cancel is to go away.
-            Message::Notification(_) => return Ok(empty(StatusCode::ACCEPTED)),
+            Message::Notification(_) => return Ok(Answer::empty(StatusCode::ACCEPTED)),
             Message::Response(_) => return Err(Failure::NotMessage),
         };
         let client = self.client(opener)?;
@@ -112,15 +111,13 @@ fn level(request: &envelope::Request<'_>) -> Option<Level> {
     Outline::read(request.params).ok()?.envelope().ok()?.log_level
 }
 
-async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Response<Body>, Failure> {
+async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Answer, Failure> {
     match waiting.first(Patience::Short).await {
         Ok(First::Answer(message, matched, came)) => {
             let status = status(matched.and_then(|matched| matched.code));
-            let mut response = with_type(Body::counted(message, came), JSON);
-            *response.status_mut() = status;
-            Ok(response)
+            Ok(Answer { status, ..Answer::of(Body::counted(message, came)) })
         }
-        Ok(First::Written) => Ok(empty(StatusCode::ACCEPTED)),
+        Ok(First::Written) => Ok(Answer::empty(StatusCode::ACCEPTED)),
         Ok(First::Aside(message)) => Ok(events(Events::new(waiting, Some(message)).holding(hold))),
         Ok(First::Silence) => Ok(events(Events::new(waiting, None).holding(hold))),
         // Nothing is known here that could be looked for elsewhere.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, StatusCode};
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -17,8 +17,8 @@ use super::process::{Idle, MARGIN, PATIENCE};
 use super::registry::{Group, Need, Open};
 use super::warm::{Given, Ready};
 use super::{
-    Begins, Body, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio, Why,
-    call, name_of, opened, random, warm,
+    Answer, Begins, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio,
+    Why, call, name_of, opened, random, warm,
 };
 use crate::held::Share;
 
@@ -52,7 +52,7 @@ impl Stdio {
         self: &Arc<Self>,
         opener: Opener,
         request: Request<Bytes>,
-    ) -> Result<(Response<Body>, Hold), Failure> {
+    ) -> Result<(Answer, Hold), Failure> {
         let body = request.into_body();
         let Kind::Request(asked) = kind(&body)? else { return Err(Failure::NotMessage) };
         let Opener::Client { principal, limits, begins } = opener else {
@@ -69,10 +69,10 @@ impl Stdio {
         let mut again = 1..TRIES;
         loop {
             let opening = self.open_shared((client.clone(), begins), share(), &body, &asked)?;
-            let (response, hold) = begun(opening).await?;
+            let (answer, hold) = begun(opening).await?;
             // A conversation that others have too may close at this moment: it knows nobody who comes then.
-            if response.status() != StatusCode::NOT_FOUND || again.next().is_none() {
-                return Ok((response, hold));
+            if answer.status != StatusCode::NOT_FOUND || again.next().is_none() {
+                return Ok((answer, hold));
             }
         }
     }
@@ -316,7 +316,7 @@ impl Stdio {
 }
 
 /// The answer to the first message of a session, and what ends the session.
-async fn begun((name, channel, waiting): Begun) -> Result<(Response<Body>, Hold), Failure> {
+async fn begun((name, channel, waiting): Begun) -> Result<(Answer, Hold), Failure> {
     let hold = channel.hold(name);
     Ok((opened(name, waiting).await?, hold))
 }

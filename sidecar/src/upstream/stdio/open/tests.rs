@@ -125,9 +125,9 @@ async fn begin(stdio: &Arc<Stdio>, isolation: Isolation) -> HeaderValue {
 async fn begin_as(stdio: &Arc<Stdio>, opener: Opener) -> HeaderValue {
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}});
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let (response, hold) = stdio.open(opener, request(None, &body)).await.unwrap();
+    let (answer, hold) = stdio.open(opener, request(None, &body)).await.unwrap();
     hold.keep();
-    let session = response.headers()[SESSION_ID].clone();
+    let session = answer.also.session().unwrap();
     let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     stdio.send(request(Some(&session), &body), None).await.unwrap();
     session
@@ -146,11 +146,11 @@ fn call(id: u32, name: &str, arguments: &Value) -> Value {
 
 /// What comes back for a call; its status, where that is no success.
 async fn said(stdio: &Arc<Stdio>, session: &HeaderValue, call: &Value) -> Result<String, u16> {
-    let response = stdio.send(request(Some(session), call), None).await.unwrap();
-    if !response.status().is_success() {
-        return Err(response.status().as_u16());
+    let answer = stdio.send(request(Some(session), call), None).await.unwrap();
+    if !answer.status.is_success() {
+        return Err(answer.status.as_u16());
     }
-    let Ok(body) = response.into_body().collect().await else { return Err(0) };
+    let Ok(body) = answer.body.collect().await else { return Err(0) };
     Ok(String::from_utf8(body.to_bytes().to_vec()).unwrap())
 }
 
