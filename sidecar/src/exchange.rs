@@ -31,7 +31,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderValue, Response};
 use longshore_mcp::envelope::Id;
 use longshore_mcp::method::{List, Method};
 use longshore_mcp::pieces::IdInPieces;
@@ -53,6 +53,7 @@ use crate::shared::Shared;
 use crate::stack::respond::Body;
 use crate::stack::tasks;
 use crate::tasks::Naming;
+use crate::upstream::letter::Trace;
 use crate::upstream::{Known, Tail};
 use crate::worker::Worker;
 pub(crate) use alone::{Lone, call_alone};
@@ -84,7 +85,7 @@ pub(crate) struct Call {
     /// How the tasks are called that it is about.
     pub(crate) naming: Option<Naming>,
     /// Trace context that travels along.
-    pub(crate) trace: HeaderMap,
+    pub(crate) trace: Trace,
     pub(crate) body: Bytes,
     /// What that is, where it is known and has to be.
     pub(crate) known: Option<Known>,

@@ -1,5 +1,5 @@
-//! The way to the MCP server: one request there, one answer back. Everybody who talks to the server speaks Streamable
-//! HTTP here, whatever the server itself speaks.
+//! The way to the MCP server: one letter there, one answer back. They are the same for everybody who talks to the server,
+//! whatever the server itself speaks; heads of HTTP are only where it is reached over that.
 //!
 //! The server has two faces, whatever revision it is of. To clients with sessions it is a server with sessions
 //! ([`Pool::open`], [`Pool::send`], [`Pool::recall`]), to those whose requests stand alone it is one of those
@@ -10,7 +10,7 @@
 //! * [`transport`]: the way to the server as it is, over [`mod@http`], [`sse`] or [`stdio`];
 //! * where many calls share one way: the [`channel`] to it, the two ends of a [`mod@call`], each [`message`] as it is
 //!   written there, the [`routes`] from answers back to calls, and what is [`waiting`] for slow readers;
-//! * what is sent: the [`request`]; what comes: an [`answer`] with its [`body`], or one that is [`made`] here, the
+//! * what is sent: the [`letter`]; what comes: an [`answer`] with its [`body`], or one that is [`made`] here, the
 //!   [`source`] of events that one is, the [`mod@rest`] of it where it broke off, and the [`tail`] of an answer that somebody has taken;
 //! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
 //!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
@@ -26,6 +26,7 @@ pub(crate) mod forgotten;
 pub(crate) mod gap;
 mod hold;
 mod http;
+pub(crate) mod letter;
 mod lifted;
 pub(crate) mod lowered;
 mod made;
@@ -33,7 +34,6 @@ mod message;
 pub(crate) mod missed;
 mod opener;
 mod pause;
-pub(crate) mod request;
 mod rest;
 mod routes;
 pub(crate) mod source;
@@ -51,15 +51,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ::http::{HeaderValue, Request, StatusCode};
-use bytes::Bytes;
+use ::http::{HeaderValue, StatusCode};
 use longshore_mcp::detect::Modern;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
-use crate::headers::SESSION_ID;
 use crate::shared::Shared;
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use answer::{Also, Answer, Form};
@@ -67,6 +65,7 @@ pub(crate) use body::{Body, Broken};
 use call::Events;
 pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, Unanswered};
+pub(crate) use letter::{Letter, Post};
 use lifted::Asked;
 pub(crate) use lifted::Lifted;
 pub(crate) use lowered::Lowered;
@@ -203,10 +202,10 @@ impl Pool {
         &self,
         upstream: &Upstream,
         pin: Option<Revision>,
-        request: Request<Bytes>,
+        letter: Letter,
         known: Option<&Known>,
     ) -> Result<Answer, Failure> {
-        let session = self.lowered.find(request.headers());
+        let session = letter.session().and_then(|id| self.lowered.find(id));
         if session.is_none() {
             // It may be one of the server's own, begun before anybody knew what else it speaks.
             self.speaks.asked_for_sessions(KNOWN).await;
@@ -219,17 +218,19 @@ impl Pool {
             }
             (Some(session), _) => {
                 let (lowered, transport) = (&self.lowered, &self.transport);
-                Box::pin(lowered::send(lowered, transport, &self.speaks, upstream, session, request)).await
+                Box::pin(lowered::send(lowered, transport, &self.speaks, upstream, session, letter)).await
             }
-            (None, _) if Lowered::was_one(request.headers()) => Ok(Answer::empty(StatusCode::NOT_FOUND)),
+            (None, _) if letter.session().is_some_and(Lowered::was_one) => {
+                Ok(Answer::empty(StatusCode::NOT_FOUND))
+            }
             (None, Some(Spoken { legacy: None, .. })) => {
-                if request.headers().contains_key(SESSION_ID) {
+                if letter.session().is_some() {
                     return Ok(Answer::empty(StatusCode::NOT_FOUND));
                 }
                 // A session that the server had no name for, when it was another one.
                 Err(lowered::Failure::Forgotten.into())
             }
-            (None, _) => self.transport.send_known(upstream, request, known).await,
+            (None, _) => self.transport.send_known(upstream, letter, known).await,
         }
     }
 
@@ -240,7 +241,7 @@ impl Pool {
         upstream: &Upstream,
         pin: Option<Revision>,
         opener: Opener,
-        request: Request<Bytes>,
+        post: Post,
     ) -> Result<(Answer, Hold), Failure> {
         if matches!(opener, Opener::Client { .. }) {
             self.speaks.asked_for_sessions(KNOWN).await;
@@ -248,7 +249,7 @@ impl Pool {
         let is_known = self.speaks.get().is_some();
         match self.spoken(pin) {
             Some(Spoken { legacy: None, modern: Some(revision) }) => {
-                match self.lower(upstream, &opener, request.clone(), revision).await? {
+                match self.lower(upstream, &opener, post.clone(), revision).await? {
                     Opened::Answered(answer, hold) => {
                         if !is_known && matches!(answer.also, Also::BeginsHere(_)) {
                             self.speaks.set(Some(Spoken::only(revision)));
@@ -260,19 +261,19 @@ impl Pool {
                         self.speaks.set(None);
                         // Whoever watches it finds out what it is.
                         self.transport.doubt.raise();
-                        self.open_there(upstream, opener, request).await
+                        self.open_there(upstream, opener, post).await
                     }
                 }
             }
-            Some(_) => self.open_there(upstream, opener, request).await,
+            Some(_) => self.open_there(upstream, opener, post).await,
             None => {
-                let (answer, hold) = self.open_there(upstream, opener.clone(), request.clone()).await?;
+                let (answer, hold) = self.open_there(upstream, opener.clone(), post.clone()).await?;
                 if !lowered::may_be_modern(&answer) {
                     return Ok((answer, hold));
                 }
                 // Nobody has found out yet what the server speaks, or what it speaks by now.
                 let revision = Revision::V2026_07_28;
-                match self.lower(upstream, &opener, request, revision).await {
+                match self.lower(upstream, &opener, post, revision).await {
                     Ok(Opened::Answered(lowered, hold)) if matches!(lowered.also, Also::BeginsHere(_)) => {
                         self.speaks.set(Some(Spoken::only(revision)));
                         Ok((*lowered, hold))
@@ -288,9 +289,9 @@ impl Pool {
         &self,
         upstream: &Upstream,
         opener: Opener,
-        request: Request<Bytes>,
+        post: Post,
     ) -> Result<(Answer, Hold), Failure> {
-        let open = || self.transport.open(upstream, opener.clone(), request.clone());
+        let open = || self.transport.open(upstream, opener.clone(), post.clone());
         self.lifted.open_with_room(&self.transport, upstream, &opener, open).await
     }
 
@@ -298,10 +299,10 @@ impl Pool {
         &self,
         upstream: &Upstream,
         opener: &Opener,
-        request: Request<Bytes>,
+        post: Post,
         revision: Revision,
     ) -> Result<Opened, Failure> {
-        lowered::open(&self.lowered, &self.transport, &self.speaks, upstream, opener, request, revision).await
+        lowered::open(&self.lowered, &self.transport, &self.speaks, upstream, opener, post, revision).await
     }
 
     /// The same at the server itself, whatever it is known to speak.
@@ -309,9 +310,9 @@ impl Pool {
         &self,
         upstream: &Upstream,
         opener: Opener,
-        request: Request<Bytes>,
+        post: Post,
     ) -> Result<(Answer, Hold), Failure> {
-        self.transport.open(upstream, opener, request).await
+        self.transport.open(upstream, opener, post).await
     }
 
     /// A session that came with an answer of the server itself to something else, under this id: it ends when this is
@@ -321,12 +322,8 @@ impl Pool {
     }
 
     /// A message in a session that was opened so.
-    pub(crate) async fn send_itself(
-        &self,
-        upstream: &Upstream,
-        request: Request<Bytes>,
-    ) -> Result<Answer, Failure> {
-        self.transport.send(upstream, request).await
+    pub(crate) async fn send_itself(&self, upstream: &Upstream, letter: Letter) -> Result<Answer, Failure> {
+        self.transport.send(upstream, letter).await
     }
 
     /// Takes a session up again that a sidecar before this one began in this pod: see [`Transport::recall`].
@@ -391,7 +388,7 @@ impl Pool {
         upstream: &Upstream,
         pin: Option<Revision>,
         opener: &Opener,
-        request: Request<Bytes>,
+        post: Post,
         modern: &Modern<'_>,
     ) -> Result<Answer, Failure> {
         let older = match self.known(pin).await {
@@ -405,9 +402,9 @@ impl Pool {
             Some(Spoken { legacy: None, modern: None }) | None => return Err(Failure::Unknown),
         };
         match older {
-            None => self.transport.call(upstream, opener, request).await,
+            None => self.transport.call(upstream, opener, post).await,
             Some(revision) => {
-                let asked = Asked::of(request, modern);
+                let asked = Asked::of(post, modern);
                 Box::pin(lifted::call(&self.lifted, &self.transport, upstream, revision, opener, asked)).await
             }
         }

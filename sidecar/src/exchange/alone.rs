@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method as HttpMethod, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::detect::Modern;
 use longshore_mcp::error::Code;
@@ -33,9 +33,8 @@ use crate::stack::Trail;
 use crate::stack::respond::{self, Body};
 use crate::stack::standing::Standing;
 use crate::tasks::Naming;
-use crate::upstream::request::build;
 use crate::upstream::source::Source;
-use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Lease, Opener};
+use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Lease, Opener, Post};
 use crate::worker::Worker;
 use judge::{Judge, Verdict};
 use live::{Live, Rest, Until};
@@ -56,12 +55,10 @@ pub(crate) struct Lone<'a> {
     pub(crate) caller: Caller,
     /// If it has no end of its own: what it was permitted for.
     pub(crate) standing: Option<Standing>,
-    /// What its head says, beside what every request's does.
-    pub(crate) headers: HeaderMap,
     /// How the tasks are called that it is about, or may begin.
     pub(crate) naming: Option<Arc<Naming>>,
     /// As the server is to have it.
-    pub(crate) body: Bytes,
+    pub(crate) post: Post,
 }
 
 /// What a request takes of the limits, for as long as it goes on.
@@ -145,12 +142,8 @@ fn admit(worker: &Worker, lone: &Lone<'_>) -> Result<Held, Refusal> {
 
 async fn send(worker: &Worker, lone: &Lone<'_>) -> Result<Answer, Failure> {
     let config = &lone.snapshot.config;
-    let mut request = build(HttpMethod::POST, None, lone.body.clone());
-    for (name, value) in &lone.headers {
-        request.headers_mut().insert(name, value.clone());
-    }
     let opener = Opener::client(&lone.caller.principal, config);
-    worker.pool.call(&config.upstream, lone.snapshot.protocol, &opener, request, lone.modern).await
+    worker.pool.call(&config.upstream, lone.snapshot.protocol, &opener, lone.post.clone(), lone.modern).await
 }
 
 /// Has the request answered: by a second try where the server has become one of another era. It may have restarted so,

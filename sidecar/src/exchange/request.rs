@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, StatusCode};
 use longshore_mcp::revision::Revision;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -12,8 +11,8 @@ use crate::configuration::Snapshot;
 use crate::sessions::{Session, integer};
 use crate::shared::Shared;
 use crate::upstream::Hold;
-use crate::upstream::request::{Within, build, stream};
-use crate::upstream::{AGAIN, Answer, Failure, Opener, Pool, lowered, rest};
+use crate::upstream::letter::Within;
+use crate::upstream::{AGAIN, Answer, Failure, Letter, Opener, Pool, Post, lowered, rest};
 use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
@@ -46,29 +45,20 @@ pub(super) async fn patiently<T>(
 }
 
 async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
-    let session = call.session.as_deref().map(within);
+    let (pool, config, pin) = (&call.worker.pool, &call.snapshot.config, call.snapshot.protocol);
+    let post = Post { trace: call.trace.clone(), ..Post::of(call.body.clone()) };
+    let Some(session) = call.session.as_deref() else {
+        let opener = Opener::client(&call.caller.principal, config);
+        let (answer, hold) = Box::pin(pool.open(&config.upstream, pin, opener, post)).await?;
+        return Ok((answer, Some(hold)));
+    };
+    let within = within(session);
     // It was judged by the tasks that the server has in that one. To be judged once more it is as one that was lost.
-    if let (Some(naming), Some((id, _))) = (&call.naming, &session)
-        && naming.within != *id
-    {
+    if call.naming.as_ref().is_some_and(|naming| naming.within != within.0) {
         return Err(lowered::Failure::Forgotten.into());
     }
-    call.within.replace(session.as_ref().and_then(|(id, _)| id.clone()));
-    let mut request = build(Method::POST, session, call.body.clone());
-    for (name, value) in &call.trace {
-        request.headers_mut().insert(name, value.clone());
-    }
-    let (pool, config) = (&call.worker.pool, &call.snapshot.config);
-    if call.edit != Edit::OpenSession {
-        return Ok((
-            pool.send(&config.upstream, call.snapshot.protocol, request, call.known.as_ref()).await?,
-            None,
-        ));
-    }
-    let opener = Opener::client(&call.caller.principal, config);
-    let pin = call.snapshot.protocol;
-    let (answer, hold) = Box::pin(pool.open(&config.upstream, pin, opener, request)).await?;
-    Ok((answer, Some(hold)))
+    call.within.replace(within.0.clone());
+    Ok((pool.send(&config.upstream, pin, post.within(within), call.known.as_ref()).await?, None))
 }
 
 fn within(session: &Session) -> Within {
@@ -94,7 +84,7 @@ pub(super) async fn get(
     within: Within,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    pool.send(&snapshot.config.upstream, snapshot.protocol, stream(Some(within), last), None).await
+    pool.send(&snapshot.config.upstream, snapshot.protocol, Letter::stream(within, last), None).await
 }
 
 /// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
@@ -117,7 +107,7 @@ pub(crate) fn cancel(call: &Call) {
 
 /// Tells the server something in a session, whether it hears it or not.
 pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session, body: String) {
-    let request = build(Method::POST, Some(within(session)), body.into());
+    let letter = Post::of(body).within(within(session));
     let (pool, snapshot) = (worker.pool.clone(), snapshot.clone());
     let Ok(place) = worker.errands.clone().try_acquire_owned() else {
         tracing::debug!("the server is told too much at once");
@@ -125,15 +115,15 @@ pub(super) fn tell(worker: &Worker, snapshot: &Arc<Snapshot>, session: &Session,
     };
     tokio::task::spawn_local(async move {
         let _place = place;
-        if errand(&pool, &snapshot, request).await.is_none() {
+        if errand(&pool, &snapshot, letter).await.is_none() {
             tracing::debug!("the server could not be told something");
         }
     });
 }
 
 /// Sends something that no client waits for, and gives the answer if one begins in time.
-async fn errand(pool: &Pool, snapshot: &Snapshot, request: http::Request<Bytes>) -> Option<Answer> {
-    let sent = pool.send(&snapshot.config.upstream, snapshot.protocol, request, None);
+async fn errand(pool: &Pool, snapshot: &Snapshot, letter: Letter) -> Option<Answer> {
+    let sent = pool.send(&snapshot.config.upstream, snapshot.protocol, letter, None);
     timeout(ERRAND, sent).await.ok()?.ok()
 }
 
@@ -142,8 +132,7 @@ pub(super) async fn ping(pool: &Pool, snapshot: &Snapshot, session: &Session) ->
     // The client's ids live in the same session; this one cannot be one of them.
     let id = integer()?;
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
-    let request = build(Method::POST, Some(within(session)), body.into());
-    errand(pool, snapshot, request).await.map(|answer| answer.status)
+    errand(pool, snapshot, Post::of(body).within(within(session))).await.map(|answer| answer.status)
 }
 
 /// Tells the server that a session has ended.
@@ -171,10 +160,8 @@ pub(super) fn end_unopened(call: &Call, id: HeaderValue) {
 
 /// The same of a session that the server calls so.
 pub(crate) async fn end_named(pool: &Pool, snapshot: &Snapshot, id: HeaderValue, revision: Revision) {
-    let within = Some((Some(id), revision));
-    let request = build(Method::DELETE, within, Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
-    if errand(pool, snapshot, request).await.is_none() {
+    if errand(pool, snapshot, Letter::End(id, revision)).await.is_none() {
         tracing::debug!("the server could not be told that a session has ended");
     }
 }

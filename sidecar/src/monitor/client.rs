@@ -22,7 +22,8 @@ use longshore_sidecar_config::inventory::{self, ServerDescription};
 use serde_json::{Value, json};
 use tokio::time::Duration;
 
-use crate::upstream::{Hold, Opener, Pool, request};
+use crate::upstream::letter::own_info;
+use crate::upstream::{Hold, Opener, Pool};
 use describe::describe;
 pub(super) use discover::{Discovery, may_have_no_handshake};
 pub(crate) use error::CallError;
@@ -128,7 +129,7 @@ impl Server {
             json!({
                 "protocolVersion": revision.as_str(),
                 "capabilities": {},
-                "clientInfo": request::own_info(),
+                "clientInfo": own_info(),
             })
         };
         let asked = pin.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);

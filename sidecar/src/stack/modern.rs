@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use longshore_mcp::detect::{Modern, Wrong};
 use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, NAME, argument, sentinel, standard};
 use longshore_mcp::method::{Method, Subject};
@@ -11,9 +11,9 @@ use longshore_mcp::method::{Method, Subject};
 use super::access::{self, Alone};
 use super::{Authenticated, Passed, Trail, conversation, parked, respond, tasks};
 use crate::exchange::{self, Lone};
-use crate::headers::PROTOCOL_VERSION;
 use crate::rescue::Refusal;
-use crate::upstream::request;
+use crate::upstream::Post;
+use crate::upstream::letter::{self, Repeated};
 use crate::worker::Worker;
 
 /// Decides on the request, sends it and gives back what the client gets.
@@ -44,30 +44,34 @@ pub(crate) async fn serve(
     if let Some(standing) = &mut alone.standing {
         standing.take(worker.shared.sessions.subscriptions())?;
     }
-    let mut headers = match headers(worker, &alone, modern) {
+    let mut repeated = match repeated(worker, &alone, modern) {
         Err(mismatch @ Refusal::Mistake(Wrong::Header(_))) => {
             // The tool may have other marks by now than those that are known.
             worker.shared.relist.ask().await;
             if !alone.is_current(worker) {
                 return Err(mismatch);
             }
-            headers(worker, &alone, modern)?
+            repeated(worker, &alone, modern)?
         }
-        headers => headers?,
+        repeated => repeated?,
     };
     if let (Some(naming), true) = (&naming, modern.method.subject() == Subject::Task) {
         let id = naming.asked.first().ok_or(Refusal::Internal)?;
         let id = sentinel::encode(&id.id).into_owned().try_into().map_err(|_| Refusal::Internal)?;
-        headers.insert(HeaderName::from_static(NAME), id);
+        repeated.push((HeaderName::from_static(NAME), id));
     }
     let lone = Lone {
         modern,
         snapshot: alone.snapshot,
         caller: alone.caller,
         standing: alone.standing,
-        headers,
         naming,
-        body: named.unwrap_or_else(|| body.clone()),
+        post: Post {
+            body: named.unwrap_or_else(|| body.clone()),
+            revision: Some(modern.revision),
+            trace: letter::trace(&alone.headers),
+            repeated,
+        },
     };
     exchange::call_alone(worker, lone, trail).await.map(Passed::Handed)
 }
@@ -81,23 +85,22 @@ pub(crate) fn drop_notification(body: &Bytes, trail: &mut Trail) -> Passed {
     Passed::Answered(respond::accepted())
 }
 
-/// The headers for the server: what they repeat is written anew from the body, which was decided on.
-fn headers(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<HeaderMap, Refusal> {
-    let mut headers = request::trace(&alone.headers);
-    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(modern.revision.as_str()));
+/// What the head for the server repeats: written anew from the body, which was decided on.
+fn repeated(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Repeated, Refusal> {
+    let mut repeated = Repeated::new();
     for (name, value) in standard::headers(modern.method, &modern.outline) {
         let value = value.try_into().map_err(|_| Refusal::Internal)?;
-        headers.insert(HeaderName::from_static(name), value);
+        repeated.push((HeaderName::from_static(name), value));
     }
     if modern.method == Method::ToolsCall {
         for (name, value) in arguments(worker, alone, modern)? {
             // What is no header is left out, and the server's to miss.
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-                headers.insert(name, value);
+                repeated.push((name, value));
             }
         }
     }
-    Ok(headers)
+    Ok(repeated)
 }
 
 /// The headers that repeat arguments. Those that the tool's schema marks have to say what the body says; what the

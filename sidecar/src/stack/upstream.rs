@@ -16,7 +16,7 @@ use crate::exchange::{self, Begun, Call, Edit};
 use crate::rescue::Refusal;
 use crate::sessions::Alias;
 use crate::tasks::Naming;
-use crate::upstream::{Known, request};
+use crate::upstream::{Known, letter};
 use crate::worker::Worker;
 
 /// What a client has said, and how the server hears it.
@@ -125,7 +125,7 @@ pub(crate) fn send(
         change,
         answering,
         naming,
-        trace: request::trace(&headers),
+        trace: letter::trace(&headers),
         body,
         known,
         id: trail.id.clone(),

@@ -1,10 +1,10 @@
 //! The way to a conversation with a server that is held in a task of its own, and reached by message: over the pipes of
-//! a process, or with a stream of events that belongs to one session. Towards everybody else here it is Streamable HTTP:
-//! a POST is a message, answered by JSON or, when something else comes before the answer, by events; a GET hears what
-//! belongs to no call.
+//! a process, or with a stream of events that belongs to one session. Towards everybody else here it is as a server over
+//! Streamable HTTP: a message is answered by JSON or, when something else comes before the answer, by events; a stream
+//! tells what belongs to no call.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, StatusCode};
 use longshore_mcp::level::Level;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -13,7 +13,6 @@ use super::call::{self, Events, Failure, First, Patience, Waiting};
 use super::message::{Command, Key, Known};
 use super::stdio::{Joining, Limits};
 use super::{Also, Answer, Body, Hold};
-use crate::headers::SESSION_ID;
 use crate::held::Share;
 
 /// How many messages of a conversation wait while others are being written.
@@ -63,35 +62,31 @@ impl<L> Channel<L> {
         (Self { letters, control }, (queue, events))
     }
 
-    /// Sends a message in a session, or listens to what belongs to no call of it.
+    /// Sends a message in a session.
     pub(super) async fn send(
         self,
         name: Name,
-        request: Request<Bytes>,
+        body: Bytes,
         known: Option<&Known>,
-        letter: impl FnOnce(Command, HeaderMap) -> L,
+        letter: impl FnOnce(Command) -> L,
     ) -> Result<Answer, Failure> {
-        match *request.method() {
-            Method::POST => {
-                let (head, body) = request.into_parts();
-                let (caller, waiting) = call::pair(self.control.clone());
-                let command = Command::of(name, body, known, caller)?;
-                let (patience, late) = (command.patience(), self.late(&command));
-                if self.letters.send(letter(command, head.headers)).await.is_err() {
-                    return Ok(Answer::empty(StatusCode::NOT_FOUND));
-                }
-                late.keep();
-                drop(self);
-                respond(waiting, patience).await
-            }
-            Method::GET => {
-                let (caller, waiting) = call::pair(self.control.clone());
-                if self.control.send(Control::Listen(name, caller)).is_err() {
-                    return Ok(Answer::empty(StatusCode::NOT_FOUND));
-                }
-                Ok(events(Events::new(waiting, None)))
-            }
-            _ => Ok(Answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
+        let (caller, waiting) = call::pair(self.control.clone());
+        let command = Command::of(name, body, known, caller)?;
+        let (patience, late) = (command.patience(), self.late(&command));
+        if self.letters.send(letter(command)).await.is_err() {
+            return Ok(Answer::empty(StatusCode::NOT_FOUND));
+        }
+        late.keep();
+        drop(self);
+        respond(waiting, patience).await
+    }
+
+    /// Listens to what belongs to no call of a session.
+    pub(super) fn listen(self, name: Name) -> Answer {
+        let (caller, waiting) = call::pair(self.control.clone());
+        match self.control.send(Control::Listen(name, caller)) {
+            Ok(()) => events(Events::new(waiting, None)),
+            Err(_) => Answer::empty(StatusCode::NOT_FOUND),
         }
     }
 
@@ -115,11 +110,6 @@ impl<L> Clone for Channel<L> {
     fn clone(&self) -> Self {
         Self { letters: self.letters.clone(), control: self.control.clone() }
     }
-}
-
-/// The session that a request names.
-pub(super) fn named(request: &Request<Bytes>) -> Option<Name> {
-    name_of(request.headers().get(SESSION_ID)?)
 }
 
 /// The session of that id.

@@ -104,9 +104,9 @@ impl Connections {
         self: &Rc<Self>,
         port: u16,
         path: &str,
-        request: Request<Bytes>,
+        request: impl Into<Request<Bytes>>,
     ) -> impl Future<Output = Result<Answer, Unanswered>> {
-        self.send(port, self.addressed(port, path, request))
+        self.send(port, self.addressed(port, path, request.into()))
     }
 
     /// A request that says to which endpoint it goes.

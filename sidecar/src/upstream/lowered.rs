@@ -25,14 +25,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::StatusCode;
 use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::translate::notifications::{self, Told};
 use longshore_sessions::bounds::MAX_SUBSCRIPTION;
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
 
-use super::{Answer, Body, Failure as Any, NoRoom, Speaks, Transport};
+use super::{Answer, Body, Failure as Any, Letter, NoRoom, Post, Speaks, Transport};
 pub(super) use open::{Opened, may_be_modern, open};
 pub(crate) use registry::Lowered;
 use session::Session;
@@ -98,18 +98,16 @@ pub(super) async fn send(
     speaks: &Arc<Speaks>,
     upstream: &Upstream,
     session: Arc<Session>,
-    request: Request<Bytes>,
+    letter: Letter,
 ) -> Result<Answer, Any> {
-    let (head, body) = request.into_parts();
-    let way = Way::new(lowered, transport, speaks, upstream, session, &head.headers);
-    match head.method {
-        Method::POST => post(way, body).await,
-        Method::GET => listen::listen(way).await,
-        Method::DELETE => {
-            lowered.end(way.session.name);
+    let way = |session, trace| Way::new(lowered, transport, speaks, upstream, session, trace);
+    match letter {
+        Letter::Post(_, Post { body, trace, .. }) => post(way(session, trace), body).await,
+        Letter::Stream(..) => listen::listen(way(session, None)).await,
+        Letter::End(..) => {
+            lowered.end(session.name);
             Ok(Answer::empty(StatusCode::NO_CONTENT))
         }
-        _ => Ok(Answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
     }
 }
 

@@ -13,8 +13,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderValue, StatusCode};
 use longshore_mcp::endpoint::BadEndpoint;
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -22,8 +21,9 @@ use thiserror::Error;
 use super::call;
 use super::channel::{self, Channel, Name};
 use super::http::{Connections, Place};
+use super::letter::Trace;
 use super::message::{Command, Known};
-use super::{Answer, Hold};
+use super::{Answer, Hold, Letter, Post};
 use crate::held::Coming;
 use crate::metrics::Metrics;
 use begin::{Begun, begin};
@@ -38,14 +38,14 @@ pub(crate) struct Sse {
 /// A session of the server that is, or was, at a place.
 struct Session {
     place: Place,
-    channel: Channel<Letter>,
+    channel: Channel<Traced>,
 }
 
 /// A message for the server.
-struct Letter {
+struct Traced {
     command: Command,
     /// What goes with it that is no part of it.
-    headers: HeaderMap,
+    trace: Trace,
 }
 
 /// A session's entry, for as long as the session lives.
@@ -86,9 +86,8 @@ impl Sse {
         http: &Rc<Connections>,
         place: Place,
         coming: Coming,
-        request: Request<Bytes>,
+        Post { body, trace, .. }: Post,
     ) -> Result<(Answer, Hold), super::Failure> {
-        let (head, body) = request.into_parts();
         let (channel, ends) = Channel::new();
         let (caller, waiting) = call::pair(channel.control.clone());
         let name = super::random().ok_or(call::Failure::NoNumbers)?;
@@ -101,7 +100,7 @@ impl Sse {
         let talk = Talk::new(registered, http.clone(), place.port, stream, ends);
         let hold = channel.hold(name);
         // There is room for the first.
-        let _ = channel.letters.try_send(Letter { command, headers: head.headers });
+        let _ = channel.letters.try_send(Traced { command, trace });
         self.open.lock().insert(name, Session { place, channel });
         tokio::task::spawn_local(talk.run());
         Ok((channel::opened(name, waiting).await?, hold))
@@ -111,24 +110,28 @@ impl Sse {
     pub(super) async fn send(
         &self,
         place: &Place,
-        request: Request<Bytes>,
+        letter: Letter,
         known: Option<&Known>,
     ) -> Result<Answer, call::Failure> {
-        let Some((name, channel)) = self.find(place, &request) else {
+        let Some((name, channel)) = letter.session().and_then(|id| self.find(place, id)) else {
             return Ok(Answer::empty(StatusCode::NOT_FOUND));
         };
-        if *request.method() != Method::DELETE {
-            let letter = |command, headers| Letter { command, headers };
-            return channel.send(name, request, known, letter).await;
+        match letter {
+            Letter::Post(_, Post { body, trace, .. }) => {
+                channel.send(name, body, known, |command| Traced { command, trace }).await
+            }
+            Letter::Stream(..) => Ok(channel.listen(name)),
+            Letter::End(..) => {
+                self.open.lock().remove(&name);
+                drop(channel.hold(name));
+                Ok(Answer::empty(StatusCode::NO_CONTENT))
+            }
         }
-        self.open.lock().remove(&name);
-        drop(channel.hold(name));
-        Ok(Answer::empty(StatusCode::NO_CONTENT))
     }
 
-    /// The session that a request names, if it is one with this server.
-    fn find(&self, place: &Place, request: &Request<Bytes>) -> Option<(Name, Channel<Letter>)> {
-        let name = channel::named(request)?;
+    /// The session of this id, if it is one with this server.
+    fn find(&self, place: &Place, id: &HeaderValue) -> Option<(Name, Channel<Traced>)> {
+        let name = channel::name_of(id)?;
         let mut open = self.open.lock();
         let session = open.get(&name)?;
         let channel = session.channel.clone();

@@ -31,20 +31,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, StatusCode};
 use longshore_sidecar_config::{Config, Processes};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Duration, timeout};
 
 use super::starts::Starts;
-use super::{Answer, Begins, Body, Former, Hold, Opener, Recalled, call, channel, message, random, routes};
+use super::{
+    Answer, Begins, Body, Former, Hold, Letter, Opener, Post, Recalled, call, channel, message, random,
+    routes,
+};
 use crate::held::Shares;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
 use call::{Events, Failure, Patience};
-use channel::{Channel, Control, Name, events, name_of, named, opened};
+use channel::{Channel, Control, Name, events, name_of, opened};
 pub(super) use conversation::Joining;
 pub(crate) use former::keep_former;
 pub(crate) use gone::{Gone, Why};
@@ -129,22 +131,22 @@ impl Stdio {
     }
 
     /// Sends a message in a session.
-    pub(super) async fn send(
-        &self,
-        request: Request<Bytes>,
-        known: Option<&Known>,
-    ) -> Result<Answer, Failure> {
-        let found = named(&request).and_then(|name| Some((name, self.open.lock().find(name)?)));
+    pub(super) async fn send(&self, letter: Letter, known: Option<&Known>) -> Result<Answer, Failure> {
+        let name = letter.session().and_then(name_of);
+        let found = name.and_then(|name| Some((name, self.open.lock().find(name)?)));
         let Some((name, channel)) = found else { return Ok(Answer::empty(StatusCode::NOT_FOUND)) };
-        if *request.method() != Method::DELETE {
-            return channel.send(name, request, known, |command, _| command).await;
+        match letter {
+            Letter::Post(_, Post { body, .. }) => channel.send(name, body, known, |command| command).await,
+            Letter::Stream(..) => Ok(channel.listen(name)),
+            Letter::End(..) => {
+                let (told, over) = oneshot::channel();
+                if channel.control.send(Control::End(name, Some(told))).is_ok() {
+                    // Whether it has ended or takes longer.
+                    let _ = timeout(FAREWELL, over).await;
+                }
+                Ok(Answer::empty(StatusCode::NO_CONTENT))
+            }
         }
-        let (told, over) = oneshot::channel();
-        if channel.control.send(Control::End(name, Some(told))).is_ok() {
-            // Whether it has ended or takes longer.
-            let _ = timeout(FAREWELL, over).await;
-        }
-        Ok(Answer::empty(StatusCode::NO_CONTENT))
     }
 
     /// Which process serves a session, by a number that no other one has but what takes its place when it has died.

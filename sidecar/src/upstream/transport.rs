@@ -1,10 +1,10 @@
-//! The ways of one thread to the server as it is: whatever it speaks over is HTTP here, in the form of the era that the
-//! server itself is of.
+//! The ways of one thread to the server as it is: the same whatever it speaks over, in the form of the era that the server
+//! itself is of.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{HeaderValue, Request, StatusCode};
+use ::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 use longshore_sidecar_config::Upstream;
 use tokio::sync::Semaphore;
@@ -15,7 +15,7 @@ use super::message::Known;
 use super::sse::Sse;
 use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
-use super::{Answer, Failure, Former, Hold, Opener, Recalled, call, http, starts};
+use super::{Answer, Failure, Former, Hold, Letter, Opener, Post, Recalled, call, http, starts};
 use crate::doubt::Doubt;
 use crate::held::{Coming, Share, Shares};
 use crate::worker::Pace;
@@ -108,24 +108,24 @@ impl Transport {
     }
 
     /// Sends a message in a session, and waits for the head of the answer.
-    pub(crate) async fn send(&self, upstream: &Upstream, request: Request<Bytes>) -> Result<Answer, Failure> {
-        self.send_known(upstream, request, None).await
+    pub(crate) async fn send(&self, upstream: &Upstream, letter: Letter) -> Result<Answer, Failure> {
+        self.send_known(upstream, letter, None).await
     }
 
     /// The same of one that may be known.
     pub(super) async fn send_known(
         &self,
         upstream: &Upstream,
-        request: Request<Bytes>,
+        letter: Letter,
         known: Option<&Known>,
     ) -> Result<Answer, Failure> {
         match upstream {
-            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, request).await?),
+            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, letter).await?),
             // Boxed, these two, so that calls over the third are not as large.
-            Upstream::Stdio {} => Ok(Box::pin(self.stdio.send(request, known)).await?),
+            Upstream::Stdio {} => Ok(Box::pin(self.stdio.send(letter, known)).await?),
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                Ok(Box::pin(self.sse.send(&place, request, known)).await?)
+                Ok(Box::pin(self.sse.send(&place, letter, known)).await?)
             }
         }
     }
@@ -136,18 +136,18 @@ impl Transport {
         &self,
         upstream: &Upstream,
         opener: Opener,
-        request: Request<Bytes>,
+        post: Post,
     ) -> Result<(Answer, Hold), Failure> {
         match upstream {
             Upstream::StreamableHttp { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                let handshake = Handshake::begin(&self.http, &self.unheard, place, request);
+                let handshake = Handshake::begin(&self.http, &self.unheard, place, post);
                 Ok((handshake.await?, Hold::nothing()))
             }
-            Upstream::Stdio {} => Ok(self.stdio.open(opener, request).await?),
+            Upstream::Stdio {} => Ok(self.stdio.open(opener, post.body).await?),
             Upstream::Sse { port, path } => {
                 let place = Place { port: *port, path: path.clone() };
-                self.sse.open(&self.http, place, self.coming_for(&opener), request).await
+                self.sse.open(&self.http, place, self.coming_for(&opener), post).await
             }
         }
     }
@@ -203,11 +203,11 @@ impl Transport {
         &self,
         upstream: &Upstream,
         opener: &Opener,
-        request: Request<Bytes>,
+        post: Post,
     ) -> Result<Answer, Failure> {
         match upstream {
-            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, request).await?),
-            Upstream::Stdio {} => Ok(self.stdio.call(opener, request).await?),
+            Upstream::StreamableHttp { port, path } => Ok(self.http.send_to(*port, path, post).await?),
+            Upstream::Stdio {} => Ok(self.stdio.call(opener, post.body).await?),
             // This transport is older than such requests.
             Upstream::Sse { .. } => Ok(Answer::empty(StatusCode::METHOD_NOT_ALLOWED)),
         }

@@ -6,8 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, Request};
+use http::HeaderValue;
 use http_body_util::BodyExt;
 use longshore_mcp::initialize;
 use longshore_mcp::object;
@@ -17,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Duration, timeout};
 
 use super::http::{Connections, Place, Unanswered};
-use super::{Also, Answer, Body, Form, request};
+use super::{Also, Answer, Body, Form, Letter, Post};
 use crate::gathered::Gathered;
 
 /// How long the answer may take from when nobody waits for it any more.
@@ -55,11 +54,11 @@ impl Handshake {
         http: &Rc<Connections>,
         unheard: &Arc<Semaphore>,
         endpoint: Place,
-        request: Request<Bytes>,
+        post: Post,
     ) -> Self {
         let sending = {
             let (http, Place { port, path }) = (http.clone(), endpoint.clone());
-            async move { http.send_to(port, &path, request).await }
+            async move { http.send_to(port, &path, post).await }
         };
         Self { sending: Some(Box::pin(sending)), http: http.clone(), endpoint, unheard: unheard.clone() }
     }
@@ -143,10 +142,9 @@ async fn end(http: &Rc<Connections>, endpoint: Place, answer: Answer) {
 
 /// Tells a server that a session has ended, in the revision that it has chosen there, if it has.
 async fn tell(http: &Rc<Connections>, endpoint: Place, id: HeaderValue, revision: Option<Revision>) {
-    let within = Some((Some(id), revision.unwrap_or(UNSAID)));
-    let request = request::build(Method::DELETE, within, Bytes::new());
+    let letter = Letter::End(id, revision.unwrap_or(UNSAID));
     // Whether it ends sessions on request is the server's business; many do not.
-    if !matches!(timeout(ERRAND, http.send_to(endpoint.port, &endpoint.path, request)).await, Ok(Ok(_))) {
+    if !matches!(timeout(ERRAND, http.send_to(endpoint.port, &endpoint.path, letter)).await, Ok(Ok(_))) {
         tracing::debug!("the server could not be told that a session has ended");
     }
 }

@@ -1,7 +1,6 @@
 //! A client's session, begun again: what the client itself would have to do, without its noticing.
 
-use bytes::Bytes;
-use http::{HeaderValue, Method};
+use http::HeaderValue;
 use longshore_mcp::error::Code;
 use longshore_mcp::initialize::Handshake;
 use longshore_mcp::method::Method as McpMethod;
@@ -12,8 +11,8 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{CallError, Face, Server, quote};
 use crate::sessions::Change;
-use crate::upstream::Hold;
-use crate::upstream::request;
+use crate::upstream::letter::own_info;
+use crate::upstream::{Hold, Letter};
 
 /// The most that is read of what a server says to what a client had set: nobody needs it.
 const MAX_SAID: usize = 64 * 1024;
@@ -32,7 +31,7 @@ impl Server {
         let params = json!({
             "protocolVersion": revision.as_str(),
             "capabilities": capabilities,
-            "clientInfo": request::own_info(),
+            "clientInfo": own_info(),
         });
         let result: Handshake = serde_json::from_str(&self.open(Face::Sessions, params).await?)
             .map_err(|_| self.not_mcp("initialize has no usable result"))?;
@@ -71,13 +70,10 @@ impl Server {
 
     /// Ends it.
     pub(crate) async fn end(self) {
-        if self.session.is_none() {
-            return;
-        }
+        let Some(id) = self.session.clone() else { return };
         // It may have been opened in a revision that nobody knows here.
         let revision = self.revision.unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
-        let request = request::build(Method::DELETE, Some((self.session.clone(), revision)), Bytes::new());
-        if let Err(error) = self.send(request).await {
+        if let Err(error) = self.send(Letter::End(id, revision)).await {
             tracing::debug!(%error, "the server could not be told that a session has ended");
         }
     }

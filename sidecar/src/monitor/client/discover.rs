@@ -1,7 +1,6 @@
 //! Asking a server what it speaks, in the words that only the revisions without a handshake have.
 
-use http::{HeaderName, HeaderValue, Method};
-use longshore_mcp::headers::METHOD;
+use http::HeaderValue;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::probe::{self, Verdict};
 use longshore_mcp::revision::Revision;
@@ -12,7 +11,9 @@ use tokio::time::{Duration, timeout};
 
 use super::wire::collect;
 use super::{CallError, MAX_ANSWER, Server, quote};
-use crate::upstream::{Answer, Form, Opener, request};
+use crate::headers::METHOD;
+use crate::upstream::letter::own_info;
+use crate::upstream::{Answer, Form, Opener, Post};
 
 /// The most names of revisions that are looked at.
 const MAX_NAMES: usize = 32;
@@ -88,16 +89,15 @@ impl Server {
     }
 
     async fn ask_what_it_speaks(&self) -> Result<Discovery, CallError> {
-        let info = request::own_info().to_string();
+        let info = own_info().to_string();
         let client = Client { capabilities: "{}", info: Some(&info), level: None };
         let body = handshake::discover(ID, NEWEST, &client);
-        let session = Some((None, NEWEST));
-        let mut request = request::build(Method::POST, session, body.into());
         let method = HeaderValue::from_static(McpMethod::ServerDiscover.as_str());
-        request.headers_mut().insert(HeaderName::from_static(METHOD), method);
+        let repeated = vec![(METHOD, method)];
+        let post = Post { revision: Some(NEWEST), repeated, ..Post::of(body) };
         // Its end is the end of the process, if there is one.
         let (Answer { status, also, body, lease }, _hold) =
-            self.pool.open_itself(self.upstream(), Opener::Own, request).await?;
+            self.pool.open_itself(self.upstream(), Opener::Own, post).await?;
         // There are servers that begin a session for whatever comes without one, and refuse it only then.
         let begun = also.session().filter(|id| Some(id) != self.session.as_ref());
         let _unwanted = begun.and_then(|id| self.pool.unwanted(self.upstream(), id));

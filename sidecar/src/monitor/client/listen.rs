@@ -12,7 +12,7 @@ use tokio::time::{Duration, sleep};
 
 use super::wire::heard;
 use super::{CallError, MAX_ANSWER, Server};
-use crate::upstream::{Answer, Pause, request};
+use crate::upstream::{Answer, Letter, Pause};
 
 /// How long to wait at least before a stream is asked for again, since each costs the server its lists too; and at most where
 /// it is of no use time and again, unless the server says so.
@@ -95,8 +95,9 @@ impl Server {
 
     /// What it says in one stream.
     async fn notifications(&self, told: &News, course: &mut Course) -> Result<(), CallError> {
+        let stream = self.within().map(|within| Letter::stream(within, None));
         let Answer { status, also, mut body, lease: _lease } =
-            self.send(request::stream(self.within(), None)).await?;
+            self.send(stream.ok_or(CallError::SessionGone)?).await?;
         if status != StatusCode::OK {
             return Err(self.status(status, also));
         }

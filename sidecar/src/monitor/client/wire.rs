@@ -14,8 +14,8 @@ use super::error::{quote, rpc};
 use super::{CallError, Face, MAX_ANSWER, Server};
 use crate::gathered::{Gathered, NotWhole};
 use crate::upstream::forgotten::{Says, says};
-use crate::upstream::request::{self, Within};
-use crate::upstream::{self, Also, Answer, Form};
+use crate::upstream::letter::Within;
+use crate::upstream::{self, Also, Answer, Form, Letter, Post};
 
 impl Server {
     /// Sends a request and gives the result.
@@ -30,31 +30,24 @@ impl Server {
         params: Value,
         most: usize,
     ) -> Result<String, CallError> {
-        let (id, request) = self.ask(method, &params);
-        let answer = self.send(request).await?;
+        let (id, post) = ask(method, &params);
+        let answer = self.send(self.letter(post)).await?;
         self.result(answer, &id, most).await
     }
 
     /// Opens the session with the first request, and gives the result.
     pub(super) async fn open(&mut self, face: Face, params: Value) -> Result<String, CallError> {
-        let (id, request) = self.ask(McpMethod::Initialize, &params);
+        let (id, post) = ask(McpMethod::Initialize, &params);
         let opener = self.opener.clone();
         self.face = face;
         let (answer, hold) = match face {
-            Face::Itself => self.pool.open_itself(&self.upstream, opener, request).await?,
-            Face::Sessions => self.pool.open(&self.upstream, self.pin, opener, request).await?,
+            Face::Itself => self.pool.open_itself(&self.upstream, opener, post).await?,
+            Face::Sessions => self.pool.open(&self.upstream, self.pin, opener, post).await?,
         };
         self.hold = Some(hold);
         // It is open there, whatever the rest of the answer says.
         self.session = answer.also.session().filter(|_| answer.status.is_success());
         self.result(answer, &id, MAX_ANSWER).await
-    }
-
-    fn ask(&self, method: McpMethod, params: &Value) -> (String, http::Request<Bytes>) {
-        let id = upstream::number();
-        let name = method.as_str();
-        let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{name}\",\"params\":{params}}}");
-        (id.to_string(), self.request(Method::POST, text.into()))
     }
 
     /// The result in an answer.
@@ -115,12 +108,16 @@ impl Server {
 
     /// Sends a message that has no answer.
     pub(super) async fn tell(&self, text: String) -> Result<(), CallError> {
-        let Answer { status, also, .. } = self.send(self.request(Method::POST, text.into())).await?;
+        let Answer { status, also, .. } = self.send(self.letter(Post::of(text))).await?;
         if status.is_success() { Ok(()) } else { Err(self.status(status, also)) }
     }
 
-    pub(super) fn request(&self, method: Method, body: Bytes) -> http::Request<Bytes> {
-        request::build(method, self.within(), body)
+    fn letter(&self, post: Post) -> Letter {
+        match self.within() {
+            Some(within) => post.within(within),
+            // The server has not said yet what it speaks.
+            None => Letter::Post(None, post),
+        }
     }
 
     /// The session that its requests belong to.
@@ -128,10 +125,10 @@ impl Server {
         self.revision.map(|revision| (self.session.clone(), revision))
     }
 
-    pub(super) async fn send(&self, request: http::Request<Bytes>) -> Result<Answer, CallError> {
+    pub(super) async fn send(&self, letter: Letter) -> Result<Answer, CallError> {
         Ok(match self.face {
-            Face::Itself => self.pool.send_itself(&self.upstream, request).await?,
-            Face::Sessions => self.pool.send(&self.upstream, self.pin, request, None).await?,
+            Face::Itself => self.pool.send_itself(&self.upstream, letter).await?,
+            Face::Sessions => self.pool.send(&self.upstream, self.pin, letter, None).await?,
         })
     }
 
@@ -158,6 +155,13 @@ impl Server {
     pub(super) fn not_mcp(&self, what: &'static str) -> CallError {
         CallError::NotMcp { path: self.path(), what }
     }
+}
+
+/// A request, and its id.
+fn ask(method: McpMethod, params: &Value) -> (String, Post) {
+    let (id, name) = (upstream::number(), method.as_str());
+    let text = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{name}\",\"params\":{params}}}");
+    (id.to_string(), Post::of(text))
 }
 
 /// What comes next in a stream of events: the messages that are complete then. None: it is over. `retry` is told after how

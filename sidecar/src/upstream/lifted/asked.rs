@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request};
 use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::detect::Modern;
@@ -15,7 +14,8 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::requests::{Client, OF_ROUNDS};
 use longshore_sessions::capsule::{PrincipalDigest, canonical};
 
-use crate::upstream::request;
+use crate::upstream::Post;
+use crate::upstream::letter::Trace;
 
 /// The request, and what it says of itself.
 pub(in crate::upstream) struct Asked {
@@ -41,13 +41,12 @@ pub(in crate::upstream) struct Asked {
     /// What came with those questions.
     pub(super) state: Option<String>,
     /// Where it stands in a trace.
-    pub(super) trace: HeaderMap,
+    pub(super) trace: Trace,
 }
 
 impl Asked {
     /// `modern` is what the request was read as. Its body may call tasks by other names.
-    pub(in crate::upstream) fn of(request: Request<Bytes>, modern: &Modern<'_>) -> Self {
-        let (head, body) = request.into_parts();
+    pub(in crate::upstream) fn of(Post { body, trace, .. }: Post, modern: &Modern<'_>) -> Self {
         let Modern { revision, envelope, method, outline, request } = modern;
         let state = outline.request_state().map(|state| state.map(Text::into_owned));
         let uri = (method.subject() == Subject::Resource).then(|| outline.name(Subject::Resource)).flatten();
@@ -64,7 +63,7 @@ impl Asked {
             responses: outline.input_responses().map(str::to_owned),
             // What is no string nobody gave: it is worth as much as one that is made up.
             state: state.unwrap_or_else(|_| Some(String::new())),
-            trace: request::trace(&head.headers),
+            trace,
             body,
         }
     }
@@ -126,7 +125,7 @@ pub(super) mod tests {
         let outline = Outline::read(request.params).unwrap();
         let (envelope, revision) = (outline.envelope().unwrap(), Revision::V2026_07_28);
         let method = Method::of(revision, &request.method).unwrap();
-        Asked::of(Request::new(body.clone()), &Modern { revision, envelope, method, outline, request })
+        Asked::of(Post::of(body.clone()), &Modern { revision, envelope, method, outline, request })
     }
 
     fn asked(params: &str) -> Asked {

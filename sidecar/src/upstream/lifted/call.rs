@@ -16,9 +16,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Method as HttpMethod;
-use http::header::HeaderMap;
 use longshore_mcp::capabilities::Need;
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::{Pair, requests};
@@ -34,7 +31,7 @@ use super::sessions::{Lease, Purpose};
 use super::source::{Ending, Heard, read};
 use super::way::Way;
 use crate::held::Share;
-use crate::upstream::Failure;
+use crate::upstream::{Failure, Post};
 use stage::{Event, Stage};
 
 /// After how long without a word from the server a response begins all the same: proxies give up on those that are
@@ -129,12 +126,11 @@ impl Call {
         // It is there beside what the client has sent, for as long as the server takes to read it.
         let held = self.way.transport.hold_beside(asked.text(), &self.way.opener, request);
         let request = held.map_err(Unusable::from)?;
-        let request = self.session.request(HttpMethod::POST, request);
-        let request = traced(request, &asked.trace);
+        let letter = Post { trace: asked.trace.clone(), ..Post::of(request) }.within(self.session.within());
         let (session, transport, to) =
             (self.session.clone(), self.way.transport.clone(), self.inbox.0.clone());
         self.reading = Some(Box::pin(async move {
-            read(&session, &transport, request, &number, to).await;
+            read(&session, &transport, letter, &number, to).await;
         }));
         Ok(())
     }
@@ -179,12 +175,4 @@ impl Call {
             }
         }
     }
-}
-
-/// A request that goes on with a trace.
-fn traced(mut request: http::Request<Bytes>, trace: &HeaderMap) -> http::Request<Bytes> {
-    for (name, value) in trace {
-        request.headers_mut().insert(name, value.clone());
-    }
-    request
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
 use longshore_mcp::ids::Numbers;
 use longshore_mcp::level::Level;
@@ -25,9 +25,9 @@ use super::greeting::Greeting;
 use super::hearing::{Deaf, Hearing};
 use super::listening::Subscribing;
 use super::source::{Heard, read};
-use crate::upstream::request::{self, Within};
+use crate::upstream::letter::Within;
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
-use crate::upstream::{Failure, Hold, Opener, Transport, forgotten, number};
+use crate::upstream::{Failure, Hold, Letter, Opener, Post, Transport, forgotten, number};
 
 /// How many calls may be under way in one session: each has an open connection of somebody.
 const MAX_CALLS: usize = 1024;
@@ -115,8 +115,7 @@ impl Session {
         // All else in it was looked at before.
         let first = number().to_string();
         let greeting = handshake::greet(&first, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
-        let request = request::build(Method::POST, None, greeting.into());
-        let (answer, hold) = transport.open(upstream, opener.clone(), request).await?;
+        let (answer, hold) = transport.open(upstream, opener.clone(), Post::of(greeting)).await?;
         let id = answer.also.session();
         let greeting = match Greeting::of(answer, transport.coming_for(&opener), &first).await {
             Ok(greeting) => greeting,
@@ -166,9 +165,9 @@ impl Session {
         Pair { client: self.client, server: self.revision }
     }
 
-    /// A request in it.
-    pub(super) fn request(&self, method: Method, body: Bytes) -> Request<Bytes> {
-        request::build(method, Some(self.within()), body)
+    /// A message in it.
+    fn letter(&self, body: impl Into<Bytes>) -> Letter {
+        Post::of(body).within(self.within())
     }
 
     /// Whether its server knows it from others.
@@ -201,8 +200,7 @@ impl Session {
 
     /// The same, however long it takes.
     pub(super) async fn hand_over_patiently(&self, transport: &Transport, text: &str) -> Result<(), Failure> {
-        let request = self.request(Method::POST, text.to_owned().into());
-        let answer = transport.send(&self.upstream, request).await?;
+        let answer = transport.send(&self.upstream, self.letter(text.to_owned())).await?;
         let status = answer.status;
         if !status.is_success() {
             return Err(Unusable::Status(status.as_u16()).into());
@@ -235,7 +233,7 @@ impl Session {
     ) -> Option<bool> {
         let (to, mut heard) = channel(WAITING);
         let id = Self::errand();
-        let request = self.request(Method::POST, text(&id).into());
+        let letter = self.letter(text(&id));
         let mut deaf = Deaf::default();
         let answer = async {
             while let Some(Heard::Answer(message) | Heard::Own(message)) = heard.recv().await {
@@ -258,7 +256,7 @@ impl Session {
             }
             None
         };
-        let (is_for_now, said) = tokio::join!(read(self, transport, request, &id, to), answer);
+        let (is_for_now, said) = tokio::join!(read(self, transport, letter, &id, to), answer);
         said.filter(|takes| *takes || !is_for_now)
     }
 
@@ -333,8 +331,7 @@ impl Session {
     /// Pings the server in it. None: there is no answer.
     async fn ping(&self, transport: &Transport) -> Option<StatusCode> {
         let ping = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, Self::errand());
-        let request = self.request(Method::POST, ping.into());
-        match timeout(ERRAND, transport.send(&self.upstream, request)).await {
+        match timeout(ERRAND, transport.send(&self.upstream, self.letter(ping))).await {
             Ok(Ok(answer)) => Some(answer.status),
             Ok(Err(_)) | Err(_) => None,
         }
@@ -467,7 +464,6 @@ impl Drop for Number {
 
 /// Tells the server that a session is over.
 async fn farewell(transport: &Transport, upstream: &Upstream, id: HeaderValue, revision: Revision) {
-    let request = request::build(Method::DELETE, Some((Some(id), revision)), Bytes::new());
     // Whether it ends sessions on request is the server's business; many do not.
-    let _ = timeout(ERRAND, transport.send(upstream, request)).await;
+    let _ = timeout(ERRAND, transport.send(upstream, Letter::End(id, revision))).await;
 }

@@ -1,7 +1,7 @@
 //! What a server answers to one message, as messages.
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
 
@@ -14,7 +14,7 @@ use crate::upstream::forgotten::is_not_now;
 use crate::upstream::message::{span, with};
 use crate::upstream::source::{Source, Unread};
 use crate::upstream::waiting::Sender;
-use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Transport, request, rest};
+use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Letter, Transport, rest};
 
 /// The most that is read of an answer that is no success.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -103,11 +103,11 @@ impl Ending {
 pub(super) async fn read(
     session: &Session,
     transport: &Transport,
-    request: Request<Bytes>,
+    letter: Letter,
     id: &str,
     to: Sender<Heard>,
 ) -> bool {
-    let ending = follow(session, transport, request, id, &to).await.unwrap_or_else(|ending| ending);
+    let ending = follow(session, transport, letter, id, &to).await.unwrap_or_else(|ending| ending);
     let is_for_now = ending.is_for_now();
     // Nobody there: it was given up.
     let _ = to.send(Heard::Over(ending)).await;
@@ -117,11 +117,11 @@ pub(super) async fn read(
 async fn follow(
     session: &Session,
     transport: &Transport,
-    request: Request<Bytes>,
+    letter: Letter,
     id: &str,
     to: &Sender<Heard>,
 ) -> Result<Ending, Ending> {
-    let Answer { status, body, lease, .. } = transport.send(&session.upstream, request).await?;
+    let Answer { status, body, lease, .. } = transport.send(&session.upstream, letter).await?;
     let mut coming = transport.coming_for(&session.opener);
     if !status.is_success() {
         let text = collect(body, MAX_REFUSAL, &mut coming).await.unwrap_or_default();
@@ -209,7 +209,7 @@ pub(super) async fn get(
     transport: &Transport,
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
-    transport.send(&session.upstream, request::stream(Some(session.within()), last)).await
+    transport.send(&session.upstream, Letter::stream(session.within(), last)).await
 }
 
 /// A whole body, or why not.

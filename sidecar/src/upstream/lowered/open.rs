@@ -3,8 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::error::Code;
@@ -24,7 +23,7 @@ use super::session::{Parts, Session};
 use super::way::Server;
 use super::{Failure, local, message};
 use crate::upstream::hold::Hold;
-use crate::upstream::{Also, Answer, Failure as Any, Opener, Speaks, Transport, random};
+use crate::upstream::{Also, Answer, Failure as Any, Opener, Post, Speaks, Transport, random};
 
 /// The longest that a server hears of who a client is, in bytes: each request to it repeats that, and what the client can do.
 const MAX_INFO: usize = 16 * 1024;
@@ -44,10 +43,9 @@ pub(in crate::upstream) async fn open(
     speaks: &Arc<Speaks>,
     upstream: &Upstream,
     opener: &Opener,
-    request: Request<Bytes>,
+    Post { body, trace, .. }: Post,
     revision: Revision,
 ) -> Result<Opened, Any> {
-    let (head, body) = request.into_parts();
     let answered = |answer| Ok(Opened::Answered(Box::new(answer), Hold::nothing()));
     let Ok(Message::Request(request)) = envelope::read(&body) else {
         return answered(Answer::empty(StatusCode::BAD_REQUEST));
@@ -73,7 +71,7 @@ pub(in crate::upstream) async fn open(
     else {
         return refused("\"capabilities\" cannot be read");
     };
-    let server = Server::new(transport, speaks, upstream, &head.headers);
+    let server = Server::new(transport, speaks, upstream, trace);
     let says = Client { capabilities: &ours, info, level: None };
     let mut found = server.discover(opener, revision, &says).await?;
     if found.verdict == Verdict::Legacy && !matches!(opener, Opener::Own) {

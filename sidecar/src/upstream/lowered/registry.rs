@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use longshore_sidecar_config::{Limits, Processes};
 use parking_lot::Mutex;
 use tokio::time::Duration;
 
 use super::session::Session;
 use super::tools::Tools;
-use crate::headers::SESSION_ID;
 use crate::held::{Share, Shares};
 use crate::upstream::hold::Hold;
 use crate::upstream::{Absence, Opener, random};
@@ -78,16 +77,16 @@ impl Lowered {
         }
     }
 
-    /// The session that a message names, if it is one of these.
-    pub(in crate::upstream) fn find(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
-        let id = headers.get(SESSION_ID)?.to_str().ok()?.strip_prefix(PREFIX)?;
+    /// The session of this id, if it is one of these.
+    pub(in crate::upstream) fn find(&self, id: &HeaderValue) -> Option<Arc<Session>> {
+        let id = id.to_str().ok()?.strip_prefix(PREFIX)?;
         let name = Name::from_str_radix(id, 16).ok()?;
         self.sessions.lock().get(&name).cloned()
     }
 
-    /// Whether a message names a session that was one of these: no server knows it.
-    pub(in crate::upstream) fn was_one(headers: &HeaderMap) -> bool {
-        headers.get(SESSION_ID).is_some_and(|id| id.as_bytes().starts_with(PREFIX.as_bytes()))
+    /// Whether a session of this id was one of these: no server knows it.
+    pub(in crate::upstream) fn was_one(id: &HeaderValue) -> bool {
+        id.as_bytes().starts_with(PREFIX.as_bytes())
     }
 
     /// Adds a session: what it is called, and what ends it until somebody else does.

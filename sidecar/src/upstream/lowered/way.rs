@@ -4,10 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request};
+use http::{HeaderName, HeaderValue};
 use longshore_mcp::headers::argument::{self, Marked};
-use longshore_mcp::headers::{JSON, standard};
+use longshore_mcp::headers::standard;
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::Method;
 use longshore_mcp::probe::{self, Verdict};
@@ -21,9 +20,8 @@ use super::Failure;
 use super::registry::Lowered;
 use super::session::Session;
 use super::source::Source;
-use crate::headers::PROTOCOL_VERSION;
-use crate::upstream::request::{ACCEPT_BOTH, own_info, trace};
-use crate::upstream::{Failure as Any, Opener, Speaks, Transport};
+use crate::upstream::letter::{Repeated, Trace, own_info};
+use crate::upstream::{Failure as Any, Opener, Post, Speaks, Transport};
 
 /// The id of requests that the sidecar makes on its own account, as JSON. Each stands alone, so they may share it.
 pub(super) const OWN_ID: &str = "\"longshore\"";
@@ -42,11 +40,8 @@ pub(super) struct Server {
     pub(super) speaks: Arc<Speaks>,
     upstream: Upstream,
     /// What travels along with what a client says.
-    trace: Rc<HeaderMap>,
+    trace: Trace,
 }
-
-/// What the headers of a request repeat.
-pub(super) type Repeated = Vec<(HeaderName, HeaderValue)>;
 
 impl Way {
     pub(super) fn new(
@@ -55,9 +50,9 @@ impl Way {
         speaks: &Arc<Speaks>,
         upstream: &Upstream,
         session: Arc<Session>,
-        headers: &HeaderMap,
+        trace: Trace,
     ) -> Self {
-        Self { lowered: lowered.clone(), session, server: Server::new(transport, speaks, upstream, headers) }
+        Self { lowered: lowered.clone(), session, server: Server::new(transport, speaks, upstream, trace) }
     }
 
     /// Sends a request, and waits for the head of what comes back.
@@ -114,10 +109,10 @@ impl Server {
         transport: &Rc<Transport>,
         speaks: &Arc<Speaks>,
         upstream: &Upstream,
-        headers: &HeaderMap,
+        trace: Trace,
     ) -> Self {
         let (transport, speaks) = (transport.clone(), speaks.clone());
-        Self { transport, speaks, upstream: upstream.clone(), trace: Rc::new(trace(headers)) }
+        Self { transport, speaks, upstream: upstream.clone(), trace }
     }
 
     /// Sends a request for somebody.
@@ -128,26 +123,12 @@ impl Server {
         body: Bytes,
         repeated: &Repeated,
     ) -> Result<Source, Any> {
-        self.send(opener, revision, body, self.trace.iter().chain(fields(repeated))).await
+        let (trace, repeated) = (self.trace.clone(), repeated.clone());
+        self.send(opener, Post { body, revision: Some(revision), trace, repeated }).await
     }
 
-    async fn send<'a>(
-        &self,
-        opener: &Opener,
-        revision: Revision,
-        body: Bytes,
-        more: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
-    ) -> Result<Source, Any> {
-        let mut request = Request::new(body);
-        *request.method_mut() = HttpMethod::POST;
-        let fields = request.headers_mut();
-        fields.insert(ACCEPT, HeaderValue::from_static(ACCEPT_BOTH));
-        fields.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-        fields.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
-        for (name, value) in more {
-            fields.insert(name, value.clone());
-        }
-        let answer = self.transport.call(&self.upstream, opener, request).await?;
+    async fn send(&self, opener: &Opener, post: Post) -> Result<Source, Any> {
+        let answer = self.transport.call(&self.upstream, opener, post).await?;
         Source::new(answer, self.transport.coming_for(opener))
     }
 
@@ -161,7 +142,8 @@ impl Server {
         let client = Client { level: None, ..*client };
         let body = handshake::discover(OWN_ID, revision, &client);
         let repeated = repeat(Method::ServerDiscover, &Outline::default(), None);
-        let mut source = self.send(opener, revision, body.into(), fields(&repeated)).await?;
+        let post = Post { revision: Some(revision), repeated, ..Post::of(body) };
+        let mut source = self.send(opener, post).await?;
         let status = source.status.as_u16();
         let message = source.answer(OWN_ID).await?;
         source.finish();
@@ -178,10 +160,6 @@ impl Server {
         let info = own_info().to_string();
         self.discover(opener, revision, &Client { capabilities: "{}", info: Some(&info), level: None }).await
     }
-}
-
-fn fields(repeated: &Repeated) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    repeated.iter().map(|(name, value)| (name, value))
 }
 
 /// The headers that repeat what a request says, those of a tool's arguments included.

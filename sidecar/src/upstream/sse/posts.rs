@@ -3,20 +3,22 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::headers::JSON;
 use longshore_mcp::revision::Revision;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, timeout};
 
-use crate::headers::{PROTOCOL_VERSION, TRACE};
+use crate::headers::PROTOCOL_VERSION;
 use crate::upstream::call::Caller;
 use crate::upstream::http::{Connections, Unanswered};
+use crate::upstream::letter::{self, Trace};
 use crate::upstream::message::cancelled;
-use crate::upstream::{Answer, call, request};
+use crate::upstream::{Answer, call};
 
 /// How many are on their way at once in a session. A server that takes none is not sent more.
 const MAX_POSTS: usize = 64;
@@ -93,29 +95,25 @@ impl Posts {
         let room = self.own < MAX_OWN;
         if room {
             self.own += 1;
-            self.send(From::Own, message.into(), &HeaderMap::new());
+            self.send(From::Own, message.into(), None);
         }
         room
     }
 
     /// Says that nobody wants the answer to a call. There are no more of these than there were calls.
     pub(super) fn cancel(&mut self, number: u64, reason: &'static str) {
-        self.send(From::TakenBack, cancelled(number, reason).into(), &HeaderMap::new());
+        self.send(From::TakenBack, cancelled(number, reason).into(), None);
     }
 
     /// Sends a message.
-    pub(super) fn send(&mut self, from: From, message: bytes::Bytes, trace: &HeaderMap) {
+    pub(super) fn send(&mut self, from: From, message: bytes::Bytes, trace: Trace) {
         let mut post = Request::new(message);
         *post.method_mut() = Method::POST;
         let headers = post.headers_mut();
-        for name in TRACE {
-            if let Some(value) = trace.get(&name) {
-                headers.insert(name, value.clone());
-            }
-        }
+        headers.extend(trace.map(Arc::unwrap_or_clone).unwrap_or_default());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
-        if let Some(version) = self.revision.and_then(request::version) {
+        if let Some(version) = self.revision.and_then(letter::version) {
             headers.insert(PROTOCOL_VERSION, version);
         }
         let (http, port, endpoint) = (self.http.clone(), self.port, self.endpoint.clone());

@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::begin::{Over, Stream};
 use super::posts::{From, Posted, Posts};
-use super::{Letter, Registered};
+use super::{Registered, Traced};
 use crate::held::Came;
 use crate::upstream::call::{Caller, Failure, Reader};
 use crate::upstream::channel::{Control, Ends};
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Talk {
     pub(super) registered: Registered,
     pub(super) stream: Box<Stream>,
-    letters: mpsc::Receiver<Letter>,
+    letters: mpsc::Receiver<Traced>,
     control: mpsc::UnboundedReceiver<Control>,
     pub(super) posts: Posts,
     pub(super) routes: Routes,
@@ -64,7 +64,7 @@ impl Talk {
         http: Rc<Connections>,
         port: u16,
         stream: Box<Stream>,
-        (letters, control): Ends<Letter>,
+        (letters, control): Ends<Traced>,
     ) -> Self {
         let posts = Posts::new(http, port, stream.endpoint.as_str().into());
         Self {
@@ -130,7 +130,7 @@ impl Talk {
         let Self { registered, mut letters, mut routes, .. } = self;
         drop(registered);
         letters.close();
-        while let Ok(Letter { command, .. }) = letters.try_recv() {
+        while let Ok(Traced { command, .. }) = letters.try_recv() {
             command.caller.end(Err(Failure::Forgotten));
         }
         // The server has these, or may have them. Somebody would make others once more.
@@ -186,8 +186,7 @@ impl Talk {
 
     // === Messages of the client ===
 
-    fn take(&mut self, letter: Letter) {
-        let Letter { command, headers } = letter;
+    fn take(&mut self, Traced { command, trace }: Traced) {
         if !command.counts() {
             return;
         }
@@ -207,7 +206,7 @@ impl Talk {
                         let edits = [Some((at, &*edit)), token.as_ref().map(|token| (token, &*edit))];
                         let mut message = bytes::BytesMut::with_capacity(call.body().len() + 32);
                         write(call.body(), edits, &mut message);
-                        self.posts.send(From::Call(number), message.freeze(), &headers);
+                        self.posts.send(From::Call(number), message.freeze(), trace);
                         self.routes.written(number);
                     }
                     Err(call) => call.end(Err(Failure::IdInUse)),
@@ -216,7 +215,7 @@ impl Talk {
             Kind::Cancelled(Some((id, at))) => match self.routes.cancel(from, &id, Instant::now()) {
                 Some(number) => {
                     let message = with(&body, &at, &number.to_string());
-                    self.posts.send(From::Caller(caller), message, &headers);
+                    self.posts.send(From::Caller(caller), message, trace);
                 }
                 None => caller.end(Ok(None)),
             },
@@ -226,7 +225,7 @@ impl Talk {
             | Kind::Progress(_)
             | Kind::RootsChanged
             | Kind::Response(Some(_))
-            | Kind::Other => self.posts.send(From::Caller(caller), body, &headers),
+            | Kind::Other => self.posts.send(From::Caller(caller), body, trace),
         }
     }
 

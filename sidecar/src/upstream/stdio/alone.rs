@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
@@ -42,12 +42,7 @@ const REVISION: Revision = Revision::V2026_07_28;
 
 impl Stdio {
     /// Sends a request that stands alone. Who drops this, or the answer, cancels it.
-    pub(crate) async fn call(
-        self: &Arc<Self>,
-        opener: &Opener,
-        request: Request<Bytes>,
-    ) -> Result<Answer, Failure> {
-        let body = request.into_body();
+    pub(crate) async fn call(self: &Arc<Self>, opener: &Opener, body: Bytes) -> Result<Answer, Failure> {
         let (asked, level) = match envelope::read(&body).map_err(|_| Failure::NotMessage)? {
             Message::Request(request) => (asked_alone(&body, &request)?, level(&request)),
             // There is none that a server would have to hear: to cancel is to go away.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::message::{Span, with, write_line};
-use crate::upstream::request::own_info;
+use crate::upstream::letter::own_info;
 
 /// The number of the first message to a process.
 pub(super) const FIRST: u64 = 0;

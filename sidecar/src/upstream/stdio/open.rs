@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, StatusCode};
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -51,9 +51,8 @@ impl Stdio {
     pub(crate) async fn open(
         self: &Arc<Self>,
         opener: Opener,
-        request: Request<Bytes>,
+        body: Bytes,
     ) -> Result<(Answer, Hold), Failure> {
-        let body = request.into_body();
         let Kind::Request(asked) = kind(&body)? else { return Err(Failure::NotMessage) };
         let Opener::Client { principal, limits, begins } = opener else {
             return begun(self.open_alone(None, &body, &asked).await?).await;

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio as Pipes};
 
-use http::Method;
 use http_body_util::BodyExt;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::{Peer, PodId};
@@ -12,11 +11,11 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
-use crate::headers::SESSION_ID;
 use crate::held::Shares;
 use crate::memory::Amounts;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
+use crate::upstream::{Letter, Post};
 
 const SOCKET: &str = "LONGSHORE_TEST_SOCKET";
 /// Held while a program starts: until then it has a copy of every descriptor, also of a sidecar's that dies meanwhile.
@@ -109,13 +108,8 @@ fn former(capabilities: Option<&str>) -> Former {
     }
 }
 
-fn request(session: Option<&HeaderValue>, body: &Value) -> Request<Bytes> {
-    let mut request = Request::new(Bytes::from(body.to_string()));
-    *request.method_mut() = Method::POST;
-    if let Some(session) = session {
-        request.headers_mut().insert(SESSION_ID, session.clone());
-    }
-    request
+fn letter(session: &HeaderValue, body: &Value) -> Letter {
+    Post::of(body.to_string()).within((Some(session.clone()), Revision::V2025_11_25))
 }
 
 async fn begin(stdio: &Arc<Stdio>, isolation: Isolation) -> HeaderValue {
@@ -125,18 +119,16 @@ async fn begin(stdio: &Arc<Stdio>, isolation: Isolation) -> HeaderValue {
 async fn begin_as(stdio: &Arc<Stdio>, opener: Opener) -> HeaderValue {
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}});
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let (answer, hold) = stdio.open(opener, request(None, &body)).await.unwrap();
+    let (answer, hold) = stdio.open(opener, body.to_string().into()).await.unwrap();
     hold.keep();
     let session = answer.also.session().unwrap();
     let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    stdio.send(request(Some(&session), &body), None).await.unwrap();
+    stdio.send(letter(&session, &body), None).await.unwrap();
     session
 }
 
 async fn end(stdio: &Stdio, session: &HeaderValue) {
-    let mut delete = request(Some(session), &json!({}));
-    *delete.method_mut() = Method::DELETE;
-    stdio.send(delete, None).await.unwrap();
+    stdio.send(Letter::End(session.clone(), Revision::V2025_11_25), None).await.unwrap();
 }
 
 fn call(id: u32, name: &str, arguments: &Value) -> Value {
@@ -146,7 +138,7 @@ fn call(id: u32, name: &str, arguments: &Value) -> Value {
 
 /// What comes back for a call; its status, where that is no success.
 async fn said(stdio: &Arc<Stdio>, session: &HeaderValue, call: &Value) -> Result<String, u16> {
-    let answer = stdio.send(request(Some(session), call), None).await.unwrap();
+    let answer = stdio.send(letter(session, call), None).await.unwrap();
     if !answer.status.is_success() {
         return Err(answer.status.as_u16());
     }
@@ -168,9 +160,7 @@ fn a_session_goes_on_and_late_answers_are_nobodys() {
         let session = begin(&stdio, Isolation::Session).await;
         let before = pid(&stdio, &session).await;
         // The process that was there first is found, and the one that replaced it.
-        assert!(
-            stdio.send(request(Some(&session), &call(7, "exit", &json!({"status": 1}))), None).await.is_err()
-        );
+        assert!(stdio.send(letter(&session, &call(7, "exit", &json!({"status": 1}))), None).await.is_err());
         let pid = pid(&stdio, &session).await;
         assert_ne!(pid, before);
         let (sender, session_of_call) = (stdio.clone(), session.clone());
@@ -200,10 +190,7 @@ fn a_session_goes_on_and_late_answers_are_nobodys() {
         shim.life(async |stdio| {
             assert_eq!(stdio.recall(&session, former(capabilities)).await.unwrap(), Recalled::GoesOn);
             assert!(
-                stdio
-                    .send(request(Some(&session), &call(7, "exit", &json!({"status": 1}))), None)
-                    .await
-                    .is_err()
+                stdio.send(letter(&session, &call(7, "exit", &json!({"status": 1}))), None).await.is_err()
             );
             assert_eq!(pid(&stdio, &session).await.is_ok(), again);
         });
