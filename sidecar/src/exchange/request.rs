@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
 use longshore_mcp::revision::Revision;
+use longshore_sessions::ServerSession;
+use longshore_sidecar_config::Upstream;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 use super::{Call, Edit};
@@ -87,13 +89,17 @@ pub(super) async fn get(
     pool.send(&snapshot.config.upstream, snapshot.protocol, Letter::stream(within, last), None).await
 }
 
-/// Tells the server that nobody waits for a call's answer any more. A handshake cannot be cancelled.
+/// Tells the server that nobody waits for a call's answer any more, where that does not take it back by itself: over HTTP
+/// the end of a connection says nothing in these revisions. A handshake cannot be cancelled.
 pub(crate) fn cancel(call: &Call) {
-    let (Edit::Pass | Edit::Filter(_), Some(session), Some(id)) =
-        (call.edit, &call.session, call.id_at_server())
+    let (Edit::Pass | Edit::Filter(_), Some(session), Some(id), Upstream::StreamableHttp { .. }) =
+        (call.edit, &call.session, call.id_at_server(), &call.snapshot.config.upstream)
     else {
         return;
     };
+    if session.capsule.server == ServerSession::KeptHere {
+        return;
+    }
     // Another client's call may have the same id.
     if !session.is_known_to_server() && call.alias.is_none() {
         return;

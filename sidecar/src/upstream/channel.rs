@@ -7,10 +7,9 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use longshore_mcp::level::Level;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::call::{self, Events, Failure, First, Patience, Waiting};
-use super::message::{Command, Key, Known};
+use super::message::{Command, Known};
 use super::stdio::{Joining, Limits};
 use super::{Also, Answer, Body, Hold};
 use crate::held::Share;
@@ -30,11 +29,8 @@ pub(super) struct Channel<L> {
 /// What a conversation hears besides messages, and while it cannot take any. There are no more of them than there are
 /// messages, streams, sessions and configurations.
 pub(super) enum Control {
-    /// Nobody waits for a call any more.
+    /// Nobody waits for a call any more, for whatever reason: that takes it back.
     Gone(u64),
-    /// A session took a call back at that time, and nobody waits any more until there is room to say so: see
-    /// [`Channel::late`].
-    Cancelled(Name, Key, Instant),
     /// Somebody listens to what belongs to no call of a session.
     Listen(Name, call::Caller),
     /// A session begins.
@@ -72,11 +68,10 @@ impl<L> Channel<L> {
     ) -> Result<Answer, Failure> {
         let (caller, waiting) = call::pair(self.control.clone());
         let command = Command::of(name, body, known, caller)?;
-        let (patience, late) = (command.patience(), self.late(&command));
+        let patience = command.patience();
         if self.letters.send(letter(command)).await.is_err() {
             return Ok(Answer::empty(StatusCode::NOT_FOUND));
         }
-        late.keep();
         drop(self);
         respond(waiting, patience).await
     }
@@ -95,14 +90,6 @@ impl<L> Channel<L> {
         let control = self.control.clone();
         // One that has ended already need not be ended.
         Hold::of(move || drop(control.send(Control::End(name, None))))
-    }
-
-    /// What is done about a message that waits until others have been taken, if whoever sends it waits no longer: a call
-    /// that is taken back would go on at the server, so that is told in another way.
-    pub(super) fn late(&self, command: &Command) -> Hold {
-        let Some(id) = command.takes_back().cloned() else { return Hold::nothing() };
-        let (from, since, control) = (command.from, command.caller.since, self.control.clone());
-        Hold::of(move || drop(control.send(Control::Cancelled(from, id, since))))
     }
 }
 

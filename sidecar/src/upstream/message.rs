@@ -18,8 +18,8 @@ use super::call::{Caller, Failure, Patience};
 use super::channel::Name;
 use longshore_mcp::level::Level;
 
-/// Why a server hears that a call is taken back, where its client's own words did not come through.
-pub(super) const TAKEN_BACK: &str = "its client does not want it any more";
+/// Why a server hears that a call is taken back of which its client has not said so itself, or not in time.
+pub(super) const UNAWAITED: &str = "nobody waits for it any more";
 
 /// Where a part of a message is.
 pub(super) type Span = Range<usize>;
@@ -116,6 +116,21 @@ pub(super) enum Key {
     Number(i64),
 }
 
+impl About {
+    /// Whether it only sets something, which nobody takes back by waiting no longer: nor a handshake, which ends with its
+    /// session.
+    pub(super) fn sets(&self) -> bool {
+        match self {
+            Self::Handshake
+            | Self::Level(_)
+            | Self::Subscribe(_)
+            | Self::TakenBack(_)
+            | Self::Unsubscribe(_) => true,
+            Self::Listen | Self::Task | Self::Look | Self::Other => false,
+        }
+    }
+}
+
 impl Key {
     pub(super) fn of(id: &Id<'_>) -> Option<Self> {
         Self::read(id.as_json())
@@ -150,14 +165,6 @@ impl Command {
     /// question or changes what the server does from then on.
     pub(super) fn counts(&self) -> bool {
         !(matches!(self.kind, Kind::Request(_)) && self.caller.is_gone())
-    }
-
-    /// The request that it takes back, if it does.
-    pub(super) fn takes_back(&self) -> Option<&Key> {
-        match &self.kind {
-            Kind::Cancelled(Some((id, _))) => Some(id),
-            _ => None,
-        }
     }
 
     /// Whether somebody may wait for long.

@@ -20,8 +20,6 @@ use crate::held::Came;
 const GRACE: Duration = Duration::from_secs(1);
 /// What is kept whole of a message that the server has: more than this is let go.
 pub(super) const FEW: usize = 4 * 1024;
-/// How many calls that nobody waits for are remembered, so that the server can be told. That comes at once or never.
-const MAX_LOST: usize = 256;
 /// How many calls that have become tasks are remembered, of one session and in all: of those that began last the progress is
 /// told. Nobody hears when a task ends.
 const MAX_TASKS_OF_ONE: usize = 64;
@@ -37,8 +35,6 @@ pub(super) struct Routes {
     ids: HashMap<(Name, Key), u64>,
     /// When the calls end that were cancelled. All get the same time, so they are in order.
     cancelled: VecDeque<(Instant, u64)>,
-    /// Those that nobody waits for any more.
-    lost: VecDeque<(Name, Key, u64)>,
     /// Those that have become tasks, with the tokens that their progress goes on under: the oldest is the first.
     tasks: BTreeMap<u64, (Name, Box<str>)>,
     /// A call was given up that the process may still be busy with, so what it says of no call could be of that one.
@@ -264,9 +260,6 @@ impl Routes {
 
     /// The client does not want the answer any more. Gives the number that the process knows the call by.
     pub(super) fn cancel(&mut self, from: Name, id: &Key, now: Instant) -> Option<u64> {
-        if let Some(number) = self.take_lost(from, id) {
-            return Some(number);
-        }
         let number = *self.ids.get(&(from, id.clone()))?;
         let call = self.calls.get_mut(&number)?;
         if let Some(caller) = call.caller.as_ref().filter(|_| !call.is_cancelled) {
@@ -275,20 +268,6 @@ impl Routes {
         }
         call.is_cancelled = true;
         Some(number)
-    }
-
-    /// The same where that was said long ago, at that time: the id may be another call's by now.
-    pub(super) fn cancel_late(&mut self, from: Name, id: &Key, since: Instant, now: Instant) -> Option<u64> {
-        let call = self.ids.get(&(from, id.clone())).and_then(|number| self.calls.get(number));
-        let is_another =
-            call.and_then(|call| call.caller.as_ref()).is_some_and(|caller| caller.since > since);
-        if is_another { self.take_lost(from, id) } else { self.cancel(from, id, now) }
-    }
-
-    /// The number of a call with this id that nobody waits for any more. It is told only once.
-    fn take_lost(&mut self, from: Name, id: &Key) -> Option<u64> {
-        let index = self.lost.iter().position(|(name, key, _)| *name == from && key == id)?;
-        self.lost.remove(index).map(|(_, _, number)| number)
     }
 
     /// When the next cancelled call ends.
@@ -309,19 +288,11 @@ impl Routes {
         ended
     }
 
-    /// Nobody waits for this caller's call any more. Gives its number.
-    pub(super) fn gone(&mut self, caller: u64) -> Option<u64> {
+    /// Nobody waits for this caller's call any more. Gives its number, and whether the server is to be told.
+    pub(super) fn gone(&mut self, caller: u64) -> Option<(u64, bool)> {
         let (number, call) = self.abandon(caller)?;
-        let Call { from: Some(from), asked, is_cancelled, .. } = call else { return None };
-        if is_cancelled {
-            // The server is told only once.
-            return Some(number);
-        }
-        if self.lost.len() >= MAX_LOST {
-            self.lost.pop_front();
-        }
-        self.lost.push_back((from, asked.id, number));
-        Some(number)
+        // That only once, and not of what stays as it is set, whether anybody hears so or not.
+        Some((number, !call.is_cancelled && !call.about().sets()))
     }
 
     /// This caller waits, and reads nothing. Gives the number that the process knows the call by.
@@ -352,7 +323,6 @@ impl Routes {
 
     /// Takes the calls of one session out, which has ended. Gives their numbers.
     pub(super) fn leave(&mut self, name: Name, failure: &Failure) -> Vec<u64> {
-        self.lost.retain(|(from, ..)| *from != name);
         self.tasks.retain(|_, (from, _)| *from != name);
         let of = |call: &Call| call.from == Some(name);
         let numbers: Vec<_> =

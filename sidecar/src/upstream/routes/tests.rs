@@ -36,9 +36,9 @@ impl Table {
         self.routes.newest(of).map(Call::id)
     }
 
-    fn drop_caller(&mut self, number: u64) {
+    fn drop_caller(&mut self, number: u64) -> Option<(u64, bool)> {
         let caller = self.routes.calls[&number].caller.as_ref().unwrap().number;
-        self.routes.gone(caller);
+        self.routes.gone(caller)
     }
 }
 
@@ -86,32 +86,24 @@ fn an_id_is_in_use_in_its_session_until_its_call_is_over() {
     table.drop_caller(number);
     assert!(table.routes.answered(number).is_none(), "given up: its answer is nobody's");
     assert!(table.add(1, "a"));
-    // The one that was given up first: that it is so is why it is cancelled.
-    assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(number));
-    assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), Some(table.next));
-    let number = table.next;
-    table.drop_caller(number);
-    assert_eq!(table.routes.cancel(1, &key("a"), Instant::now()), None, "it was cancelled before");
+    assert_eq!(
+        table.routes.cancel(1, &key("a"), Instant::now()),
+        Some(table.next),
+        "the one that has it now"
+    );
 }
 
-/// Late, because the server took nothing for so long.
 #[test]
-fn a_late_cancellation_is_that_of_the_call_that_it_was_said_of() {
+fn the_server_is_told_once_that_a_call_is_given_up() {
     let mut table = Table::new(&[(1, "a"), (1, "b")]);
-    let said = Instant::now();
-    let cancel = |table: &mut Table, id: &str, since| {
-        table.routes.cancel_late(1, &key(id), since, said + Duration::from_secs(10))
-    };
-    assert_eq!(cancel(&mut table, "b", said), Some(2), "it is under way still");
-    table.drop_caller(1);
-    table.waiting.clear();
-    assert!(table.add(1, "a"));
-    let next = table.routes.calls[&3].caller.as_ref().unwrap().since;
-    assert!(said <= next);
-    let before = next - Duration::from_nanos(1);
-    assert_eq!(cancel(&mut table, "a", before), Some(1), "its id is used again");
-    assert_eq!(cancel(&mut table, "a", before), None, "and what has it now is another call");
-    assert!(!table.routes.calls[&3].is_cancelled);
+    table.routes.cancel(1, &key("b"), Instant::now());
+    assert_eq!([1, 2].map(|number| table.drop_caller(number)), [Some((1, true)), Some((2, false))]);
+    let (control, _) = tokio::sync::mpsc::unbounded_channel();
+    let (caller, _waiting) = pair(control);
+    let (number, about) = (caller.number, About::Subscribe("u".to_owned()));
+    let asked = Asked { id: key("c"), at: 0..1, token: None, about };
+    assert!(table.routes.add(3, Call::of(1, asked, "c".into(), caller)).is_ok());
+    assert_eq!(table.routes.gone(number), Some((3, false)), "what it sets stays set");
 }
 
 #[test]
@@ -148,19 +140,6 @@ fn a_cancelled_call_that_the_process_has_not_seen_is_not_made_by_another() {
     let again: Vec<_> = [1, 2].into_iter().filter_map(|number| table.routes.take(number)).collect();
     assert_eq!(again.iter().map(|command| &command.body[..]).collect::<Vec<_>>(), [b"b"]);
     assert_eq!(table.routes.count(), 0);
-}
-
-#[test]
-fn what_is_remembered_of_lost_calls_is_bounded() {
-    let mut table = Table::default();
-    for count in 0..3 * MAX_LOST {
-        assert!(table.add(1, &count.to_string()));
-        let number = table.next;
-        table.drop_caller(number);
-    }
-    assert_eq!((table.routes.lost.len(), table.routes.count()), (MAX_LOST, 0));
-    assert_eq!(table.routes.leave(1, &Failure::Ended), [0; 0]);
-    assert!(table.routes.lost.is_empty());
 }
 
 /// A call with this token.

@@ -18,7 +18,7 @@ use crate::upstream::call::{Caller, Failure, Reader};
 use crate::upstream::channel::{Control, Ends};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::http::Connections;
-use crate::upstream::message::{About, Asked, Command, Kind, TAKEN_BACK, with, write};
+use crate::upstream::message::{About, Asked, Command, Kind, UNAWAITED, with, write};
 use crate::upstream::routes::{Call, Routes};
 
 /// How much is read before others have their turn.
@@ -167,15 +167,13 @@ impl Talk {
     fn hear(&mut self, control: Control) {
         match control {
             Control::Gone(caller) => {
-                if let Some(number) = self.routes.gone(caller) {
+                if let Some((number, is_told)) = self.routes.gone(caller) {
+                    if is_told {
+                        self.posts.cancel(number, UNAWAITED);
+                    }
                     self.posts.over(number, Instant::now());
                 }
                 self.listener.take_if(|listener| listener.number == caller);
-            }
-            Control::Cancelled(from, id, since) => {
-                if let Some(number) = self.routes.cancel_late(from, &id, since, Instant::now()) {
-                    self.posts.cancel(number, TAKEN_BACK);
-                }
             }
             Control::Listen(_, caller) => self.listener = Some(caller),
             Control::End(..) | Control::EndAll(_) => self.end = Some(Failure::Ended),

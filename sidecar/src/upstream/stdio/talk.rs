@@ -27,7 +27,7 @@ use super::call::Reader;
 use super::conversation::{Conversation, Start};
 use super::handshake::FIRST;
 use super::lines::{Lines, MAX_LINE};
-use super::message::{Command, Key, TAKEN_BACK};
+use super::message::{Command, Key, UNAWAITED};
 use super::outgoing::Outgoing;
 use super::process::{self, Heard, IMPATIENCE, PATIENCE, Process};
 use super::routes::Routes;
@@ -263,11 +263,8 @@ impl<'a> Talk<'a> {
         match &control {
             // Of a call that stands alone its end tells more: it has to be taken back.
             Control::Gone(number) if !self.conversation.stands_alone() => {
-                self.routes.gone(*number);
-            }
-            Control::Cancelled(from, id, since) => {
-                if let Some(number) = self.routes.cancel_late(*from, id, *since, Instant::now()) {
-                    self.outgoing.cancel(number, TAKEN_BACK);
+                if let Some((number, true)) = self.routes.gone(*number) {
+                    self.outgoing.cancel(number, UNAWAITED);
                 }
             }
             _ => {}

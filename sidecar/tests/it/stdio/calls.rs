@@ -256,6 +256,30 @@ fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() 
     }
 }
 
+/// Also when there was no room for the words of its client.
+#[test]
+fn a_server_that_reads_again_hears_of_a_call_whose_cancellation_was_refused() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &["--max-calls", "2"]);
+    let client = Client::open(&sidecar, None);
+    let (process, call, large) = reads_nothing(&client);
+    let note = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}).to_string();
+    eventually("nothing more can be told", || {
+        let mut stream = connect(sidecar.mcp);
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        client.request(note.clone()).write(&mut stream);
+        Reply::read(&mut BufReader::new(stream)).ok().filter(|reply| reply.status == 503)
+    });
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
+    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 503);
+    assert_eq!(error(&answer(call).message()), "the call was cancelled by its client");
+    kill_process(process, Signal::CONT).unwrap();
+    eventually("the server heard of it", || {
+        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        log.contains("cancelled 2").then_some(())
+    });
+    assert_eq!(text(&answer(large).message()).len(), 400_000);
+}
+
 /// A client's answer is said once, and its call would wait for ever: whether anybody waits to hear that it is written or not.
 #[test]
 fn a_server_that_reads_again_hears_the_answer_that_came_meanwhile() {

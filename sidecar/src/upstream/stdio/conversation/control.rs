@@ -15,8 +15,6 @@ impl Conversation {
                 self.members.gone(number);
                 self.joining.retain(|joining| joining.caller.number != number);
             }
-            // Where there is no process, nothing is busy with it.
-            Control::Cancelled(..) => {}
             Control::Listen(name, caller) => {
                 if let Some(member) = self.members.get_mut(name) {
                     member.listener = Some(caller);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{AT_ONCE, Talk};
 use crate::upstream::stdio::call::Caller;
 use crate::upstream::stdio::conversation::Left;
-use crate::upstream::stdio::message::{About, Asked, Command, Key, Kind, Span, text};
+use crate::upstream::stdio::message::{About, Asked, Command, Key, Kind, Span, UNAWAITED, text};
 use crate::upstream::stdio::routes::Call;
 use crate::upstream::stdio::{Failure, Name};
 use longshore_mcp::level::Level;
@@ -161,7 +161,7 @@ impl Talk<'_> {
     /// What a session alone had asked for is taken back.
     pub(super) fn forget(&mut self, left: Left) {
         let alone = self.conversation.stands_alone();
-        let reason = if alone { "nobody waits for it any more" } else { "the session was ended" };
+        let reason = if alone { UNAWAITED } else { "the session was ended" };
         for number in self.routes.leave(left.name, &Failure::Ended) {
             self.outgoing.cancel(number, reason);
         }
