@@ -48,7 +48,7 @@ use crate::configuration::Snapshot;
 use crate::held::Share;
 use crate::metrics::SessionEnd;
 use crate::rescue::{self, Kind, Refusal};
-use crate::sessions::{self, Alias, Answering, Change, Place, Use};
+use crate::sessions::{self, Alias, Change, Place, Telling, Use};
 use crate::shared::Shared;
 use crate::stack::respond::Body;
 use crate::stack::tasks;
@@ -80,8 +80,8 @@ pub(crate) struct Call {
     pub(crate) edit: Edit,
     /// What it sets in the session, if the server does as it says.
     pub(crate) change: Option<Change>,
-    /// The question that it answers, where the server does not know whom it asked.
-    pub(crate) answering: Option<Answering>,
+    /// What it means for its session that the server has it, where nothing is answered.
+    pub(crate) telling: Option<Telling>,
     /// How the tasks are called that it is about.
     pub(crate) naming: Option<Naming>,
     /// Trace context that travels along.
@@ -174,14 +174,14 @@ async fn run(
         Ok(done) => {
             client.forget_questions(&call);
             call.entry.answered(done.status, done.code);
-            if let Some(answering) = call.answering.take() {
-                answering.arrived();
+            if let Some(telling) = call.telling.take() {
+                telling.arrived();
             }
             call.note_change(&done).await;
             done.rest
         }
         Err(refusal) => {
-            call.note_failure(&refusal);
+            call.note_failure(&refusal, &client);
             let kind = if call.edit == Edit::Tell { Kind::Other } else { Kind::Request };
             let id = call.id.as_deref().map(Id::from_json);
             let rescued = rescue::rescue(&refusal, id, kind, call.revision);
@@ -256,8 +256,9 @@ impl Call {
     }
 
     /// What else follows from a failure.
-    fn note_failure(&mut self, refusal: &Refusal) {
+    fn note_failure(&mut self, refusal: &Refusal, client: &Client) {
         match refusal {
+            Refusal::Cancelled if client.is_unheard() => request::cancel(self),
             Refusal::ServerTimedOut { .. } | Refusal::TooManyStreams { .. } => request::cancel(self),
             Refusal::SessionLost => {
                 if let Some(session) = &self.session {

@@ -67,7 +67,7 @@ pub(crate) use ids::Ids;
 use journal::Journal;
 pub(crate) use opening::{NoId, Opened};
 pub(crate) use places::{Full, Place, Places};
-pub(crate) use questions::Answering;
+pub(crate) use questions::Telling;
 pub(crate) use session::{Change, Session, Use};
 use setting::Setting;
 pub(crate) use setting::{set_in_the_end, set_in_turn, set_one_again};

@@ -116,6 +116,11 @@ impl Client {
         }
     }
 
+    /// Whether it has cancelled the call, and the server does not know.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.cancellation.as_ref().is_some_and(Cancellation::is_untold)
+    }
+
     /// Tells the server which of its questions nobody will answer.
     fn refuse_questions(&self, call: &Call, questions: &[Box<str>]) {
         let Some(session) = &call.session else { return };

@@ -1,6 +1,7 @@
 //! Calls that a client does not want the answers of any more. Servers give none then, and many of those over HTTP leave
 //! the response open: what waits for it would wait for as long as a call may take.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use longshore_mcp::envelope::Id;
@@ -26,7 +27,12 @@ struct Word {
     id: Box<str>,
     at: OnceLock<Instant>,
     news: Notify,
+    /// The server was not told in its client's words, which did not get there.
+    untold: AtomicBool,
 }
+
+/// The words that cancel these calls, on their way to the server. Dropped before it has them, whoever makes the calls tells it.
+pub(crate) struct Cancelling(Vec<Arc<Word>>);
 
 /// One call that may be cancelled, until this is dropped.
 pub(crate) struct Cancellation {
@@ -35,24 +41,23 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellable {
-    /// The client does not want the answers of the calls under this id. False: there are none.
-    pub(super) fn cancel(&self, id: &Id<'_>) -> bool {
+    /// The client does not want the answers of the calls under this id, of which there may be none any more.
+    pub(super) fn cancel(&self, id: &Id<'_>) -> Cancelling {
         let (lock, id) = (self.0.lock(), id.in_one_spelling());
-        // It may be about a call that has just been answered.
-        let mut found = false;
-        for word in lock.iter().filter(|word| *word.id == *id) {
-            found = true;
+        let words: Vec<_> = lock.iter().filter(|word| *word.id == *id).cloned().collect();
+        for word in &words {
             // It may have been said before.
             if word.at.set(Instant::now()).is_ok() {
                 word.news.notify_waiters();
             }
         }
-        found
+        Cancelling(words)
     }
 
     fn begin(&self, id: &Id<'_>) -> Arc<Word> {
         let id = id.in_one_spelling().into();
-        let word = Arc::new(Word { id, at: OnceLock::new(), news: Notify::new() });
+        let word =
+            Arc::new(Word { id, at: OnceLock::new(), news: Notify::new(), untold: AtomicBool::new(false) });
         self.0.lock().push(word.clone());
         word
     }
@@ -79,6 +84,23 @@ impl Cancellation {
     pub(crate) async fn heard(&self) {
         self.word.heard().await;
     }
+
+    /// Whether what its client said of that did not get to the server.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.word.untold.load(Ordering::Relaxed)
+    }
+}
+
+impl Cancelling {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The server has them.
+    pub(super) fn arrived(mut self) {
+        self.0.clear();
+    }
 }
 
 impl Word {
@@ -91,6 +113,14 @@ impl Word {
         if let Some(at) = self.at.get() {
             // Boxed, since few calls come here, and all would be as large as if they did.
             Box::pin(sleep_until(*at + GRACE)).await;
+        }
+    }
+}
+
+impl Drop for Cancelling {
+    fn drop(&mut self) {
+        for word in &self.0 {
+            word.untold.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -110,7 +140,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_makes_a_call_hears_that_it_is_cancelled() {
         let calls = Cancellable::default();
-        let cancel = |id| calls.cancel(&Id::from_json(id));
+        let cancel = |id| !calls.cancel(&Id::from_json(id)).is_empty();
         let hears = async |word: &Word| timeout(GRACE * 10, word.heard()).await.is_ok();
         let begin = |id| calls.begin(&Id::from_json(id));
         let [first, second, other] = ["1", "1", r#""1""#].map(begin);

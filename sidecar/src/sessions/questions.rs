@@ -9,6 +9,7 @@ use longshore_mcp::params::Params;
 use parking_lot::Mutex;
 
 use super::Session;
+use super::cancelled::Cancelling;
 
 /// How many wait for an answer at most. A server that asks for more has given up the oldest, most likely.
 const MOST: usize = 64;
@@ -25,6 +26,22 @@ struct Question {
     token: Option<Box<str>>,
     /// The call that it is asked in, if that is certain.
     call: Option<u64>,
+}
+
+/// What a message on its way means for its session, once the server has it or if it never does.
+pub(crate) enum Telling {
+    Answers(Answering),
+    Cancels(Cancelling),
+}
+
+impl Telling {
+    /// The server has it.
+    pub(crate) fn arrived(self) {
+        match self {
+            Self::Answers(answering) => answering.arrived(),
+            Self::Cancels(cancelling) => cancelling.arrived(),
+        }
+    }
 }
 
 /// An answer on its way. Dropped before the server has it, its question is open again.
@@ -94,7 +111,7 @@ impl Question {
 
 impl Answering {
     /// The server has it.
-    pub(crate) fn arrived(mut self) {
+    fn arrived(mut self) {
         self.0 = None;
     }
 }

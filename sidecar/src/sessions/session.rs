@@ -20,7 +20,7 @@ use super::Place;
 use super::abandoned::Standing;
 use super::aliases::Aliases;
 use super::cancelled::Cancellable;
-use super::questions::Questions;
+use super::questions::{Questions, Telling};
 use crate::configuration::Snapshot;
 use crate::held::Share;
 use crate::kept;
@@ -195,9 +195,10 @@ impl Session {
         Self { was_before: true, ..self }
     }
 
-    /// Its client cancels the call with this id. False: none is under way, neither here nor at the server.
-    pub(crate) fn cancels(&self, id: &Id<'_>) -> bool {
-        self.cancellable.cancel(id) || self.was_before
+    /// Its client cancels the call with this id. `None`: none is under way, neither here nor at the server.
+    pub(crate) fn cancels(&self, id: &Id<'_>) -> Option<Telling> {
+        let cancelling = self.cancellable.cancel(id);
+        (!cancelling.is_empty() || self.was_before).then_some(Telling::Cancels(cancelling))
     }
 
     /// What the server calls the request that its client calls so, if that is something else.

@@ -19,7 +19,7 @@ use super::{Authenticated, Trail, tasks};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
-use crate::sessions::{Answering, Change};
+use crate::sessions::{Change, Telling};
 use crate::tasks::Naming;
 use crate::worker::Worker;
 
@@ -68,8 +68,8 @@ pub(crate) enum Asks {
     /// Nothing: it only tells.
     Nothing {
         session: InSession,
-        /// What it answers, where the server does not know whom it asked.
-        answering: Option<Answering>,
+        /// What it means for that, if anything.
+        telling: Option<Telling>,
     },
     /// Nothing, and the server need not hear of it.
     Ignored,
@@ -126,10 +126,9 @@ pub(crate) fn decide(
                 None => Err("unknown notification"),
                 Some(NotificationMethod::Cancelled) => match params.request_id().map(Id::from_json) {
                     // Over stdio and SSE what has sent the call ends it too, but a server that reads nothing holds that up.
-                    Some(id) if session.cancels(&id) => Ok(None),
-                    // What is over, or a handshake, which nobody takes back: the server knows it by another id, and what
-                    // has this one there may be anybody's.
-                    Some(_) => Err("no such call"),
+                    // What is over, or a handshake, which nobody takes back, has another id at the server, and what has this
+                    // one there may be anybody's.
+                    Some(id) => session.cancels(&id).map(Some).ok_or("no such call"),
                     None if !session.is_known_to_server() => Err("no sessions at the server"),
                     None => Ok(None),
                 },
@@ -163,7 +162,7 @@ pub(crate) fn decide(
             let goes_on = match response.id.as_ref().and_then(|id| session.take_answer(id)) {
                 // A server that knows sessions finds out by itself.
                 None if !session.is_known_to_server() => Err("nothing asked"),
-                answering => Ok(answering),
+                telling => Ok(telling),
             };
             told(goes_on, session, trail)
         }
@@ -174,11 +173,11 @@ pub(crate) fn decide(
 }
 
 /// A message that nobody answers, and why it does not go on, if it does not.
-fn told(goes_on: Result<Option<Answering>, &'static str>, session: InSession, trail: &mut Trail) -> Asks {
+fn told(goes_on: Result<Option<Telling>, &'static str>, session: InSession, trail: &mut Trail) -> Asks {
     match goes_on {
-        Ok(answering) => {
+        Ok(telling) => {
             trail.entry.permit(None);
-            Asks::Nothing { session, answering }
+            Asks::Nothing { session, telling }
         }
         Err(why) => {
             trail.entry.deny(why);

@@ -92,7 +92,7 @@ pub(crate) fn send(
             return Err(Refusal::TooManyStreams { limit });
         }
     }
-    let (mut asked, mut answering) = (None, None);
+    let (mut asked, mut telling) = (None, None);
     let (session, edit) = match asks {
         Asks::Ignored => {
             let response = respond::accepted();
@@ -105,8 +105,8 @@ pub(crate) fn send(
             (asked, change) = (Some(method), sets);
             (Some(session), list.map_or(Edit::Pass, Edit::Filter))
         }
-        Asks::Nothing { session, answering: answers } => {
-            answering = answers;
+        Asks::Nothing { session, telling: tells } => {
+            telling = tells;
             (Some(session), Edit::Tell)
         }
     };
@@ -123,7 +123,7 @@ pub(crate) fn send(
         method: asked,
         edit,
         change,
-        answering,
+        telling,
         naming,
         trace: letter::trace(&headers),
         body,

@@ -9,7 +9,7 @@ use super::Session;
 use crate::sessions::Sessions;
 use crate::sessions::aliases::Alias;
 use crate::sessions::cancelled::Cancellation;
-use crate::sessions::questions::{Answering, Questions};
+use crate::sessions::questions::{Questions, Telling};
 
 /// Holds a session open while a request of it is under way, or a stream is kept.
 pub(crate) struct Use {
@@ -64,8 +64,8 @@ impl Use {
     }
 
     /// Takes an answer of the client's to a question that is open: nobody else answers it meanwhile.
-    pub(crate) fn take_answer(&self, id: &Id<'_>) -> Option<Answering> {
-        Questions::answered(&self.session, id)
+    pub(crate) fn take_answer(&self, id: &Id<'_>) -> Option<Telling> {
+        Questions::answered(&self.session, id).map(Telling::Answers)
     }
 
     /// The call with this id, which its client may cancel.

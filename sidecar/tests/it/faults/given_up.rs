@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
-    Client, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted, within,
+    Client, Files, Gate, Request, Scripted, Sessionless, Sidecar, SseServer, config, eventually, modern,
+    scripted, within,
 };
 
 #[test]
@@ -117,6 +118,44 @@ fn r069_a_call_is_cancelled_at_a_server_of_any_era() {
             }
             None => eventually("the server is told", || gone.load(Ordering::SeqCst).then_some(())),
         }
+    }
+}
+
+/// 59: also where there is no room for the words of its client.
+#[test]
+fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
+    const NOTE: &str = "notifications/roots/list_changed";
+    let http = Scripted::hearing(&Gate::default(), |_, stream| {
+        // Until the sidecar has gone.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sse = SseServer::start(|_, _| {});
+    let servers: [(_, &dyn Fn(&str) -> Vec<Request>); 2] =
+        [(config(http.port), &|method| http.seen(method)), (sse.config(), &|method| sse.seen(method))];
+    for (config, seen) in servers {
+        let files = Files::new();
+        files.write(&config);
+        let sidecar = Sidecar::with(files, &["--max-calls", "2"]).loaded().ready();
+        let client = Client::of(&sidecar, None, "2025-11-25");
+        let message = client.message("tools/call", &json!({"name": "silent"}));
+        let mut call = connect(sidecar.mcp);
+        client.request(message.clone()).write(&mut call);
+        let called = scripted::message(&eventually("the call is under way", || seen("tools/call").pop()));
+        let note = json!({"jsonrpc": "2.0", "method": NOTE, "params": {"name": "held"}});
+        let _told = [(); 2].map(|()| {
+            let mut stream = connect(sidecar.mcp);
+            client.request(note.to_string()).write(&mut stream);
+            stream
+        });
+        eventually("nothing more can be told", || (seen(NOTE).len() == 2).then_some(()));
+        let id = serde_json::from_str::<serde_json::Value>(&message).unwrap()["id"].take();
+        let params = json!({"requestId": id});
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 503);
+        let answer = Reply::read(&mut BufReader::new(call)).unwrap().message();
+        assert_eq!(answer["error"]["message"], "the call was cancelled by its client", "{answer}");
+        let cancelled = eventually("the server hears of it", || seen("notifications/cancelled").pop());
+        assert_eq!(scripted::message(&cancelled)["params"]["requestId"], called["id"]);
     }
 }
 
