@@ -275,13 +275,18 @@ impl Parked {
         let has_ended = self.has_ended();
         let mut messages = self.ended(why);
         if !has_ended {
-            messages.push(format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":{}}}}}"#,
-                self.call,
-                quote(why)
-            ));
+            messages.push(self.cancelled(why));
         }
         messages
+    }
+
+    /// What tells the server that nobody waits for its answer.
+    pub fn cancelled(&self, why: &str) -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":{}}}}}"#,
+            self.call,
+            quote(why)
+        )
     }
 }
 

@@ -259,7 +259,12 @@ impl Call {
     fn note_failure(&mut self, refusal: &Refusal, client: &Client) {
         match refusal {
             Refusal::Cancelled if client.is_unheard() => request::cancel(self),
-            Refusal::ServerTimedOut { .. } | Refusal::TooManyStreams { .. } => request::cancel(self),
+            // It goes on at the server.
+            Refusal::ServerTimedOut { .. }
+            | Refusal::TooManyStreams { .. }
+            | Refusal::AnswerNotHeld
+            | Refusal::AnswerTooLarge { .. }
+            | Refusal::Unread => request::cancel(self),
             Refusal::SessionLost => {
                 if let Some(session) = &self.session {
                     self.worker.shared.sessions.end(session, SessionEnd::Server);

@@ -121,6 +121,35 @@ fn r069_a_call_is_cancelled_at_a_server_of_any_era() {
     }
 }
 
+/// So it is when what the server says before its answer is more than can be read.
+#[test]
+fn r069_a_call_in_which_the_server_says_too_much_is_cancelled() {
+    const SIZE: usize = 33 << 20;
+    let server = Scripted::start(|_, stream| {
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &format!("data: {}", "x".repeat(SIZE)));
+        // Until the sidecar has gone.
+        let _ = std::io::Read::read(stream, &mut [0]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let client = Client::open(&sidecar, None);
+    let params = json!({"name": "t"});
+    let calls = [
+        client.request(client.message("tools/call", &params)),
+        modern::request(7, "tools/call", params.clone()),
+    ];
+    for (told, call) in calls.into_iter().enumerate() {
+        let error = call.send(sidecar.mcp).message()["error"]["message"].take();
+        assert!(error.as_str().is_some_and(|error| error.contains("larger than")), "{error}");
+        let cancelled = eventually("the server hears of it", || {
+            server.seen("notifications/cancelled").into_iter().nth(told)
+        });
+        let called = server.seen("tools/call").pop().unwrap();
+        let [cancelled, called] = [&cancelled, &called].map(scripted::message);
+        assert_eq!(cancelled["params"]["requestId"], called["id"]);
+    }
+}
+
 /// 59: also where there is no room for the words of its client.
 #[test]
 fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {

@@ -45,7 +45,7 @@ impl Call {
     /// call may have its session. One that is to be made again goes on there.
     async fn keep(&mut self, ended: Result<Bytes, Failure>) -> Result<Bytes, Failure> {
         if !ended.as_deref().is_ok_and(has_to_visit) {
-            let unanswered = self.parked.ended("the call was over before the client answered");
+            let unanswered = self.last_words(&ended, "the call was over before the client answered");
             self.forget_questions();
             self.tell_all(&unanswered).await;
             self.number.end();
@@ -59,9 +59,20 @@ impl Call {
     /// Answers the client, and then the server whatever it has asked and did not wait for.
     pub(super) async fn finish(&mut self, ended: Result<Bytes, Failure>, client: Client) {
         self.reading = None;
-        let unanswered = self.parked.ended("the call was over before the client was asked");
+        let unanswered = self.last_words(&ended, "the call was over before the client was asked");
         self.answer(ended, client).await;
         self.tell_all(&unanswered).await;
+    }
+
+    /// What the server still hears in the end: an answer to whatever it has asked, and that nobody waits where it goes on.
+    fn last_words(&mut self, ended: &Result<Bytes, Failure>, why: &str) -> Vec<String> {
+        let mut words = self.parked.ended(why);
+        if let Err(Failure::Lifted(Unusable::Unread(unread))) = ended
+            && matches!(**unread, Unread::NotHeld | Unread::TooLarge)
+        {
+            words.push(self.parked.cancelled("what it says cannot be read"));
+        }
+        words
     }
 
     async fn answer(&mut self, ended: Result<Bytes, Failure>, mut client: Client) {
