@@ -1,4 +1,5 @@
-//! A stream of events from the server that is read, and where it can be taken up again when it ends early.
+//! What a server answers, as it is read: whole, or as a stream of events, and where that can be taken up again when it ends
+//! early.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -10,13 +11,14 @@ use thiserror::Error;
 use tokio::time::{Duration, sleep};
 
 use super::{Answer, Body, Broken, EDITABLE, Lease, Pause, Tail};
+use crate::gathered::Gathered;
 use crate::held::Coming;
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
 
-/// The stream, from one answer of the server's to the next.
+/// The answer, or the stream, from one answer of the server's to the next.
 pub(crate) struct Source {
     body: Body,
     lease: Lease,
@@ -69,6 +71,40 @@ impl Source {
         Self { revision: Some(revision), ..self }
     }
 
+    /// All of it, where it is one message, of so many bytes at most.
+    pub(crate) async fn whole(&mut self, most: usize) -> Result<Bytes, Unread> {
+        let Self { body, coming, .. } = self;
+        let mut gathered = Gathered::of(&*body, most);
+        let is_counted = coming.take_over(body.take_came());
+        while let Some(frame) = coming.more(body.frame()).await.ok_or(Unread::NotHeld)? {
+            if let Ok(data) = frame?.into_data() {
+                gathered.push(data);
+            }
+            if gathered.len() > most {
+                return Err(Unread::TooLarge);
+            }
+            coming.came(gathered.len());
+            if !is_counted && !coming.room().await {
+                return Err(Unread::NotHeld);
+            }
+        }
+        coming.finish();
+        Ok(gathered.freeze())
+    }
+
+    /// The messages that come next in a stream. None: it has ended in an orderly way.
+    pub(crate) async fn messages(&mut self) -> Result<Option<Vec<Bytes>>, Unread> {
+        // Whoever has those before was waited for.
+        self.put_off();
+        let mut messages = Vec::new();
+        while messages.is_empty() {
+            let Some(data) = self.next().await? else { return Ok(None) };
+            self.read(&data, |event| messages.extend(event.into_message().map(Bytes::from)))?;
+            self.settle();
+        }
+        Ok(Some(messages))
+    }
+
     /// What comes next. None: the stream has ended in an orderly way.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Unread> {
         if !self.coming.room().await {
@@ -118,7 +154,7 @@ impl Source {
     }
 
     /// Whoever reads was waited for until now.
-    pub(crate) fn put_off(&mut self) {
+    fn put_off(&mut self) {
         self.coming.put_off();
     }
 

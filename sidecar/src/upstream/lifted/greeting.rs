@@ -7,7 +7,6 @@ use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::{error, kept};
 
 use super::failure::Failure as Unusable;
-use super::source::{collect, messages};
 use crate::held::Coming;
 use crate::upstream::source::Source;
 use crate::upstream::{Answer, EDITABLE, Failure, Form};
@@ -47,34 +46,31 @@ impl Greeting {
 }
 
 /// The result of the handshake.
-async fn result(answer: Answer, mut coming: Coming, first: &str) -> Result<String, Failure> {
+async fn result(answer: Answer, coming: Coming, first: &str) -> Result<String, Failure> {
     let Answer { status, body, lease, .. } = answer;
     if !status.is_success() {
         return Err(Unusable::Status(status.as_u16()).into());
     }
     let form = body.form();
+    let mut source = Source::new(body, lease, coming);
     let message = if form == Form::Json {
-        let text = collect(body, EDITABLE, &mut coming).await.map_err(Unusable::from)?;
-        lease.give_back();
-        Some(text)
+        source.whole(EDITABLE).await.map_err(Unusable::from)?
     } else if form == Form::Events {
-        let mut source = Source::new(body, lease, coming);
         let mut found = None;
         while found.is_none() {
-            let messages = messages(&mut source).await.map_err(Unusable::from)?;
+            let messages = source.messages().await.map_err(Unusable::from)?;
             // Nothing else can be said before the handshake is done.
             found = messages
                 .ok_or(Unusable::Nonsense)?
                 .into_iter()
                 .find(|message| matches!(envelope::read_servers(message), Ok(Message::Response(_))));
         }
-        // It may leave that open, or break it off.
-        source.into_tail().leave();
-        found
+        found.ok_or(Unusable::Nonsense)?
     } else {
-        None
+        return Err(Unusable::Nonsense.into());
     };
-    let message = message.ok_or(Unusable::Nonsense)?;
+    // It may leave a stream open, or break it off.
+    source.into_tail().leave();
     match envelope::read_servers(&message) {
         Ok(Message::Response(response)) if response.answers(first) => {
             match response.outcome {

@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use super::listening::deliver;
 use super::missed::make_up;
 use super::session::Session;
-use super::source::{Heard, get, messages};
+use super::source::{Heard, get};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::missed::Missed;
 use crate::upstream::source::Source;
@@ -171,7 +171,7 @@ async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::syn
                         // A server that always has something to say puts it off no further.
                         biased;
                         () = missed.gap.due() => None,
-                        next = messages(&mut source) => Some(next),
+                        next = source.messages() => Some(next),
                     };
                     let messages = match next {
                         Some(Ok(Some(messages))) => messages,

@@ -2,19 +2,16 @@
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use http_body_util::BodyExt;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
 
 use super::failure::Failure as Unusable;
 use super::session::Session;
-use crate::gathered::Gathered;
-use crate::held::Coming;
 use crate::sessions::refuses_unread;
 use crate::upstream::forgotten::is_not_now;
 use crate::upstream::message::{span, with};
 use crate::upstream::source::{Source, Unread};
 use crate::upstream::waiting::Sender;
-use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Letter, Transport, rest};
+use crate::upstream::{Answer, EDITABLE, Failure, Form, Letter, Transport, rest};
 
 /// The most that is read of an answer that is no success.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -122,35 +119,36 @@ async fn follow(
     to: &Sender<Heard>,
 ) -> Result<Ending, Ending> {
     let Answer { status, body, lease, .. } = transport.send(&session.upstream, letter).await?;
-    let mut coming = transport.coming_for(&session.opener);
+    let form = body.form();
+    let mut source =
+        Source::new(body, lease, transport.coming_for(&session.opener)).speaking(session.revision);
     if !status.is_success() {
-        let text = collect(body, MAX_REFUSAL, &mut coming).await.unwrap_or_default();
+        let text = source.whole(MAX_REFUSAL).await.unwrap_or_default();
         if Box::pin(session.is_forgotten(transport, &Method::POST, status)).await {
             return Ok(Ending::Forgotten);
         }
         if !is_error(&text) {
             return Ok(Ending::Status(status.as_u16()));
         }
-        lease.give_back();
+        source.into_tail().leave();
         let heard = Heard::of(text, id, true);
         let is_answer = matches!(heard, Heard::Answer(_));
         let _ = to.send(heard).await;
         return Ok(if is_answer { Ending::Status(status.as_u16()) } else { Ending::Ended });
     }
-    match body.form() {
+    match form {
         Form::Json => {
-            let text = collect(body, EDITABLE, &mut coming).await?;
-            lease.give_back();
+            let text = source.whole(EDITABLE).await?;
+            source.into_tail().leave();
             let _ = to.send(Heard::of(text, id, true)).await;
             return Ok(Ending::Ended);
         }
         Form::Events => {}
         Form::Other => return Ok(Ending::Nonsense),
     }
-    let mut source = Source::new(body, lease, coming).speaking(session.revision);
     loop {
         let broken = loop {
-            let messages = match messages(&mut source).await {
+            let messages = match source.messages().await {
                 Ok(Some(messages)) => messages,
                 Ok(None) => break None,
                 // As good as an early end.
@@ -190,19 +188,6 @@ async fn again(source: &mut Source, session: &Session, transport: &Transport) ->
     rest(async || get(session, transport, source.last()).await.ok()).await
 }
 
-/// The messages that come next. None: the stream has ended in an orderly way.
-pub(super) async fn messages(source: &mut Source) -> Result<Option<Vec<Bytes>>, Unread> {
-    // Whoever has those before was waited for.
-    source.put_off();
-    let mut messages = Vec::new();
-    while messages.is_empty() {
-        let Some(data) = source.next().await? else { return Ok(None) };
-        source.read(&data, |event| messages.extend(event.into_message().map(Bytes::from)))?;
-        source.settle();
-    }
-    Ok(Some(messages))
-}
-
 /// Asks for a stream of events: for the rest of one, or for what belongs to no call.
 pub(super) async fn get(
     session: &Session,
@@ -210,30 +195,6 @@ pub(super) async fn get(
     last: Option<&str>,
 ) -> Result<Answer, Failure> {
     transport.send(&session.upstream, Letter::stream(session.within(), last)).await
-}
-
-/// A whole body, or why not.
-pub(super) async fn collect(
-    mut body: upstream::Body,
-    limit: usize,
-    coming: &mut Coming,
-) -> Result<Bytes, Unread> {
-    let mut gathered = Gathered::of(&body, limit);
-    let is_counted = coming.take_over(body.take_came());
-    while let Some(frame) = coming.more(body.frame()).await.ok_or(Unread::NotHeld)? {
-        if let Ok(data) = frame?.into_data() {
-            gathered.push(data);
-        }
-        if gathered.len() > limit {
-            return Err(Unread::TooLarge);
-        }
-        coming.came(gathered.len());
-        if !is_counted && !coming.room().await {
-            return Err(Unread::NotHeld);
-        }
-    }
-    coming.finish();
-    Ok(gathered.freeze())
 }
 
 fn is_error(text: &[u8]) -> bool {
