@@ -1,33 +1,35 @@
 //! The answer to a handshake that comes as an event, and what comes before it.
 
+use std::pin::pin;
+
 use bytes::Bytes;
-use http_body_util::BodyExt;
-use longshore_mcp::sse::Decoder;
 
 use crate::exchange::Call;
+use crate::exchange::answer::hold_in_time;
 use crate::exchange::client::Client;
 use crate::exchange::deadline::Deadline;
 use crate::exchange::edit::{Looked, look};
+use crate::held::Coming;
 use crate::rescue::Refusal;
-use crate::upstream::{self, EDITABLE, Lease, Tail};
+use crate::upstream::source::Source;
+use crate::upstream::{self, EDITABLE, Lease};
 
 /// Reads events until the answer: the requests and notifications before it, and the answer. What else comes is for nobody:
 /// the client could take it for its answer. A process that is only begun for a client is given up with it here too.
 pub(in crate::exchange) async fn first_answer(
     call: &Call,
     client: &mut Client,
-    mut body: upstream::Body,
+    body: upstream::Body,
     lease: Lease,
     deadline: Deadline,
 ) -> Result<(Vec<Vec<u8>>, Bytes), Refusal> {
-    let (mut decoder, mut share) = (Decoder::new(EDITABLE), call.nothing_held());
-    let (mut before, mut bytes_before) = (Vec::new(), 0);
+    let mut source = Source::new(body, lease, Coming::new(Some(call.nothing_held())));
+    let (mut before, mut bytes_before, mut share) = (Vec::new(), 0, call.nothing_held());
     let mut answer = None;
     loop {
-        let data = client.wait(call, deadline, body.frame()).await?.ok_or(Refusal::ServerLost)??.into_data();
-        let Ok(data) = data else { continue };
+        let data = client.wait(call, deadline, pin!(source.next())).await??.ok_or(Refusal::ServerLost)?;
         let mut failure = None;
-        let looked = decoder.push(&data, |event| {
+        source.read(&data, |event| {
             let (None, Some(message)) = (&answer, event.message()) else { return };
             match look(call, message) {
                 Ok(Looked::Answer(_)) => answer = event.into_message().map(Bytes::from),
@@ -40,20 +42,17 @@ pub(in crate::exchange) async fn first_answer(
                 }
                 Err(refusal) => failure = Some(refusal),
             }
-        });
-        if looked.is_err() || bytes_before > EDITABLE {
+        })?;
+        if bytes_before > EDITABLE {
             return Err(Refusal::AnswerTooLarge { limit: EDITABLE });
         }
         if let Some(refusal) = failure {
             return Err(refusal);
         }
-        let held = bytes_before + answer.as_ref().map_or(decoder.pending(), Bytes::len);
-        share.shrink(held);
-        if !share.reach(held) {
-            return Err(Refusal::AnswerNotHeld);
-        }
+        hold_in_time(&mut share, bytes_before + answer.as_ref().map_or(0, Bytes::len), deadline).await?;
+        source.settle();
         if let Some(answer) = answer.take() {
-            Tail::of(body, lease).leave();
+            source.into_tail().leave();
             return Ok((before, share.keep(answer)));
         }
     }
