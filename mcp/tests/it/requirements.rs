@@ -58,6 +58,7 @@ const REQUIREMENTS: [(u32, &str, State); 86] = [
     (26, "a header that is there twice: -32020", Shown),
     (27, "Mcp-Param has to be the argument that the schema marks", Shown),
     (28, "methods that a revision does not have: 404, -32601, with the id", Shown),
+    // Without the header of 2026-07-28 they are those of an older client, whose session id is missing (49): 400.
     (29, "GET and DELETE without a session: 405", Shown),
     (30, "Mcp-Session-Id and Last-Event-ID mean nothing", Shown),
     (31, "errors have the id of their request", Shown),

@@ -1,7 +1,8 @@
 //! What becomes of each feature between two revisions, as docs/revisions.md tells it.
 //!
-//! Each row of that page's table is a probe here: it gives a message to the functions that the request path uses, for
-//! every pair of revisions, and says what they did. So the page cannot promise what the code does not do.
+//! Each row of that page's table is a probe here: it gives a message to the functions of this crate, for every pair of
+//! revisions, and says what they did. So the page promises nothing of translation that the code does not do. What the
+//! sidecar decides by itself is in words, which its tests have to show.
 
 mod asking;
 mod cell;

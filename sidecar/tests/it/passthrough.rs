@@ -78,8 +78,10 @@ fn r060_answers_and_cancellations_stay_apart_where_the_server_has_no_sessions() 
     assert_eq!(call.next().expect("a question").message()["method"], "roots/list");
     let answer = json!({"jsonrpc": "2.0", "id": 0, "result": {"roots": []}}).to_string();
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    let roots = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
     for (client, message, line) in [
         (&bob, &answer, ["bob", "response", "deny"]),
+        (&bob, &roots.to_string(), ["bob", "notifications/roots/list_changed", "deny"]),
         (&bob, &cancel.to_string(), ["bob", "notifications/cancelled", "deny"]),
         (&alice, &answer, ["alice", "response", "permit"]),
         // It was asked once.
@@ -89,7 +91,8 @@ fn r060_answers_and_cancellations_stay_apart_where_the_server_has_no_sessions() 
         assert_eq!((reply.status, reply.text()), (202, ""), "{message}");
         sidecar.audit(|seen| ["principal", "method", "decision"].map(|member| &seen[member]) == line);
     }
-    assert_eq!((server.seen("").len(), server.seen("notifications/cancelled").len()), (1, 0));
+    let seen = ["", "notifications/cancelled", "notifications/roots/list_changed"];
+    assert_eq!(seen.map(|method| server.seen(method).len()), [1, 0, 0]);
     gate.open();
     assert_eq!(call.next().expect("an answer").message()["result"], json!({"content": []}));
 }

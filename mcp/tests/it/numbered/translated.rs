@@ -43,7 +43,7 @@ fn r059_a_cancellation_names_the_other_sides_id() {
 }
 
 #[test]
-fn r060_an_answer_counts_only_from_who_was_asked() {
+fn an_answer_counts_only_from_who_was_asked() {
     let mut questions = Numbers::new(8);
     let asked = questions.give("session a", "5").unwrap().to_string();
     let answer = names::with_id(r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#, &asked).unwrap();
@@ -55,7 +55,7 @@ fn r060_an_answer_counts_only_from_who_was_asked() {
 }
 
 #[test]
-fn r068_ids_and_tokens_of_several_clients_stay_apart() {
+fn ids_and_tokens_of_several_clients_stay_apart() {
     let (mut ids, mut tokens) = (Numbers::new(8), Numbers::new(8));
     let request =
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":1}}}"#;

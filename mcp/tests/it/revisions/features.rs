@@ -59,7 +59,8 @@ features! {
     "its `context` (since 2025-06-18)", ToServer, context;
     "methods that nobody knows", ToServer, strange_method;
     "`notifications/initialized`", ToServer, |pair| tells(pair, "notifications/initialized");
-    "`notifications/roots/list_changed`", ToServer, |pair| tells(pair, "notifications/roots/list_changed");
+    "`notifications/roots/list_changed`", ToServer, roots_changed,
+        shown by ["r060_answers_and_cancellations_stay_apart_where_the_server_has_no_sessions"];
     "progress of what the client was asked", ToServer, |pair| tells(pair, "notifications/progress");
     "notifications of a client that nobody knows", ToServer, |pair| tells(pair, "com.example/done");
     "batches of a client (2025-03-26)", ToServer, batch_of_client,
@@ -332,6 +333,14 @@ fn hears(pair: Pair, told: ServerNotification, mut params: Value) -> Verdict {
         Told::Subscriptions => Becomes("to the subscriptions that asked for it"),
         Told::Log(_) => Becomes("to the requests that asked for its level"),
         other => panic!("{pair:?}: {other:?}"),
+    }
+}
+
+/// Whose roots they are a server without session ids would not know.
+fn roots_changed(pair: Pair) -> Verdict {
+    match tells(pair, "notifications/roots/list_changed") {
+        Passes if !pair.is_same() => Becomes("passes; it goes nowhere where the server gives no session ids"),
+        verdict => verdict,
     }
 }
 
