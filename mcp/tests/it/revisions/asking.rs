@@ -257,12 +257,11 @@ pub(super) fn sampling_context(pair: Pair) -> Verdict {
 }
 
 /// A client's answer, for a server that asked for a message.
-pub(super) fn sampling_answer(pair: Pair) -> Verdict {
-    if !pair.client.features().sampling_tools {
+pub(super) fn sampling_answer(pair: Pair, has: bool, content: Value) -> Verdict {
+    if !has {
         return Unheard;
     }
-    let block = json!({"type": "text", "text": "a"});
-    let answer = json!({"role": "assistant", "model": "m", "content": [block, block]}).to_string();
+    let answer = json!({"role": "assistant", "model": "m", "content": content}).to_string();
     match (questions::answer(pair.up(), SAMPLING, &answer), pair.client.era()) {
         (Ok(made), _) if made == answer => Passes,
         (Ok(made), _) => panic!("{pair:?}: {made}"),
@@ -273,7 +272,7 @@ pub(super) fn sampling_answer(pair: Pair) -> Verdict {
         (Err(error), Era::Modern) => {
             untranslatable(pair, &error);
             let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
-            let params = message(&block).to_string();
+            let params = message(&json!({"type": "text", "text": "a"})).to_string();
             let asked = call.asked(Id::from_json("1"), SAMPLING.as_str(), Some(&params));
             assert_eq!(asked, parked::Asked::Kept);
             let given = format!(r#"{{"sampling-1":{answer}}}"#);

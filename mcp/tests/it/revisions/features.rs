@@ -104,9 +104,13 @@ features! {
     "sampling with tools (since 2025-11-25)", ToClient, |pair| if pair.server.features().sampling_tools { question(pair, ServerRequest::SamplingCreateMessage, json!({"messages": [], "maxTokens": 1, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]})) } else { Unheard };
     "messages of several blocks in sampling (since 2025-11-25)", ToClient, sampling_blocks,
         shown by ["what_cannot_be_asked_is_answered_with_both_revisions"];
-    "an answer of several blocks to sampling (since 2025-11-25)", ToServer, sampling_answer,
+    "an answer of several blocks to sampling, or of one that uses a tool (since 2025-11-25)", ToServer,
+        |pair| alike(&[json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), json!({"type": "tool_use", "id": "1", "name": "t", "input": {}})]
+            .map(|content| sampling_answer(pair, pair.client.features().sampling_tools, content))),
         shown by ["what_cannot_be_answered_is_an_error_to_the_server", "r043_questions_that_come_together_are_asked_together"];
     "audio in sampling (since 2025-03-26)", ToClient, sampling_audio;
+    "audio in an answer to sampling (since 2025-03-26)", ToServer,
+        |pair| sampling_answer(pair, pair.client.features().audio, json!({"type": "audio", "data": "", "mimeType": "audio/wav"}));
     "`includeContext` of sampling, other than `none`", ToClient, sampling_context;
     "`elicitation/create` with a form (since 2025-06-18)", ToClient, |pair| form(pair, Elicitation::Form, json!({"a": {"type": "string"}}));
     "a form with titled choices, or a default (since 2025-11-25)", ToClient, |pair| form(pair, Elicitation::FormAndUrl, json!({"a": {"type": "string", "oneOf": [{"const": "x", "title": "X"}], "default": "x"}}));
@@ -157,7 +161,9 @@ fn asks(pair: Pair, method: Method, params: Value) -> Verdict {
             };
         }
         Destination::Empty => return Answered("answers"),
-        Destination::Level => return Answered("keeps the level, and puts it into every request"),
+        Destination::Level => {
+            return Answered("keeps the level (`info` until one is set), and puts it into every request");
+        }
         Destination::Subscription => return Answered("keeps the subscription, and listens for it"),
         Destination::Listen => {
             return Answered(
