@@ -20,7 +20,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::capabilities::ClientCapabilities;
+use crate::capabilities::{ClientCapabilities, Need};
 use crate::envelope::Id;
 use crate::error::{self, Code};
 use crate::meta::SERVER_INFO;
@@ -77,7 +77,8 @@ pub enum Next {
     AskAgain(Vec<String>),
     /// The call has ended at the server, and has to be sent again from the start: the user has been where it wanted.
     CallAgain,
-    /// The call has ended at the server, and the user did not go where it wanted: this is the error for the client.
+    /// The call has ended at the server, and the user did not go where it wanted, or cannot: this is the error for the
+    /// client.
     Declined(String),
 }
 
@@ -116,14 +117,8 @@ impl Parked {
             Some(request) if request != ServerRequest::Ping => request,
             _ => return Asked::Answered(questions::outside_of_calls(self.way, id, method)),
         };
-        if let Some(need) = questions::need(request, params.unwrap_or("{}"))
-            && !self.can.has(need)
-        {
-            let code = match request {
-                ServerRequest::ElicitationCreate => Code::InvalidParams,
-                _ => Code::MethodNotFound,
-            };
-            return refuse(code, &format!("the client did not declare {}", need.as_str()));
+        if let Some(need) = lacks(&self.can, request, params) {
+            return Asked::Answered(refused(id, request, need));
         }
         if self.open.iter().any(|open| open.id.as_deref().is_some_and(|open| Id::from_json(open).is(&id))) {
             return refuse(Code::InvalidRequest, "a request with this id is open already");
@@ -145,12 +140,12 @@ impl Parked {
     }
 
     /// The server has ended the call with an error that names URLs to visit first
-    /// ([`errors::urls_to_visit`]). `Err` is the error for a client that visits none.
-    pub fn visit(&mut self, urls: &[&str]) -> Result<(), String> {
+    /// ([`errors::urls_to_visit`]), and the client that waits now can do this. `Err` is the error for one that visits
+    /// none.
+    pub fn visit(&mut self, urls: &[&str], can: &ClientCapabilities) -> Result<(), String> {
         let request = ServerRequest::ElicitationCreate;
-        let need = crate::capabilities::Need::ElicitationUrl;
-        if !self.can.has(need) {
-            return Err(errors::lacking(need, self.way));
+        if !can.has(Need::ElicitationUrl) {
+            return Err(errors::lacking(Need::ElicitationUrl, self.way));
         }
         self.open.clear();
         let wrong = |why: &str| errors::plain(Code::InternalError, why);
@@ -218,7 +213,8 @@ impl Parked {
     }
 
     /// The client calls again, with these answers, and can do this now. Answers to what nobody asked are ignored;
-    /// what is left out stays open. If one answer is wrong, none is passed on.
+    /// what is left out stays open, but for what the client cannot be asked any more: that is refused. If one answer is
+    /// wrong, none is passed on.
     pub fn answered(&mut self, responses: Option<&str>, can: ClientCapabilities) -> Result<Next, BadAnswer> {
         let given = Object::read(responses.unwrap_or("{}")).map_err(|_| BadAnswer::NotObject)?;
         let up = Way { from: self.way.to, to: self.way.from };
@@ -240,6 +236,18 @@ impl Parked {
                 Some(id) => messages.push(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#)),
                 None => self.declined |= !is_accepted(&answer),
             }
+        }
+        let mut unvisited = None;
+        self.open.retain(|Question { id, request, params, .. }| {
+            let Some(need) = lacks(&self.can, *request, params.as_deref()) else { return true };
+            match id {
+                Some(id) => messages.push(refused(Id::from_json(id), *request, need)),
+                None => unvisited = Some(errors::lacking(need, self.way)),
+            }
+            false
+        });
+        if let Some(error) = unvisited {
+            return Ok(Next::Declined(error));
         }
         Ok(match (self.open.is_empty(), was_ended) {
             (_, true) if self.declined => Next::Declined(errors::plain(
@@ -288,6 +296,25 @@ impl Parked {
             quote(why)
         )
     }
+}
+
+/// What a question needs that a client did not declare.
+fn lacks(can: &ClientCapabilities, request: ServerRequest, params: Option<&str>) -> Option<Need> {
+    questions::need(request, params.unwrap_or("{}")).filter(|need| !can.has(*need))
+}
+
+/// What a server hears that asks for what its client did not declare. One that quotes it has failed of that.
+pub fn undeclared(need: Need) -> String {
+    format!("the client did not declare {}", need.as_str())
+}
+
+/// The answer to a question for which a client lacks this.
+fn refused(id: Id<'_>, request: ServerRequest, need: Need) -> String {
+    let code = match request {
+        ServerRequest::ElicitationCreate => Code::InvalidParams,
+        _ => Code::MethodNotFound,
+    };
+    error::response(Some(id), code, &undeclared(need), None)
 }
 
 fn is_accepted(answer: &str) -> bool {

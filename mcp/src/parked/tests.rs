@@ -100,7 +100,7 @@ fn a_url_to_visit_is_a_question_too() {
     let error = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://a","message":"m"}]}}"#;
     let urls = errors::urls_to_visit(error).unwrap();
     let mut parked = Parked::new(PAIR, "7", everything());
-    parked.visit(&urls).unwrap();
+    parked.visit(&urls, &everything()).unwrap();
     let round = parked.round("s", None).unwrap();
     assert!(round.contains(r#""params":{"mode":"url","url":"https://a","message":"m"}"#), "{round}");
     assert_eq!(parked.answered(None, everything()), Ok(Next::AskAgain(Vec::new())));
@@ -108,20 +108,40 @@ fn a_url_to_visit_is_a_question_too() {
     assert_eq!(next, Ok(Next::CallAgain));
 
     let mut parked = Parked::new(PAIR, "7", everything());
-    parked.visit(&urls).unwrap();
+    parked.visit(&urls, &everything()).unwrap();
     let next = parked.answered(Some(r#"{"elicitation-1":{"action":"cancel"}}"#), everything()).unwrap();
     assert!(matches!(next, Next::Declined(error) if error.contains("-32602")));
 
     // A visit, whether it says so or not.
     let mut parked = Parked::new(PAIR, "7", everything());
-    parked.visit(&[r#"{"url":"https://a"}"#]).unwrap();
+    parked.visit(&[r#"{"url":"https://a"}"#], &everything()).unwrap();
     assert!(parked.round("s", None).unwrap().contains(r#""params":{"url":"https://a","mode":"url"}"#));
-    assert!(parked.visit(&["7"]).unwrap_err().contains("-32603"));
+    assert!(parked.visit(&["7"], &everything()).unwrap_err().contains("-32603"));
 
-    let mut parked = Parked::new(PAIR, "7", can("{}"));
-    assert!(
-        parked.visit(&urls).unwrap_err().contains(r#""requiredCapabilities":{"elicitation":{"url":{}}}"#)
-    );
+    // Whoever waits has to be able to, whoever began the call.
+    let lacking = r#""requiredCapabilities":{"elicitation":{"url":{}}}"#;
+    let mut parked = Parked::new(PAIR, "7", everything());
+    assert!(parked.visit(&urls, &can("{}")).unwrap_err().contains(lacking));
+    parked.visit(&urls, &everything()).unwrap();
+    let next = parked.answered(None, can("{}")).unwrap();
+    assert!(matches!(next, Next::Declined(error) if error.contains(lacking)));
+}
+
+#[test]
+fn a_client_is_asked_again_only_for_what_it_can_do_now() {
+    let mut parked = Parked::new(PAIR, "7", everything());
+    ask(&mut parked, "1", "elicitation/create", Some(FORM));
+    ask(&mut parked, "2", "sampling/createMessage", Some("{}"));
+    ask(&mut parked, "3", "roots/list", None);
+    let refused =
+        r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"the client did not declare sampling"}}"#;
+    let next = parked.answered(None, can(r#"{"roots":{},"elicitation":{}}"#)).unwrap();
+    assert_eq!(next, Next::AskAgain(vec![refused.to_owned()]));
+    assert!(!parked.round("s", None).unwrap().contains("sampling"));
+    let Ok(Next::Tell(refused)) = parked.answered(None, can("{}")) else {
+        panic!("it is asked for something")
+    };
+    assert_eq!(refused.len(), 2);
 }
 
 #[test]

@@ -404,7 +404,7 @@ fn exercise(text: &str, way: Way, pair: Pair) {
     let mut parked = parked::Parked::new(pair, "1", everything());
     let _ = parked.asked(Id::from_json(text), "elicitation/create", Some(text));
     let _ = parked.answered(Some(text), everything());
-    let _ = parked.visit(&[text]);
+    let _ = parked.visit(&[text], &everything());
     let mut rounds = rounds::Rounds::new(pair, Method::ToolsCall, text, everything());
     let _ = rounds.input_required(text, &mut Counting(0));
     let _ = rounds.answered(Id::from_json(text), Ok(text));

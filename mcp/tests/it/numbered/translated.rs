@@ -154,7 +154,7 @@ fn r071_a_legacy_servers_questions_reach_a_modern_client() {
 
     let error = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://a","message":"m"}]}}"#;
     let mut call = Parked::new(Pair { client: NEW, server: OLD }, "9", everything());
-    call.visit(&errors::urls_to_visit(error).unwrap()).unwrap();
+    call.visit(&errors::urls_to_visit(error).unwrap(), &everything()).unwrap();
     longshore_mcp_schemas::check(NEW, "InputRequiredResult", &call.round("sealed", None).unwrap());
     let answered = call.answered(Some(r#"{"elicitation-1":{"action":"accept"}}"#), everything());
     assert_eq!(answered, Ok(parked::Next::CallAgain));

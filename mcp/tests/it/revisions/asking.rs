@@ -157,9 +157,10 @@ pub(super) fn urls(pair: Pair) -> Verdict {
         }
         Answer::Visit(urls) => {
             assert_eq!(urls.len(), 1);
-            let mut call = Parked::new(pair, "1", ClientCapabilities::read(ABLE).unwrap());
-            call.visit(&urls).unwrap();
-            let denied = Parked::new(pair, "1", ClientCapabilities::default()).visit(&urls).unwrap_err();
+            let (able, unable) = (ClientCapabilities::read(ABLE).unwrap(), ClientCapabilities::default());
+            let mut call = Parked::new(pair, "1", able.clone());
+            let denied = call.visit(&urls, &unable).unwrap_err();
+            call.visit(&urls, &able).unwrap();
             assert_eq!(code_of(&denied), Some(i64::from(Code::MissingClientCapability.number())));
             Becomes("a result that asks for the visit (-32021 if the client did not declare it)")
         }

@@ -133,6 +133,23 @@ fn r043_questions_that_come_together_are_asked_together() {
     assert_eq!(got[2]["roots"][0]["uri"], "file:///home");
 }
 
+/// 43: nor is anybody asked again for what the request that comes back does not declare any more.
+#[test]
+fn r043_what_is_asked_again_is_what_the_client_can_do_now() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let sampling = json!({"messages": [], "maxTokens": 5});
+    let arguments = json!({"questions": [["sampling/createMessage", sampling], ["roots/list", {}]]});
+    let (questions, state) = asked(&call("ask-all", arguments.clone(), &can()).send(sidecar.mcp));
+    assert_eq!(questions.len(), 2, "{questions:?}");
+    let only_roots = json!({"roots": {}});
+    let (left, next) =
+        asked(&again("ask-all", arguments.clone(), &only_roots, &state, json!({})).send(sidecar.mcp));
+    assert!(matches!(&left[..], [(_, left)] if left["method"] == "roots/list"), "{left:?}");
+    let got = text(&again("ask-all", arguments, &only_roots, &next, answers(&left)).send(sidecar.mcp));
+    let got: Value = serde_json::from_str(&got).unwrap();
+    assert_eq!((&got[0]["code"], &got[1]["roots"][0]["name"]), (&json!(-32601), &json!("home")), "{got}");
+}
+
 /// What a model wants that may use tools, and what it says when it has what it wanted.
 fn uses() -> [Value; 2] {
     let used = |id: &str, city: &str| json!({"type": "tool_use", "id": id, "name": "weather", "input": {"city": city}});

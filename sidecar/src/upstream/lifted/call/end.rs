@@ -112,7 +112,7 @@ impl Call {
                 let answer = answer.into_owned();
                 client.answer(status, answer).await;
             }
-            Ok(responses::Answer::Visit(urls)) => match self.parked.visit(&urls) {
+            Ok(responses::Answer::Visit(urls)) => match self.parked.visit(&urls, &client.asked.can) {
                 Ok(()) => Box::pin(self.ask(client)).await,
                 Err(error) => client.error(&error).await,
             },
