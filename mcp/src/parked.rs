@@ -25,7 +25,7 @@ use crate::envelope::Id;
 use crate::error::{self, Code};
 use crate::meta::SERVER_INFO;
 use crate::method::ServerRequest;
-use crate::object::{Object, quote};
+use crate::object::{self, Object, quote, string};
 use crate::tasks;
 use crate::translate::{Pair, Way, errors, names, questions};
 
@@ -318,7 +318,7 @@ fn refused(id: Id<'_>, request: ServerRequest, need: Need) -> String {
 }
 
 fn is_accepted(answer: &str) -> bool {
-    crate::object::at(answer, &["action"]) == Some("\"accept\"")
+    object::at(answer, &["action"]).and_then(string).as_deref() == Some("accept")
 }
 
 #[cfg(test)]

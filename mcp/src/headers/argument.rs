@@ -57,7 +57,7 @@ pub enum BadMark {
 
 /// The marked properties of an input schema.
 pub fn marked(input_schema: &str) -> Result<Vec<Marked>, BadMark> {
-    if !input_schema.contains(KEYWORD) {
+    if !may_hold_mark(input_schema) {
         return Ok(Vec::new());
     }
     let schema: Value = kept::value(input_schema).ok_or(BadMark::Schema)?;
@@ -263,6 +263,7 @@ mod tests {
                 BadMark::Twice("a".into()),
             ),
             (r#"{"items":{"type":"string","x-mcp-header":"A"}}"#, BadMark::Place),
+            (r#"{"items":{"type":"string","x-mcp-h\u0065ader":"A"}}"#, BadMark::Place),
             ("x-mcp-header", BadMark::Schema),
         ] {
             assert_eq!(marked(schema), Err(expected), "{schema}");

@@ -157,7 +157,8 @@ pub(super) async fn call(
     let way = Way::new(lifted, transport, upstream, speaks, opener);
     let pair = Pair { client: asked.revision, server: speaks };
     let destination = destination::of(pair, asked.method.as_str());
-    let state = asked.state.take();
+    // To what asks nobody it is a member that nobody knows.
+    let state = asked.state.take().filter(|_| asked.method.may_need_input());
     let (mut client, mut reply) = Client::new(asked);
     match destination {
         Destination::Server => match state {
