@@ -1,8 +1,8 @@
-//! The arguments of tools that are repeated as headers since 2026-07-28: which they are only the tool's own schema
-//! says.
+//! What only the definition of a tool says of its calls: the arguments that are repeated as headers since 2026-07-28, and
+//! whether they have to be tasks in 2025-11-25.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,23 +11,35 @@ use serde_json::Value;
 
 use crate::monitor::{Lists, View};
 
-/// The marked arguments of every tool that has any, made once for each list that the server gave.
+/// What the tools' definitions say, read once for each list that the server gave.
 #[derive(Default)]
 pub(crate) struct Marks(RefCell<Option<Read>>);
 
 struct Read {
     from: Arc<Lists>,
-    tools: Rc<HashMap<String, Vec<Marked>>>,
+    tools: Rc<Tools>,
+}
+
+/// The tools of which there is something to be said.
+pub(crate) struct Tools {
+    /// The marked arguments of every tool that has any.
+    pub(crate) marked: HashMap<String, Vec<Marked>>,
+    /// Those that can be called as tasks only.
+    pub(crate) tasks: HashSet<String>,
 }
 
 impl Marks {
     /// Those of the list that is known now.
-    pub(crate) fn of(&self, view: &View) -> Rc<HashMap<String, Vec<Marked>>> {
+    pub(crate) fn of(&self, view: &View) -> Rc<Tools> {
         let mut read = self.0.borrow_mut();
         if let Some(read) = read.as_ref().filter(|read| Arc::ptr_eq(&read.from, &view.lists)) {
             return read.tools.clone();
         }
-        let tools = Rc::new(view.lists.tools.iter().filter_map(of_tool).collect::<HashMap<_, _>>());
+        let listed = &view.lists.tools;
+        let has_to_be_task = |tool: &&Value| tool["execution"]["taskSupport"] == "required";
+        let tasks = listed.iter().filter(has_to_be_task).filter_map(|tool| tool["name"].as_str());
+        let tasks = tasks.map(str::to_owned).collect();
+        let tools = Rc::new(Tools { marked: listed.iter().filter_map(of_tool).collect(), tasks });
         *read = Some(Read { from: view.lists.clone(), tools: tools.clone() });
         tools
     }

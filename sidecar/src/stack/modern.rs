@@ -41,6 +41,7 @@ pub(crate) async fn serve(
     let tasks::OfRequest { naming, body: named } = tasks::alone(worker, &caller, modern, body, trail)?;
     // The decision. From here on the request may reach the server.
     let mut alone = access::decide_alone(caller, modern, naming.as_deref(), trail)?;
+    tasks::may_be_called_alone(worker, modern)?;
     if let Some(standing) = &mut alone.standing {
         standing.take(worker.shared.sessions.subscriptions())?;
     }
@@ -108,7 +109,7 @@ fn repeated(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Repea
 fn arguments(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Vec<(String, String)>, Refusal> {
     let tools = worker.marks.of(&worker.shared.view.borrow());
     let name = modern.outline.name(modern.method.subject());
-    let marked = name.and_then(|name| tools.get(name.as_str())).map_or(&[][..], Vec::as_slice);
+    let marked = name.and_then(|name| tools.marked.get(name.as_str())).map_or(&[][..], Vec::as_slice);
     let repeats = |name: &HeaderName| name.as_str().starts_with(ARGUMENT_PREFIX);
     if marked.is_empty() && !alone.headers.keys().any(repeats) {
         return Ok(Vec::new());

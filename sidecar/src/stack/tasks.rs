@@ -166,6 +166,50 @@ fn unusable(_: Unnameable) -> Refusal {
     Refusal::Malformed(Malformed::NotMessage("the task cannot be named".to_owned()))
 }
 
+/// Refuses a call in a session of a tool that has to be a task, where the two sides have not the same ones. It is in no list
+/// there, and to its server there is no such method.
+pub(crate) fn may_be_called(
+    worker: &Worker,
+    authorised: &Authorised,
+    params: &Params<'_>,
+) -> Result<(), Refusal> {
+    match (&authorised.asks, params.target(Subject::Tool)) {
+        (Asks::Answer { session, method: Method::ToolsCall, .. }, Ok(Some(tool))) => {
+            let pair = Pair { client: session.revision, server: session.server_revision };
+            may_be_called_between(worker, pair, tool.as_str())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same of one that stands alone.
+pub(crate) fn may_be_called_alone(worker: &Worker, modern: &Modern<'_>) -> Result<(), Refusal> {
+    if modern.method == Method::ToolsCall
+        && let Some(server) = older(worker)
+        && let Some(tool) = modern.outline.name(Subject::Tool)
+    {
+        return may_be_called_between(worker, Pair { client: modern.revision, server }, &tool);
+    }
+    Ok(())
+}
+
+fn may_be_called_between(worker: &Worker, pair: Pair, tool: &str) -> Result<(), Refusal> {
+    let may_have_to = pair.server.features().tasks == longshore_mcp::revision::Tasks::Core;
+    if tasks::are_carried(pair) || !may_have_to {
+        return Ok(());
+    }
+    let tools = worker.marks.of(&worker.shared.view.borrow());
+    if !tools.tasks.contains(tool) {
+        return Ok(());
+    }
+    Err(pair.down().unknown("a tool that has to be called as a task").into())
+}
+
+/// What the server speaks, if that is older than requests that stand alone.
+fn older(worker: &Worker) -> Option<Revision> {
+    worker.pool.speaks().get().filter(|spoken| spoken.modern.is_none())?.legacy
+}
+
 /// Judges a request that stands alone by the tasks that it is about.
 pub(crate) fn alone(
     worker: &Worker,
@@ -182,16 +226,15 @@ pub(crate) fn alone(
     // Most clients do not say so, and what they say is not read for that.
     let declared = tasks::may_be_declared(modern.envelope.capabilities)
         && ClientCapabilities::read(modern.envelope.capabilities).is_ok_and(|can| can.has(Need::Tasks));
-    let without_tasks = || worker.pool.speaks().get().filter(|spoken| spoken.modern.is_none())?.legacy;
     if about {
         // To declare it would help nobody there.
-        if let Some(legacy) = without_tasks() {
+        if let Some(legacy) = older(worker) {
             return Err(differ(worker, modern.revision, legacy));
         }
         if !declared {
             return Err(Refusal::Lacking(Need::Tasks));
         }
-    } else if !declared && !listens || without_tasks().is_some() {
+    } else if !declared && !listens || older(worker).is_some() {
         // Whoever listens may name tasks without it: it hears of none.
         return Ok(OfRequest::default());
     }

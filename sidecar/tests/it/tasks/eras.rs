@@ -97,6 +97,38 @@ fn r047_no_tasks_are_carried_between_revisions() {
     assert_eq!(client.ask("tasks/get", json!({"taskId": "task-1"}))["error"]["message"], "Method not found");
 }
 
+/// 47: nor is a tool called there that has to be one, by whoever knows it all the same.
+#[test]
+fn r047_a_tool_that_has_to_be_a_task_is_called_in_its_own_revision() {
+    let server = Scripted::of_with("2025-11-25", json!({"tools": {}, "tasks": {}}), |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        let tool = |name: &str, support: &str| json!({"name": name, "inputSchema": {"type": "object"}, "execution": {"taskSupport": support}});
+        let result = match scripted::method_of(request).as_str() {
+            "tools/list" => json!({"tools": [tool("quick", "optional"), tool("slow", "required")]}),
+            _ => json!({"content": []}),
+        };
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = shared(server.port);
+    let [same, older] =
+        ["2025-11-25", "2025-06-18"].map(|revision| Client::of(&sidecar, Some("key-a"), revision));
+    let modern = |name: &str| {
+        modern::request(1, "tools/call", json!({"name": name})).key("key-a").send(sidecar.mcp).message()
+    };
+    for (answer, client) in [(modern("slow"), "2026-07-28"), (older.call("slow", json!({})), "2025-06-18")] {
+        assert_eq!(answer["error"]["code"], -32603, "{answer}");
+        let words = answer["error"]["message"].as_str().unwrap();
+        let named = [client, "2025-11-25", "as a task"];
+        assert!(named.iter().all(|named| words.contains(named)), "{words}");
+    }
+    assert!(server.seen("tools/call").is_empty());
+    for answer in [same.call("slow", json!({})), modern("quick"), older.call("quick", json!({}))] {
+        assert_eq!(answer["result"]["content"], json!([]), "{answer}");
+    }
+}
+
 /// 47: nor does a server hear of a client's tasks that knows of none.
 #[test]
 fn r047_news_of_a_clients_tasks_goes_to_servers_that_have_the_same() {
