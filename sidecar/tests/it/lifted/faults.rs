@@ -245,14 +245,18 @@ fn a_server_that_says_nothing_of_itself_is_nobody() {
     }
 }
 
-/// 32: what a tool says that was told that nobody can be asked is not lost.
+/// 32: what a tool says that was told that nobody can be asked is not lost. One that does without, and fails of something
+/// else, says so itself.
 #[test]
 fn r032_what_a_tool_says_that_lacks_its_client_is_said() {
+    const LACKS: &str = "no model here: the client did not declare sampling";
     let server = Scripted::start(|request, stream| {
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {
             "messages": [], "maxTokens": 1,
         }});
-        let result = json!({"content": [{"type": "text", "text": "no model here"}], "isError": true});
+        let fails_of_itself = scripted::message(request)["params"]["name"] == "full";
+        let words = if fails_of_itself { "disk full" } else { LACKS };
+        let result = json!({"content": [{"type": "text", "text": words}], "isError": true});
         let event = |message: &str| format!("data: {message}\n\n");
         let answer = scripted::reply_to(request, &result);
         scripted::events(stream, &[&event(&question.to_string()), &event(&answer)]);
@@ -260,8 +264,11 @@ fn r032_what_a_tool_says_that_lacks_its_client_is_said() {
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let reply = call("x", json!({}), &json!({})).send(sidecar.mcp);
     let words = is_error(&reply, 400, -32021);
-    assert!(words.ends_with("it says: no model here"), "{words}");
+    assert!(words.ends_with(&format!("it says: {LACKS}")), "{words}");
     assert_eq!(reply.message()["error"]["data"]["requiredCapabilities"], json!({"sampling": {}}));
+    let reply = call("full", json!({}), &json!({})).send(sidecar.mcp);
+    assert_eq!(reply.message()["result"]["isError"], true, "{}", reply.text());
+    assert_eq!(text(&reply), "disk full");
 }
 
 /// However long the client took to answer, what follows is the answer to another request: its status is not decided yet.

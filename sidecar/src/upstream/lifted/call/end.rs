@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use futures::future::OptionFuture;
 use longshore_mcp::Text;
-use longshore_mcp::capabilities::ClientCapabilities;
+use longshore_mcp::capabilities::{ClientCapabilities, Need};
 use longshore_mcp::envelope::{self, Message, Outcome, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::matrix;
 use longshore_mcp::object::{self, elements, string};
-use longshore_mcp::parked::Parked;
+use longshore_mcp::parked::{Parked, undeclared};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{errors, responses};
 use tokio::time::{Duration, sleep};
@@ -90,7 +90,7 @@ impl Call {
             return client.fail(Unusable::Nonsense.into()).await;
         };
         if let Some(need) = self.lacks
-            && let Some(words) = failure(&response)
+            && let Some(words) = failure(&response, need)
         {
             let words = words.as_ref().map(Text::as_str);
             return client.error(&errors::lacking_says(need, self.pair.down(), words)).await;
@@ -198,13 +198,18 @@ fn has_to_visit(message: &[u8]) -> bool {
     }
 }
 
-/// What a server says of a call that came to nothing, in either of the two ways to say so. `None`: it did not.
-fn failure<'a>(response: &Response<'a>) -> Option<Option<Text<'a>>> {
+/// What a server says of a call that came to nothing since its client lacks this. `None`: it did not. A tool that does
+/// without may fail of something else, which is for the client to read as it is.
+fn failure<'a>(response: &Response<'a>, need: Need) -> Option<Option<Text<'a>>> {
     match response.outcome {
         Outcome::Error(error) => Some(object::at(error.get(), &["message"]).and_then(string)),
         Outcome::Result(result) if object::at(result.get(), &["isError"]) == Some("true") => {
             let blocks = object::at(result.get(), &["content"]).and_then(|blocks| elements(blocks).ok());
-            Some(blocks.into_iter().flatten().find_map(|block| object::at(block, &["text"]).and_then(string)))
+            let mut texts = blocks
+                .into_iter()
+                .flatten()
+                .filter_map(|block| object::at(block, &["text"]).and_then(string));
+            texts.find(|text| text.contains(&undeclared(need))).map(Some)
         }
         Outcome::Result(_) => None,
     }
