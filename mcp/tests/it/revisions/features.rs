@@ -96,7 +96,7 @@ features! {
     "`notifications/subscriptions/acknowledged`", ToClient, acknowledges,
         shown by ["r073_listening_subscribes_and_hears"];
     "notifications of a server that nobody knows", ToClient, strange_notification,
-        shown by ["what_nobody_knows_passes_in_calls_alone", "what_is_said_during_a_call_comes_on_its_stream"];
+        shown by ["what_nobody_knows_passes_in_calls_alone", "what_is_said_during_a_call_comes_on_its_stream", "what_nobody_knows_passes_in_the_only_call"];
     "batches of a server (2025-03-26, and 2024-11-05 where JSON-RPC is taken at its word)", ToClient, batch_of_server;
     "`ping` of a server", ToClient, ping_of_server,
         shown by ["what_the_server_asks_is_asked_in_a_call", "r055_what_a_server_says_goes_to_one_stream"];

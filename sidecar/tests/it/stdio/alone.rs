@@ -205,6 +205,32 @@ fn nobody_hears_a_log_that_could_be_of_anothers_call_that_is_over() {
     assert_eq!(hears, [true, true, false]);
 }
 
+/// What nobody knows is about the only call that there is, if it is certain that there is no other.
+#[test]
+fn what_nobody_knows_passes_in_the_only_call() {
+    let (_shim, sidecar) = both(&config(Isolation::Shared, 1));
+    let hears = |key| {
+        let reply = request(key, 1, "done", json!({})).send(sidecar.mcp);
+        reply.text().contains(r#""method": "com.example/done", "params": {"a": 1}"#)
+    };
+    assert_eq!(["key-a", "key-a", "key-b"].map(hears), [true, true, false]);
+
+    let files = Files::new();
+    files.write(&config(Isolation::Session, 4));
+    let _shim = Shim::start(&files, &server("", "2026-07-28", "error"));
+    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let older = Client::open(&sidecar, None);
+    let reply = older.send("tools/call", json!({"name": "done", "arguments": {}}));
+    assert!(reply.text().contains("com.example/done"), "{}", reply.text());
+
+    let (_shim, sidecar) = both(&config(Isolation::Session, 4));
+    let mut stream = connect(sidecar.mcp);
+    request("key-a", "x", "hang", json!({})).write(&mut stream);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    let reply = request("key-a", 1, "done", json!({})).send(sidecar.mcp);
+    assert!(!reply.text().contains("com.example/done"), "{}", reply.text());
+}
+
 /// Limits are those of the configuration of now, also for sessions that were begun under others.
 #[test]
 fn sessions_from_before_do_not_bring_their_limits_back() {

@@ -75,6 +75,9 @@ def call(message):
     elif name == "log":
         note("notifications/message", level="info", data=arguments["words"])
         text(message, "logged")
+    elif name == "done":
+        note("com.example/done", a=1)
+        text(message, "done")
     elif name == "ask":
         send({"id": "q", "method": "sampling/createMessage", "params": {}})
         text(message, "asked")

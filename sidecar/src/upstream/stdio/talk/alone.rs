@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use longshore_mcp::envelope::{Id, Notification, Outcome, Response};
 use longshore_mcp::listen;
 use longshore_mcp::meta::SUBSCRIPTION_ID;
-use longshore_mcp::method::NotificationMethod;
+use longshore_mcp::method::{NotificationMethod, ServerNotification};
 use longshore_mcp::object;
 use longshore_mcp::params::Params;
 
@@ -27,9 +27,9 @@ impl Talk<'_> {
         if method == "notifications/message" {
             return self.logged(params, line);
         }
-        // What else there is belongs to a call that listens, and names it.
+        // What else the protocol has belongs to a call that listens, and names it.
         let Some(id) = notification.params.and_then(|params| subscription(params.get())) else {
-            return false;
+            return ServerNotification::parse(method).is_none() && self.unknown(line);
         };
         let Some(call) = Id::from_json(id).number().and_then(|number| self.routes.get(number)) else {
             return false;
@@ -37,6 +37,16 @@ impl Talk<'_> {
         let (About::Listen, Some(caller)) = (call.about(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(line, &span(line, id), &call.id()));
         self.aside(Some(to), &message)
+    }
+
+    /// What nobody knows goes to the only call that there is, if it can be about no other.
+    fn unknown(&mut self, line: &Bytes) -> bool {
+        let hears = |call: &Call| {
+            !matches!(call.about(), About::Listen) && call.from.is_some_and(|name| !self.is_in_doubt(name))
+        };
+        let only = self.routes.newest_where(hears).filter(|_| self.routes.count() == 1);
+        let to = only.and_then(Call::caller).map(|caller| caller.reader());
+        self.aside(to, line)
     }
 
     /// A message of the server's log names no call. It goes to the newest that wants such messages, where all calls are
