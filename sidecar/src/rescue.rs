@@ -104,6 +104,8 @@ pub(crate) enum Refusal {
     NoSession,
     #[error("the query names no stream: post to the place that the stream names in its first event")]
     NoStreamName,
+    #[error("over HTTP+SSE messages are posted one by one, whichever revision was agreed on")]
+    BatchOverSse,
     #[error("the session does not exist: begin with initialize")]
     UnknownSession,
     #[error("there are too many sessions: try again later")]
@@ -357,6 +359,7 @@ impl Refusal {
             Self::Malformed(Malformed::NotJson) => Problem::NotJson,
             Self::Malformed(Malformed::Batch | Malformed::TooDeep | Malformed::NotMessage(_))
             | Self::BodyBroken
+            | Self::BatchOverSse
             | Self::BadHeader(_)
             | Self::IdInUse => Problem::InvalidMessage,
             Self::NoSession | Self::NoStreamName => Problem::NoSession,

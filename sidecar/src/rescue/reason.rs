@@ -31,6 +31,7 @@ impl Refusal {
             Self::BadHeader(_) => "malformed header",
             Self::NoSession => "no session",
             Self::NoStreamName => "no stream named",
+            Self::BatchOverSse => "batch",
             Self::UnknownSession => "unknown session",
             Self::PodEnds => "session ends with its replica",
             Self::TooManySessions => "too many sessions",

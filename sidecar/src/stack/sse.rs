@@ -13,7 +13,7 @@ use std::rc::Rc;
 use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderName, Method, Request, Response, StatusCode, Uri};
 use longshore_mcp::endpoint;
-use longshore_mcp::envelope;
+use longshore_mcp::envelope::{self, Malformed};
 use longshore_mcp::headers::JSON;
 use longshore_sessions::routing::{Failure, NotForwarded};
 use tokio::sync::{mpsc, oneshot};
@@ -118,6 +118,7 @@ pub(crate) async fn serve(
             trail.note(&message);
             message.request_id().map(|id| id.as_json().to_owned())
         }
+        Err(Malformed::Batch) => return Err(Refusal::BatchOverSse),
         Err(malformed) => return Err(malformed.into()),
     };
     // It may wait for long, and so may others.

@@ -64,7 +64,7 @@ features! {
     "progress of what the client was asked", ToServer, |pair| tells(pair, "notifications/progress");
     "notifications of a client that nobody knows", ToServer, |pair| tells(pair, "com.example/done");
     "batches of a client (2025-03-26)", ToServer, batch_of_client,
-        shown by ["r007_each_message_of_a_batch_is_served_by_itself", "r007_a_server_that_knows_no_batches_gets_requests", "r007_answers_to_questions_may_come_in_a_batch"];
+        shown by ["r007_each_message_of_a_batch_is_served_by_itself", "r007_a_server_that_knows_no_batches_gets_requests", "r007_answers_to_questions_may_come_in_a_batch", "r061_a_stream_names_its_place_for_messages"];
     "results", ToClient, |pair| result(pair, Method::PromptsList, json!({"prompts": []}), Becomes("with `resultType`, caching hints (not kept, private) and who the server is"), Becomes("without `resultType` and caching hints"));
     "structured results that are objects (since 2025-06-18)", ToClient, |pair| structured(pair, json!({"a": 1}));
     "structured results that are none (2026-07-28)", ToClient, |pair| structured(pair, json!([1]));
@@ -394,7 +394,7 @@ fn batch_of_client(pair: Pair) -> Verdict {
     match batch::read(BATCH.as_bytes(), pair.client) {
         Ok(batch::Body::Batch(batch)) if batch.iter().count() == 2 => Becomes(
             "side by side; their answers together, or as events where one takes over a second or says something \
-                 before it",
+                 before it; over HTTP+SSE refused: 400",
         ),
         Err(batch::BadBatch::Malformed(Malformed::Batch)) => Unheard,
         other => panic!("{pair:?}: {other:?}"),

@@ -112,6 +112,12 @@ fn r061_a_stream_names_its_place_for_messages() {
         assert_eq!(reply.status, status, "{name}: {}", reply.text());
         assert_eq!(reply.message()["error"]["code"], code, "{name}: {}", reply.text());
     }
+    // Whichever revision was agreed on: some have batches elsewhere.
+    let newer = Caller::of(&sidecar, Some("key-a"), "2025-03-26");
+    let refused = newer.post(&sidecar, &format!("[{ping}]"));
+    assert_eq!(refused.status, 400);
+    let words = refused.message()["error"]["message"].to_string();
+    assert!(words.contains("HTTP+SSE"), "{words}");
     // A second handshake is a message, so it is refused in the stream, and the session goes on.
     assert_eq!(alice.post(&sidecar, &initialize("2024-11-05")).status, 202);
     let refused = alice.hear();
