@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::detect::Modern;
@@ -34,7 +35,7 @@ use crate::stack::respond::{self, Body};
 use crate::stack::standing::Standing;
 use crate::tasks::Naming;
 use crate::upstream::source::Source;
-use crate::upstream::{self, Answer, EDITABLE, Failure, Form, Lease, Opener, Post};
+use crate::upstream::{self, Also, Answer, EDITABLE, Failure, Form, Lease, Opener, Post};
 use crate::worker::Worker;
 use judge::{Judge, Verdict};
 use live::{Live, Rest, Until};
@@ -71,13 +72,17 @@ struct Held {
 
 /// How far an answer has come when its response can begin.
 enum Begun {
-    /// All of it. A server that is `strange` has not looked at the request, as one of another era would not.
-    Whole { message: Bytes, code: Option<i64>, events: bool, strange: bool },
+    /// All of it. A server that has no time says so with a status, and when to come again. One that is `strange` has not
+    /// looked at the request, as one of another era would not.
+    Whole { message: Bytes, code: Option<i64>, events: bool, strange: bool, later: Option<Later> },
     /// A message that is too large to be held, in which little is edited.
     Long { start: Bytes, passing: Box<Passing>, body: upstream::Body, lease: Lease },
     /// Events, of which these have come.
     Events { source: Box<Source>, start: Bytes },
 }
+
+/// The status of a server that has no time, and its `Retry-After`.
+type Later = (StatusCode, HeaderValue);
 
 /// Sends a request and gives the client what comes back. Whoever drops this, or the response, cancels the request.
 pub(crate) async fn call_alone(
@@ -92,7 +97,7 @@ pub(crate) async fn call_alone(
     let begun = deadline.within(reach(worker, &lone, &judge)).await.flatten();
     let begun = begun.inspect_err(|refusal| doubt(&worker.shared, refusal))?;
     Ok(match begun {
-        Begun::Whole { message, code, events, .. } => {
+        Begun::Whole { message, code, events, later, .. } => {
             let mut response = if events {
                 respond::events(Body::whole(message), None)
             } else {
@@ -102,6 +107,10 @@ pub(crate) async fn call_alone(
             let error = code.filter(|_| !events);
             let status = error.map_or(200, |code| matrix::status_of_error(code, lone.modern.revision));
             *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+            if let Some((status, after)) = later {
+                *response.status_mut() = status;
+                response.headers_mut().insert(RETRY_AFTER, after);
+            }
             trail.entry.answered(response.status().as_u16(), code);
             drop(trail.entry.hand_over());
             response
@@ -189,10 +198,10 @@ fn is_of_its_era(code: i64) -> bool {
 
 /// Reads an answer until the client's response can begin.
 async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun, Refusal> {
-    let Answer { status, body, lease, .. } = answer;
+    let Answer { status, also, body, lease } = answer;
     let form = body.form();
     if !status.is_success() {
-        return failed(status, body, lease, judge, share).await;
+        return failed((status, also), body, lease, judge, share).await;
     }
     if form == Form::Events {
         return events(Source::new(body, lease, Coming::new(Some(share.split(0)))), judge, share).await;
@@ -208,7 +217,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
             match judge.look(&message)? {
                 Verdict::Answer { edited, code } => {
                     let message = share.keep(edited.map_or(message, Bytes::from));
-                    Ok(Begun::Whole { message, code, events: false, strange: false })
+                    Ok(Begun::Whole { message, code, events: false, strange: false, later: None })
                 }
                 Verdict::Passes(_) | Verdict::Dropped => Err(Refusal::ServerNonsense),
             }
@@ -243,7 +252,7 @@ async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<B
     Ok(match code {
         Some(code) => {
             source.into_tail().leave();
-            Begun::Whole { message: first, code, events: true, strange: false }
+            Begun::Whole { message: first, code, events: true, strange: false, later: None }
         }
         None => Begun::Events { source: Box::new(source), start: first },
     })
@@ -251,7 +260,7 @@ async fn events(mut source: Source, judge: &Judge, mut share: Share) -> Result<B
 
 /// Makes an error of an answer that is no success.
 async fn failed(
-    status: StatusCode,
+    (status, also): (StatusCode, Also),
     body: upstream::Body,
     lease: Lease,
     judge: &Judge,
@@ -262,7 +271,11 @@ async fn failed(
         if let Ok(Verdict::Answer { edited, code: Some(code) }) = judge.look(&message) {
             let message = share.keep(edited.map_or(message, Bytes::from));
             let strange = refuses_strangers(status.as_u16()) && !is_of_its_era(code);
-            return Ok(Begun::Whole { message, code: Some(code), events: false, strange });
+            let later = match also {
+                Also::HasNoTime(after) => Some((status, after)),
+                _ => None,
+            };
+            return Ok(Begun::Whole { message, code: Some(code), events: false, strange, later });
         }
     }
     Err(Refusal::ServerStatus { status: status.as_u16() })

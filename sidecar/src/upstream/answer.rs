@@ -1,7 +1,7 @@
 //! An answer of the server, as far as anybody has to know it. Only one of a server over HTTP has a head, which is read
 //! where it comes ([`mod@super::http`]).
 
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use longshore_mcp::headers::{self, EVENT_STREAM, JSON};
@@ -26,6 +26,8 @@ pub(crate) enum Also {
     BeginsHere(HeaderValue),
     /// What was asked for is elsewhere.
     Moved(HeaderValue),
+    /// The server has no time (429, 503), and says when to come again: its `Retry-After`.
+    HasNoTime(HeaderValue),
 }
 
 /// The form of a body. A server chooses between two for each answer (Streamable HTTP, "Sending Messages to the Server").
@@ -64,10 +66,13 @@ impl Answer {
 impl Also {
     /// What the head of an answer over HTTP says.
     pub(super) fn of(head: &Parts) -> Self {
-        let moved = || head.headers.get(LOCATION).filter(|_| head.status.is_redirection()).cloned();
-        match session_id(&head.headers) {
-            Some(id) => Self::Begins(id),
-            None => moved().map_or(Self::Nothing, Self::Moved),
+        let says = |name| head.headers.get(name).cloned();
+        match head.status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                says(RETRY_AFTER).map_or(Self::Nothing, Self::HasNoTime)
+            }
+            status if status.is_redirection() => says(LOCATION).map_or(Self::Nothing, Self::Moved),
+            _ => session_id(&head.headers).map_or(Self::Nothing, Self::Begins),
         }
     }
 
@@ -75,7 +80,7 @@ impl Also {
     pub(crate) fn session(&self) -> Option<HeaderValue> {
         match self {
             Self::Begins(id) | Self::BeginsHere(id) => Some(id.clone()),
-            Self::Nothing | Self::Moved(_) => None,
+            Self::Nothing | Self::Moved(_) | Self::HasNoTime(_) => None,
         }
     }
 }

@@ -147,7 +147,7 @@ impl Server {
         }
         let location = match also {
             Also::Moved(to) => Some(quote(&String::from_utf8_lossy(to.as_bytes()))),
-            Also::Nothing | Also::Begins(_) | Also::BeginsHere(_) => None,
+            Also::Nothing | Also::Begins(_) | Also::BeginsHere(_) | Also::HasNoTime(_) => None,
         };
         CallError::Status { status: status.as_u16(), path: self.path(), location }
     }

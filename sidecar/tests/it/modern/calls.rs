@@ -110,7 +110,7 @@ fn errors_of_the_server_have_the_status_of_the_revision() {
         let error = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"m"}}}}"#);
         let error = if code == "-32603" { error.replace(r#""id":1,"#, "") } else { error };
         match status.parse() {
-            Ok(status) => scripted::json_with(stream, status, "", &error),
+            Ok(status) => scripted::json_with(stream, status, "retry-after: 5\r\n", &error),
             Err(_) => scripted::events(stream, &[&format!("data: {error}\n\n")]),
         }
     });
@@ -122,6 +122,9 @@ fn errors_of_the_server_have_the_status_of_the_revision() {
         ("404", -32601, 404),
         ("200", -32601, 404),
         ("500", -32603, 200),
+        // A server that has no time says for how long.
+        ("429", -32000, 429),
+        ("503", -32000, 503),
         // However quickly it comes: a moment later the response would have begun.
         ("events", -32601, 200),
         ("events", -32021, 200),
@@ -130,6 +133,8 @@ fn errors_of_the_server_have_the_status_of_the_revision() {
         let reply = modern::request(1, "tools/call", json!({"name": name})).send(sidecar.mcp);
         assert_eq!((reply.status, &reply.message()["error"]["code"]), (status, &json!(code)), "{name}");
         assert_eq!(reply.message()["id"], 1, "{name}");
+        let later = matches!(status, 429 | 503).then_some("5");
+        assert_eq!(reply.header("retry-after"), later, "{name}");
         let line = sidecar.audit(|line| line["target"] == name);
         assert_eq!((&line["code"], &line["status"]), (&json!(code), &json!(status)), "{name}");
     }
