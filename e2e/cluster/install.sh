@@ -21,9 +21,9 @@ kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes v//p' "$sources/go.mod")
 helm=$(sed -n 's/^\thelm.sh\/helm\/v4 v\([^ ]*\).*/\1/p' "$sources/go.mod")
 
 packages=(
-  containerd runc containernetworking-plugins iptables conntrack # the node
-  iproute2 util-linux procps                                     # its namespaces, and looking into them
-  buildah mmdebstrap                                             # images
+  containerd runc containernetworking-plugins iptables ipset conntrack # the node
+  iproute2 util-linux procps                                           # its namespaces, and looking into them
+  buildah mmdebstrap                                                   # images
 )
 
 say() { echo "cluster: $*" >&2; }
@@ -52,12 +52,13 @@ compile() { # to file $1 the command $2 with the linker's flags $3
 build() { # into folder $1
   local version=k8s.io/component-base/version minor component chart variable helm_flags
   minor=$(cut -d. -f2 <<<"$kubernetes")
-  say "building Kubernetes $kubernetes, CoreDNS and Helm $helm; on two cores this takes five minutes the first time"
+  say "building Kubernetes $kubernetes, CoreDNS, kube-router and Helm $helm; on two cores this takes five minutes the first time"
   compile "$1/kubernetes" ./kubernetes "-X $version.gitVersion=v$kubernetes -X $version.gitMajor=1 -X $version.gitMinor=$minor"
   for component in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -s kubernetes "$1/$component"
   done
   compile "$1/coredns" ./coredns ""
+  compile "$1/kube-router" ./kube-router ""
   # Helm takes a cluster that it does not ask for one of Kubernetes 1.20, unless it is told which it was built with.
   chart=helm.sh/helm/v4/pkg/chart
   helm_flags="-X helm.sh/helm/v4/internal/version.version=v$helm"
