@@ -28,6 +28,7 @@ mod kubelet;
 mod messages;
 mod namespaces;
 mod network;
+mod policies;
 mod poll;
 mod process;
 mod programs;

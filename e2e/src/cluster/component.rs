@@ -5,7 +5,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::spec::Spec;
-use super::{api_server, containerd, controllers, dns, etcd, kubelet, proxy, scheduler};
+use super::{api_server, containerd, controllers, dns, etcd, kubelet, policies, proxy, scheduler};
 
 /// A program of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub enum Component {
     Scheduler,
     /// kube-proxy, which turns Service addresses into those of pods.
     Proxy,
+    /// kube-router, which enforces NetworkPolicies.
+    Policies,
     /// containerd, which runs containers.
     Containerd,
     /// kubelet, which runs pods.
@@ -38,6 +40,7 @@ impl Component {
             Component::Controllers => "kube-controller-manager",
             Component::Scheduler => "kube-scheduler",
             Component::Proxy => "kube-proxy",
+            Component::Policies => "kube-router",
             Component::Containerd => "containerd",
             Component::Kubelet => "kubelet",
             Component::Dns => "coredns",
@@ -63,6 +66,7 @@ impl Component {
             Component::Controllers => Ok(controllers::command(spec)),
             Component::Scheduler => Ok(scheduler::command(spec)),
             Component::Proxy => Ok(proxy::command(spec)),
+            Component::Policies => Ok(policies::command(spec)),
             Component::Containerd => containerd::command(spec),
             Component::Kubelet => kubelet::command(spec),
             Component::Dns => dns::command(spec),
@@ -73,7 +77,7 @@ impl Component {
     pub(crate) async fn ready(self, spec: &Spec, client: &kube::Client) {
         match self {
             // kube-apiserver is ready only with its etcd, and the others fail loudly where they fail at all.
-            Component::Etcd | Component::Scheduler | Component::Proxy => {}
+            Component::Etcd | Component::Scheduler | Component::Proxy | Component::Policies => {}
             Component::ApiServer => api_server::ready(client).await,
             Component::Controllers => controllers::ready(client).await,
             Component::Containerd => containerd::ready(spec).await,

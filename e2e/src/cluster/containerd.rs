@@ -11,6 +11,8 @@ use super::spec::{POD_RANGE, Spec};
 
 /// Where its socket is. `/run` is the cluster's own.
 pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
+/// The interface that the pods are behind.
+pub(crate) const BRIDGE: &str = "pods0";
 
 pub(crate) fn command(spec: &Spec) -> std::io::Result<Command> {
     let networks = spec.config("cni");
@@ -54,7 +56,7 @@ fn pod_network() -> String {
         "plugins": [
             {
                 "type": "bridge",
-                "bridge": "pods0",
+                "bridge": BRIDGE,
                 "isGateway": true,
                 "ipMasq": true,
                 "hairpinMode": true,

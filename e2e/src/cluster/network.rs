@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use nix::mount::{MsFlags, mount};
 
+use super::containerd::BRIDGE;
 use super::spec::{NODE_ADDRESS, SERVICE_RANGE, Spec};
 
 /// The file that names CoreDNS to the node, and to what a test runs on it.
@@ -18,6 +19,9 @@ pub(crate) fn set_up(spec: &Spec) -> io::Result<()> {
     // A veth pair, since not every kernel has dummy devices; its other end leads nowhere. Without a route to the
     // Services' range, connecting there fails before kube-proxy's rules are asked. There is no default route: what is
     // not of the cluster is unreachable at once, instead of after a time-out.
+    //
+    // So is what pods send to an address of that range, unless kube-proxy has led it to a pod before it is routed: for the
+    // reason below, and here, since kube-router lets pass what it permits before rules of others are asked.
     ip(&format!(
         "link set lo up
 link add node0 type veth peer name node0-end
@@ -25,6 +29,7 @@ link set node0-end up
 address add {NODE_ADDRESS}/16 dev node0
 link set node0 up
 route add {SERVICE_RANGE} dev node0
+rule add iif {BRIDGE} to {SERVICE_RANGE} unreachable
 "
     ))?;
     refuse_what_is_no_service()?;
@@ -40,16 +45,13 @@ route add {SERVICE_RANGE} dev node0
     Ok(())
 }
 
-/// Refuses what goes to an address of the Services' range that kube-proxy has not led to a pod, as it does for a moment
-/// while a Service begins. Otherwise it would go to where nobody is, and conntrack would remember for two minutes that
-/// whatever comes from that port goes there, though the Service is there by then.
+/// Refuses what the node sends to an address of the Services' range that kube-proxy has not led to a pod, as it does for
+/// a moment while a Service begins. Otherwise it would go to where nobody is, and conntrack would remember for two
+/// minutes that whatever comes from that port goes there, though the Service is there by then.
 fn refuse_what_is_no_service() -> io::Result<()> {
-    for chain in ["OUTPUT", "FORWARD"] {
-        let mut command = Command::new("iptables");
-        command.args(["--wait", "--append", chain, "--destination", SERVICE_RANGE, "--jump", "REJECT"]);
-        succeeds("iptables", &command.output()?)?;
-    }
-    Ok(())
+    let mut command = Command::new("iptables");
+    command.args(["--wait", "--append", "OUTPUT", "--destination", SERVICE_RANGE, "--jump", "REJECT"]);
+    succeeds("iptables", &command.output()?)
 }
 
 fn ip(batch: &str) -> io::Result<()> {

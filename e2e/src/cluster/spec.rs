@@ -36,11 +36,13 @@ pub enum Shape {
 impl Shape {
     /// What runs in it, in the order in which it is started.
     pub(crate) fn components(self) -> &'static [Component] {
-        use Component::{ApiServer, Containerd, Controllers, Dns, Etcd, Kubelet, Proxy, Scheduler};
+        use Component::{ApiServer, Containerd, Controllers, Dns, Etcd, Kubelet, Policies, Proxy, Scheduler};
         match self {
             Shape::Api => &[Etcd, ApiServer],
             Shape::ControlPlane => &[Etcd, ApiServer, Controllers],
-            Shape::Node => &[Etcd, ApiServer, Containerd, Controllers, Scheduler, Proxy, Kubelet, Dns],
+            Shape::Node => {
+                &[Etcd, ApiServer, Containerd, Controllers, Scheduler, Proxy, Policies, Kubelet, Dns]
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ mod failing;
 mod faults;
 mod harness;
 mod outages;
+mod policies;
 mod refused;
 mod rollout;
 mod served;

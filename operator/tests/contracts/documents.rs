@@ -60,7 +60,11 @@ fn argo_waits_for_what_passes() {
 fn operating_names_the_versions_of_the_tests() {
     let page = include_str!("../../../docs/operating.md");
     let programs = include_str!("../../../e2e/cluster/programs/go.mod");
-    for (what, module) in [("Kubernetes", "k8s.io/kubernetes v"), ("Helm", "helm.sh/helm/v4 v")] {
+    for (what, module) in [
+        ("Kubernetes", "k8s.io/kubernetes v"),
+        ("Helm", "helm.sh/helm/v4 v"),
+        ("network policies, as kube-router enforces them", "cloudnativelabs/kube-router/v2 v"),
+    ] {
         let (_, version) = programs.split_once(module).unwrap();
         let version = version.split_whitespace().next().unwrap();
         assert!(page.contains(&format!("\n| {what} | {version} | ")), "{what} {version}");
