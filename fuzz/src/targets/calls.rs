@@ -128,7 +128,7 @@ pub(super) fn parked(bytes: &[u8]) {
                 Err(error) => assert!(error.to_string().len() < line.len() * 8 + 400),
             },
             "v" if waiting.is_empty() => {
-                match call.visit(&[text]) {
+                match call.visit(&[text], &able()) {
                     // From here on there are questions without an id.
                     Ok(()) => {
                         _ = call.round("s", None).map(|round| is_json(&round));

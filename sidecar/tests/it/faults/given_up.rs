@@ -153,13 +153,14 @@ fn r069_a_call_in_which_the_server_says_too_much_is_cancelled() {
 /// 59: also where there is no room for the words of its client.
 #[test]
 fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
+    type Seen<'a> = &'a dyn Fn(&str) -> Vec<Request>;
     const NOTE: &str = "notifications/roots/list_changed";
     let http = Scripted::hearing(&Gate::default(), |_, stream| {
         // Until the sidecar has gone.
         let _ = std::io::Read::read(stream, &mut [0]);
     });
     let sse = SseServer::start(|_, _| {});
-    let servers: [(_, &dyn Fn(&str) -> Vec<Request>); 2] =
+    let servers: [(_, Seen<'_>); 2] =
         [(config(http.port), &|method| http.seen(method)), (sse.config(), &|method| sse.seen(method))];
     for (config, seen) in servers {
         let files = Files::new();

@@ -125,7 +125,8 @@ fn acknowledge(stream: &mut TcpStream, id: &Value, honoured: &Value) {
 fn tell(streams: &Streams, method: &str, mut params: Value) {
     let is_of_lists = method == "notifications/tools/list_changed";
     let mut streams = streams.lock().unwrap();
-    let mut told = streams.iter_mut().filter(|(_, wanted, _)| !is_of_lists || wanted["toolsListChanged"] == true);
+    let mut told =
+        streams.iter_mut().filter(|(_, wanted, _)| !is_of_lists || wanted["toolsListChanged"] == true);
     let (id, _, stream) = told.next_back().unwrap();
     params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
     let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
