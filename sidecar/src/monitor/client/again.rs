@@ -1,7 +1,6 @@
 //! A client's session, begun again: what the client itself would have to do, without its noticing.
 
 use http::HeaderValue;
-use longshore_mcp::error::Code;
 use longshore_mcp::initialize::Handshake;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
@@ -50,8 +49,8 @@ impl Server {
 
     /// One thing that the client has set. That the server does not take it, says nothing of it for so long, or has forgotten
     /// the session, says nothing of the others, and is taken for its answer; silence is none if it `takes_back` what nobody
-    /// waits for any more, nor is that it fails at it. One that has no time for it now, or is not there, is asked once more
-    /// until then. Says whether it had time; an error: it was not there, or fails at this.
+    /// waits for any more. One that has no time for it now, or is not there, is asked once more until then. Says whether it
+    /// had time; an error: it was not there.
     pub(crate) async fn set(
         &self,
         change: &Change,
@@ -107,12 +106,6 @@ where
                 sleep(BREATHER).await;
             }
             Ok(Err(CallError::TooLarge)) => return Ok(true),
-            // A resource that it may well take a moment later.
-            Ok(Err(error @ CallError::Rpc { code, .. }))
-                if takes_back && Code::of(code) == Some(Code::InternalError) =>
-            {
-                return Err(error);
-            }
             Ok(Err(error)) if error.is_answer() || matches!(error, CallError::SessionGone) => {
                 tracing::debug!(method = method.as_str(), %error, "the server does not take what a client had set");
                 return Ok(true);
@@ -131,7 +124,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
+    use std::future::pending;
 
     use super::*;
 
@@ -141,25 +134,6 @@ mod tests {
             let ask = || timeout(BREATHER, pending());
             let set = until_set(McpMethod::ResourcesSubscribe, ask, Instant::now(), takes_back).await;
             assert_eq!(set.ok(), Some(!takes_back));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_failure_is_an_answer_unless_what_was_asked_for_is_taken_back_with_it() {
-        for (code, takes_back, is_answer) in [
-            (Code::InternalError, true, false),
-            (Code::InternalError, false, true),
-            (Code::MethodNotFound, true, true),
-        ] {
-            let fails = || CallError::Rpc {
-                code: code.number().into(),
-                message: String::new(),
-                status: 200,
-                named: Vec::new(),
-            };
-            let ask = || ready(Ok(Err(fails())));
-            let set = until_set(McpMethod::ResourcesSubscribe, ask, Instant::now(), takes_back).await;
-            assert_eq!(set.ok(), is_answer.then_some(true), "{code:?} {takes_back}");
         }
     }
 }

@@ -232,7 +232,7 @@ impl CallError {
     }
 
     /// Whether the server answered, in the session as it was, and what it answered is of no use.
-    pub(crate) fn is_answer(&self) -> bool {
+    pub(in crate::monitor) fn is_answer(&self) -> bool {
         matches!(
             self,
             Self::Rpc { .. }

@@ -133,8 +133,7 @@ impl<'a> Turn<'a> {
             }
             Err(error) => {
                 tracing::debug!(%error, "what a client had set could not be set again");
-                // One that fails at this may take the rest, unless that is what is being found out.
-                if error.is_answer() && !is_in_vain() { Ok(()) } else { Err(Rest) }
+                Err(Rest)
             }
         }
     }
