@@ -34,6 +34,8 @@ rule add iif {BRIDGE} to {SERVICE_RANGE} unreachable
     ))?;
     refuse_what_is_no_service()?;
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+    // A kernel may have it as a module, which nothing else loads here; one without it has no use for the switch below.
+    let _ = Command::new("modprobe").arg("br_netfilter").output();
     // Where the kernel has the switch, Services would not work between pods of one bridge without it.
     match std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1") {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
