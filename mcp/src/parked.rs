@@ -303,10 +303,9 @@ fn lacks(can: &ClientCapabilities, request: ServerRequest, params: Option<&str>)
     questions::need(request, params.unwrap_or("{}")).filter(|need| !can.has(*need))
 }
 
-/// What a server hears that asks for what its client did not declare. One that quotes it has failed of that.
-pub fn undeclared(need: Need) -> String {
-    format!("the client did not declare {}", need.as_str())
-}
+/// What a server hears that asks for what its client did not declare, before the name of it. One that quotes it has failed
+/// of that.
+pub const UNDECLARED: &str = "the client did not declare";
 
 /// The answer to a question for which a client lacks this.
 fn refused(id: Id<'_>, request: ServerRequest, need: Need) -> String {
@@ -314,7 +313,7 @@ fn refused(id: Id<'_>, request: ServerRequest, need: Need) -> String {
         ServerRequest::ElicitationCreate => Code::InvalidParams,
         _ => Code::MethodNotFound,
     };
-    error::response(Some(id), code, &undeclared(need), None)
+    error::response(Some(id), code, &format!("{UNDECLARED} {}", need.as_str()), None)
 }
 
 fn is_accepted(answer: &str) -> bool {

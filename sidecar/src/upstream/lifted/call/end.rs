@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use futures::future::OptionFuture;
 use longshore_mcp::Text;
-use longshore_mcp::capabilities::{ClientCapabilities, Need};
+use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Message, Outcome, Response};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::matrix;
 use longshore_mcp::object::{self, elements, string};
-use longshore_mcp::parked::{Parked, undeclared};
+use longshore_mcp::parked::{Parked, UNDECLARED};
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{errors, responses};
 use tokio::time::{Duration, sleep};
@@ -64,10 +64,12 @@ impl Call {
         self.tell_all(&unanswered).await;
     }
 
-    /// What the server still hears in the end: an answer to whatever it has asked, and that nobody waits where it goes on.
+    /// What the server still hears in the end: an answer to whatever it has asked, and that nobody waits where it goes on,
+    /// unless it has done with the call.
     fn last_words(&mut self, ended: &Result<Bytes, Failure>, why: &str) -> Vec<String> {
         let mut words = self.parked.ended(why);
-        if let Err(Failure::Lifted(Unusable::Unread(unread))) = ended
+        if self.lease.is_some()
+            && let Err(Failure::Lifted(Unusable::Unread(unread))) = ended
             && matches!(**unread, Unread::NotHeld | Unread::TooLarge)
         {
             words.push(self.parked.cancelled("what it says cannot be read"));
@@ -90,7 +92,7 @@ impl Call {
             return client.fail(Unusable::Nonsense.into()).await;
         };
         if let Some(need) = self.lacks
-            && let Some(words) = failure(&response, need)
+            && let Some(words) = failure(&response)
         {
             let words = words.as_ref().map(Text::as_str);
             return client.error(&errors::lacking_says(need, self.pair.down(), words)).await;
@@ -198,10 +200,12 @@ fn has_to_visit(message: &[u8]) -> bool {
     }
 }
 
-/// What a server says of a call that came to nothing since its client lacks this. `None`: it did not. A tool that does
-/// without may fail of something else, which is for the client to read as it is.
-fn failure<'a>(response: &Response<'a>, need: Need) -> Option<Option<Text<'a>>> {
+/// What a server says of a call that came to nothing since its client lacks something. `None`: it did not. A tool that does
+/// without may fail of something else, which is for the client to read as it is, and a call whose client has to visit a
+/// URL first goes on.
+fn failure<'a>(response: &Response<'a>) -> Option<Option<Text<'a>>> {
     match response.outcome {
+        Outcome::Error(error) if errors::urls_to_visit(error.get()).is_some() => None,
         Outcome::Error(error) => Some(object::at(error.get(), &["message"]).and_then(string)),
         Outcome::Result(result) if object::at(result.get(), &["isError"]) == Some("true") => {
             let blocks = object::at(result.get(), &["content"]).and_then(|blocks| elements(blocks).ok());
@@ -209,7 +213,7 @@ fn failure<'a>(response: &Response<'a>, need: Need) -> Option<Option<Text<'a>>> 
                 .into_iter()
                 .flatten()
                 .filter_map(|block| object::at(block, &["text"]).and_then(string));
-            texts.find(|text| text.contains(&undeclared(need))).map(Some)
+            texts.find(|text| text.contains(UNDECLARED)).map(Some)
         }
         Outcome::Result(_) => None,
     }
