@@ -263,8 +263,7 @@ impl Call {
             Refusal::ServerTimedOut { .. }
             | Refusal::TooManyStreams { .. }
             | Refusal::AnswerNotHeld
-            | Refusal::AnswerTooLarge { .. }
-            | Refusal::Unread => request::cancel(self),
+            | Refusal::AnswerTooLarge { .. } => request::cancel(self),
             Refusal::SessionLost => {
                 if let Some(session) = &self.session {
                     self.worker.shared.sessions.end(session, SessionEnd::Server);

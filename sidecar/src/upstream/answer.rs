@@ -67,13 +67,17 @@ impl Also {
     /// What the head of an answer over HTTP says.
     pub(super) fn of(head: &Parts) -> Self {
         let says = |name| head.headers.get(name).cloned();
-        match head.status {
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                says(RETRY_AFTER).map_or(Self::Nothing, Self::HasNoTime)
-            }
-            status if status.is_redirection() => says(LOCATION).map_or(Self::Nothing, Self::Moved),
-            _ => session_id(&head.headers).map_or(Self::Nothing, Self::Begins),
+        if let Some(id) = session_id(&head.headers) {
+            return Self::Begins(id);
         }
+        let also = match head.status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                says(RETRY_AFTER).map(Self::HasNoTime)
+            }
+            status if status.is_redirection() => says(LOCATION).map(Self::Moved),
+            _ => None,
+        };
+        also.unwrap_or(Self::Nothing)
     }
 
     /// What the session is called that begins.
