@@ -213,6 +213,14 @@ impl Routes {
         self.calls.values().rev().find(|call| call.caller().is_some() && holds(call))
     }
 
+    /// The call of a client, where there is one alone. Those that listen do not count: what is of them names them.
+    pub(super) fn only(&self) -> Option<&Call> {
+        let mut calls =
+            self.calls.values().filter(|call| call.from.is_some() && !matches!(call.about(), About::Listen));
+        let first = calls.next();
+        first.filter(|_| calls.next().is_none())
+    }
+
     /// Whether a session is about to be subscribed to this resource.
     pub(super) fn subscribes(&self, uri: &str) -> bool {
         let subscribes = |call: &Call| matches!(call.about(), About::Subscribe(to) if to == uri);

@@ -41,10 +41,7 @@ impl Talk<'_> {
 
     /// What nobody knows goes to the only call that there is, if it can be about no other.
     fn unknown(&mut self, line: &Bytes) -> bool {
-        let hears = |call: &Call| {
-            !matches!(call.about(), About::Listen) && call.from.is_some_and(|name| !self.is_in_doubt(name))
-        };
-        let only = self.routes.newest_where(hears).filter(|_| self.routes.count() == 1);
+        let only = self.routes.only().filter(|call| call.from.is_some_and(|name| !self.is_in_doubt(name)));
         let to = only.and_then(Call::caller).map(|caller| caller.reader());
         self.aside(to, line)
     }
