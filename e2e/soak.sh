@@ -18,7 +18,7 @@ Sessions that survive, in full: $(date -u '+%Y-%m-%d %H:%M') UTC, commit $(git r
 | what is done | outcome | took | what was seen |
 |---|---|---|---|
 END
-export LONGSHORE_E2E_SOAK=$report
+export LONGSHORE_E2E_SOAK=$report LONGSHORE_E2E_POLICIES=1
 
 status=0
 if [ $# -eq 0 ] || [ "$*" = fuzz ]; then
@@ -31,7 +31,7 @@ e2e/cluster/install.sh >/dev/null
 # What is promised in seconds holds there; beside other tests a tenfold of it has to do.
 if [ $# -eq 0 ]; then
   began=$SECONDS outcome=passed
-  cargo test --locked --workspace --test node -- faults:: failing:: --test-threads=1 --nocapture || outcome='**failed**' status=1
+  cargo test --locked --workspace --test node -- faults:: failing:: policies:: --test-threads=1 --nocapture || outcome='**failed**' status=1
   cargo test --locked --workspace --test control_plane -- references:: --test-threads=1 || outcome='**failed**' status=1
   echo "| a server dies, a key goes, what was missing comes | $outcome | $((SECONDS - began)) s | within one second, two, and two |" >>"$report"
 fi

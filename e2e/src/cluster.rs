@@ -50,6 +50,7 @@ pub use certificates::CertificateError;
 pub use client::ClientError;
 pub use component::Component;
 pub use messages::{Failure, LogTail};
+pub use policies::enforces_policies;
 pub use programs::Programs;
 pub use registry::RegistryError;
 pub use spec::{

@@ -17,6 +17,7 @@
 //! | `LONGSHORE_E2E_KUBECONFIG` | use the cluster of this kubeconfig, that somebody else runs |
 //! | `LONGSHORE_E2E_LOAD` | with it: the command that brings an image archive into that cluster; the archive's path is appended |
 //! | `LONGSHORE_E2E_IMAGES` | a file with what `make images` printed: use those images of Longshore, build none |
+//! | `LONGSHORE_E2E_POLICIES` | have the network of a node enforce NetworkPolicies (`make soak`) |
 //! | `LONGSHORE_E2E_SOAK` | run tests of sessions in their full form, and append what came of it to this file (`make soak`) |
 //! | `LONGSHORE_E2E_KEEP` | leave the namespaces of failed tests where they are; a cluster that ends with the tests takes them along |
 //! | `LONGSHORE_CACHE` | where programs, images and running clusters are kept (`~/.cache/longshore`) |

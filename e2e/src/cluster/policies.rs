@@ -4,6 +4,12 @@ use std::process::Command;
 
 use super::spec::{NODE_NAME, SERVICE_RANGE, Spec};
 
+/// Whether a node's network enforces them: where `LONGSHORE_E2E_POLICIES` is set.
+#[must_use]
+pub fn enforces_policies() -> bool {
+    std::env::var_os("LONGSHORE_E2E_POLICIES").is_some()
+}
+
 pub(crate) fn command(spec: &Spec) -> Command {
     let mut command = Command::new(spec.programs.path("kube-router"));
     command.args([

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::component::Component;
+use super::policies::enforces_policies;
 use super::programs::Programs;
 use crate::images::Image;
 
@@ -40,9 +41,10 @@ impl Shape {
         match self {
             Shape::Api => &[Etcd, ApiServer],
             Shape::ControlPlane => &[Etcd, ApiServer, Controllers],
-            Shape::Node => {
+            Shape::Node if enforces_policies() => {
                 &[Etcd, ApiServer, Containerd, Controllers, Scheduler, Proxy, Policies, Kubelet, Dns]
             }
+            Shape::Node => &[Etcd, ApiServer, Containerd, Controllers, Scheduler, Proxy, Kubelet, Dns],
         }
     }
 }
