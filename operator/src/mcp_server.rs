@@ -361,7 +361,6 @@ async fn pursue(
     let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
     let unapplied = pursuit.unapplied.as_ref().map(|unapplied| unapplied.part);
     let is_refused = unapplied.is_some() && memory.lock().refused(&desired.template).is_some();
-    pursuit.upgrade_refused |= is_refused && pursuit.turn == Turn::Later;
     if is_refused && !is_new {
         context.upgrades.done(key);
         if pursuit.turn == Turn::Upgrade

@@ -198,7 +198,7 @@ async fn an_upgrade_counts_as_refused_and_is_the_next_ones_turn_where_it_was_sai
                 [(StatusCode::FORBIDDEN, Some(Pending::Refused)), (StatusCode::INTERNAL_SERVER_ERROR, None)]
             {
                 let server = Looks::beside(with_pods_of("7b1c").await, auth.clone());
-                let _ = server.try_once(1, &[(kind, status)]).await;
+                server.look(1, &[(kind, status)]).await;
                 let key = |name: &str| ServerKey { namespace: "tools".to_owned(), name: name.to_owned() };
                 let memory = server.context.memory.of(&key("demo"), "7b1c");
                 let (what, found) = (format!("{auth}: {status} of {kind}"), memory.lock().pending);
