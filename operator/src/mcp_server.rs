@@ -360,8 +360,7 @@ async fn pursue(
     let lives = context.mirrors.deployments.get(key, &key.name);
     let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
     let unapplied = pursuit.unapplied.as_ref().map(|unapplied| unapplied.part);
-    let is_refused = unapplied.is_some() && memory.lock().refused(&desired.template).is_some();
-    if is_refused && !is_new {
+    if pursuit.held_back && unapplied.is_some() && !is_new {
         context.upgrades.done(key);
         if pursuit.turn == Turn::Upgrade
             && let Some(live) = live
@@ -369,8 +368,8 @@ async fn pursue(
             // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
             // the manifest is in force: so it is if all else was taken.
             desired.template = live;
-            pursuit.upgrade_refused = true;
             if unapplied == Some(Part::Deployment) {
+                pursuit.upgrade_refused = true;
                 pursuit.unapplied = None;
                 pursuit.held_back = validated.is_held_back();
             }
