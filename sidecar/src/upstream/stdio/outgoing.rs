@@ -49,6 +49,8 @@ enum From {
     Caller(Caller),
     /// The sidecar itself.
     Own,
+    /// The sidecar, which takes back a call. There are no more of these than there were calls.
+    TakenBack,
 }
 
 impl Outgoing {
@@ -80,10 +82,9 @@ impl Outgoing {
         room
     }
 
-    /// Says that nobody wants the answer to a call. There are no more of these than there were calls.
+    /// Says that nobody wants the answer to a call.
     pub(super) fn cancel(&mut self, number: u64, reason: &'static str) {
-        self.own += 1;
-        self.push(cancelled(number, reason).as_bytes(), [None, None], From::Own);
+        self.push(cancelled(number, reason).as_bytes(), [None, None], From::TakenBack);
     }
 
     fn push(&mut self, message: &[u8], edits: [Option<(&Span, &str)>; 2], from: From) {
@@ -102,7 +103,7 @@ impl Outgoing {
                 From::Caller(caller) => caller.end(Ok(None)),
                 From::Own => self.own -= 1,
                 From::Call(number) if line.end - line.begin > FEW as u64 => self.large.push(number),
-                From::Call(_) => {}
+                From::Call(_) | From::TakenBack => {}
             }
         }
         if self.buffer.is_empty() && self.buffer.capacity() > MAX_KEPT {
@@ -123,7 +124,7 @@ impl Outgoing {
             match line.from {
                 From::Call(number) if line.begin >= self.written => unwritten.push(number),
                 From::Caller(caller) => caller.end(Err(failure.clone())),
-                From::Call(_) | From::Own => {}
+                From::Call(_) | From::Own | From::TakenBack => {}
             }
         }
         self.buffer = BytesMut::new();
