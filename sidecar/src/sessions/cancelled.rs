@@ -27,11 +27,12 @@ struct Word {
     id: Box<str>,
     at: OnceLock<Instant>,
     news: Notify,
-    /// The server was not told in its client's words, which did not get there.
-    untold: AtomicBool,
+    /// The server was told in its client's words.
+    told: AtomicBool,
 }
 
-/// The words that cancel these calls, on their way to the server. Dropped before it has them, whoever makes the calls tells it.
+/// The words that cancel these calls, on their way to the server. Where it does not have them when its answer was waited for
+/// as long as it may still come, whoever makes the calls tells it: better twice than never.
 pub(crate) struct Cancelling(Vec<Arc<Word>>);
 
 /// One call that may be cancelled, until this is dropped.
@@ -57,7 +58,7 @@ impl Cancellable {
     fn begin(&self, id: &Id<'_>) -> Arc<Word> {
         let id = id.in_one_spelling().into();
         let word =
-            Arc::new(Word { id, at: OnceLock::new(), news: Notify::new(), untold: AtomicBool::new(false) });
+            Arc::new(Word { id, at: OnceLock::new(), news: Notify::new(), told: AtomicBool::new(false) });
         self.0.lock().push(word.clone());
         word
     }
@@ -85,9 +86,9 @@ impl Cancellation {
         self.word.heard().await;
     }
 
-    /// Whether what its client said of that did not get to the server.
+    /// Whether it has been cancelled, and what its client said of that is not known to have got to the server.
     pub(crate) fn is_untold(&self) -> bool {
-        self.word.untold.load(Ordering::Relaxed)
+        self.word.at.get().is_some() && !self.word.told.load(Ordering::Relaxed)
     }
 }
 
@@ -98,8 +99,10 @@ impl Cancelling {
     }
 
     /// The server has them.
-    pub(super) fn arrived(mut self) {
-        self.0.clear();
+    pub(super) fn arrived(self) {
+        for word in self.0 {
+            word.told.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -113,14 +116,6 @@ impl Word {
         if let Some(at) = self.at.get() {
             // Boxed, since few calls come here, and all would be as large as if they did.
             Box::pin(sleep_until(*at + GRACE)).await;
-        }
-    }
-}
-
-impl Drop for Cancelling {
-    fn drop(&mut self) {
-        for word in &self.0 {
-            word.untold.store(true, Ordering::Relaxed);
         }
     }
 }
