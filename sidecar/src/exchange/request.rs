@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
+use longshore_mcp::method::Method;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::ServerSession;
 use longshore_sidecar_config::Upstream;
@@ -90,14 +91,19 @@ pub(super) async fn get(
 }
 
 /// Tells the server that nobody waits for a call's answer any more, where that does not take it back by itself: over HTTP
-/// the end of a connection says nothing in these revisions. A handshake cannot be cancelled.
+/// the end of a connection says nothing in these revisions. A handshake cannot be cancelled, and what only sets something is
+/// not taken back, over no transport (`About::sets`).
 pub(crate) fn cancel(call: &Call) {
     let (Edit::Pass | Edit::Filter(_), Some(session), Some(id), Upstream::StreamableHttp { .. }) =
         (call.edit, &call.session, call.id_at_server(), &call.snapshot.config.upstream)
     else {
         return;
     };
-    if session.capsule.server == ServerSession::KeptHere {
+    let sets = matches!(
+        call.method,
+        Some(Method::LoggingSetLevel | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)
+    );
+    if sets || session.capsule.server == ServerSession::KeptHere {
         return;
     }
     // Another client's call may have the same id.
