@@ -44,8 +44,9 @@ impl Source {
             let messages = if self.streams {
                 self.answer.messages().await.map_err(unread)?
             } else {
+                let whole = self.answer.whole(EDITABLE).await.map_err(unread)?;
                 self.over = true;
-                Some(vec![self.answer.whole(EDITABLE).await.map_err(unread)?])
+                Some(vec![whole])
             };
             self.over |= messages.is_none();
             // What is no text is ignored.
