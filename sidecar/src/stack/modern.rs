@@ -29,7 +29,8 @@ pub(crate) async fn serve(
     if let Some(again) = parked::again(worker, &caller, &modern.outline) {
         trail.entry.again(again);
     }
-    let holder = parked::holder(worker, &caller, &modern.outline);
+    let asks = modern.method.may_need_input();
+    let holder = asks.then(|| parked::holder(worker, &caller, &modern.outline)).flatten();
     if let Some(holder) = holder.or_else(|| tasks::holder(worker, &caller, modern))
         && let Some(response) = Box::pin(parked::go_on(worker, &caller, holder, body, trail)).await?
     {

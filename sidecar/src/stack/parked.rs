@@ -6,6 +6,8 @@ use bytes::Bytes;
 use http::Response;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::meta::Outline;
+use longshore_mcp::method::Method;
+use longshore_mcp::revision::Revision;
 use longshore_sessions::routing::{Failure, NotForwarded};
 use longshore_sessions::{Peer, Question};
 
@@ -78,8 +80,11 @@ pub(crate) async fn go_on(
 /// Whether a request goes on with a call that is held here, or at a replica that is there: no other could serve it.
 pub(crate) fn is_held(worker: &Worker, body: &[u8]) -> bool {
     let Ok(Message::Request(request)) = envelope::read(body) else { return false };
-    let state = Outline::read(request.params).ok().and_then(|outline| outline.request_state().ok().flatten());
-    let Some(state) = state else { return false };
+    let asks = Method::of(Revision::V2026_07_28, &request.method).is_some_and(Method::may_need_input);
+    let outline = Outline::read(request.params).ok().filter(|_| asks);
+    let Some(state) = outline.and_then(|outline| outline.request_state().ok().flatten()) else {
+        return false;
+    };
     let lifted = &worker.shared.lifted;
     lifted.holds(&state) || lifted.elsewhere(&state).is_some_and(|peer| !worker.shared.peers.is_gone(&peer))
 }
