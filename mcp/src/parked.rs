@@ -47,6 +47,8 @@ pub struct Parked {
     rounds: u32,
     /// Whether a visit was not made.
     declined: bool,
+    /// What the client lacked for which the server was refused something when it answered last.
+    lacking: Option<Need>,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,7 @@ impl Parked {
     /// A call that has gone to the server under this id (as JSON), from a client that can do this.
     pub fn new(pair: Pair, call: &str, can: ClientCapabilities) -> Self {
         let (way, call) = (pair.down(), call.to_owned());
-        Self { way, call, can, open: Vec::new(), asked: 0, rounds: 0, declined: false }
+        Self { way, call, can, open: Vec::new(), asked: 0, rounds: 0, declined: false, lacking: None }
     }
 
     /// The server asks something while the call is under way.
@@ -238,10 +240,14 @@ impl Parked {
             }
         }
         let mut unvisited = None;
+        self.lacking = None;
         self.open.retain(|Question { id, request, params, .. }| {
             let Some(need) = lacks(&self.can, *request, params.as_deref()) else { return true };
             match id {
-                Some(id) => messages.push(refused(Id::from_json(id), *request, need)),
+                Some(id) => {
+                    messages.push(refused(Id::from_json(id), *request, need));
+                    self.lacking = Some(need);
+                }
                 None => unvisited = Some(errors::lacking(need, self.way)),
             }
             false
@@ -258,6 +264,11 @@ impl Parked {
             (true, false) => Next::Tell(messages),
             (false, _) => Next::AskAgain(messages),
         })
+    }
+
+    /// What the client lacked when it answered last, which the server was told: a call may come to nothing for that.
+    pub fn lacking(&self) -> Option<Need> {
+        self.lacking
     }
 
     /// The server has ended the call without waiting for what it asked in it. These messages go to it: each question

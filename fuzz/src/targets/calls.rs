@@ -112,7 +112,9 @@ pub(super) fn parked(bytes: &[u8]) {
                     Some(waiting.len())
                 );
             }
-            "a" => match call.answered(Some(text), able()) {
+            "a" | "b" => match call
+                .answered(Some(text), if event == "a" { able() } else { Default::default() })
+            {
                 Ok(parked::Next::Tell(messages) | parked::Next::AskAgain(messages)) => {
                     for message in messages {
                         let message = value(&message).expect("JSON");

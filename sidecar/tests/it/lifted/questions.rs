@@ -138,7 +138,7 @@ fn r043_questions_that_come_together_are_asked_together() {
 fn r043_what_is_asked_again_is_what_the_client_can_do_now() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let sampling = json!({"messages": [], "maxTokens": 5});
-    let arguments = json!({"questions": [["sampling/createMessage", sampling], ["roots/list", {}]]});
+    let arguments = json!({"questions": [["sampling/createMessage", &sampling], ["roots/list", {}]]});
     let (questions, state) = asked(&call("ask-all", arguments.clone(), &can()).send(sidecar.mcp));
     assert_eq!(questions.len(), 2, "{questions:?}");
     let only_roots = json!({"roots": {}});
@@ -148,6 +148,12 @@ fn r043_what_is_asked_again_is_what_the_client_can_do_now() {
     let got = text(&again("ask-all", arguments, &only_roots, &next, answers(&left)).send(sidecar.mcp));
     let got: Value = serde_json::from_str(&got).unwrap();
     assert_eq!((&got[0]["code"], &got[1]["roots"][0]["name"]), (&json!(-32601), &json!("home")), "{got}");
+    // What a call comes to nothing for that is lacking only now is said as if it had been so from the start.
+    let need = json!({"method": "sampling/createMessage", "params": sampling});
+    let (_, state) = asked(&call("need", need.clone(), &can()).send(sidecar.mcp));
+    let reply = again("need", need, &only_roots, &state, json!({})).send(sidecar.mcp);
+    is_error(&reply, 400, -32021);
+    assert_eq!(reply.message()["error"]["data"]["requiredCapabilities"], json!({"sampling": {}}));
 }
 
 /// What a model wants that may use tools, and what it says when it has what it wanted.

@@ -80,7 +80,7 @@ impl Call {
         if !self.parked.is_waiting() {
             self.forget_questions();
         }
-        self.lacks = None;
+        self.lacks = self.parked.lacking();
         self.number.set_level(&self.way.transport, client.asked.level).await;
         match next {
             Next::Tell(messages) => {
