@@ -360,7 +360,9 @@ async fn pursue(
     let lives = context.mirrors.deployments.get(key, &key.name);
     let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
     let unapplied = pursuit.unapplied.as_ref().map(|unapplied| unapplied.part);
-    if pursuit.held_back && unapplied.is_some() && !is_new {
+    let is_refused = unapplied.is_some() && memory.lock().refused(&desired.template).is_some();
+    pursuit.upgrade_refused |= is_refused && pursuit.turn == Turn::Later;
+    if is_refused && !is_new {
         context.upgrades.done(key);
         if pursuit.turn == Turn::Upgrade
             && let Some(live) = live
@@ -368,8 +370,8 @@ async fn pursue(
             // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
             // the manifest is in force: so it is if all else was taken.
             desired.template = live;
+            pursuit.upgrade_refused = true;
             if unapplied == Some(Part::Deployment) {
-                pursuit.upgrade_refused = true;
                 pursuit.unapplied = None;
                 pursuit.held_back = validated.is_held_back();
             }

@@ -25,7 +25,7 @@ pub(super) struct Pursuit {
     pub(super) problems: Vec<Problem>,
     /// Whether they keep the manifest from being in force.
     pub(super) held_back: bool,
-    /// Whether one of them is that its upgrade is refused, which keeps nothing of the manifest from being in force.
+    /// Whether one of them keeps it from being upgraded.
     pub(super) upgrade_refused: bool,
     /// What of the manifest was not taken, be it for a moment.
     pub(super) unapplied: Option<Unapplied>,

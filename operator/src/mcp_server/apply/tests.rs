@@ -19,6 +19,7 @@ use crate::mcp_server::status::Address;
 use crate::mcp_server::upgrades::Upgrades;
 use crate::mcp_server::validate::validate;
 use crate::metrics::Metrics;
+use crate::names::TEMPLATE_ANNOTATION;
 use crate::settings::Settings;
 
 /// What every reconciliation works with, of an operator that has just started.
@@ -186,14 +187,15 @@ async fn one_refused_configuration_keeps_no_other_back() {
     assert!(!applied.iter().any(|object| object.ends_with("deployments")), "{applied:?}");
 }
 
-/// A Deployment of three pods is there, of the server with this UID.
-async fn with_pods_of(server: &str) -> Mirrors {
+/// A Deployment of three pods is there, of the server with this UID, and of an earlier release.
+pub(crate) async fn with_pods_of(server: &str) -> Mirrors {
     let owner =
         json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": server, "controller": true});
     let labels = json!({"longshore.dev/server": "demo"});
+    let template = json!({TEMPLATE_ANNOTATION: "of before"});
     let deployment = serde_json::from_value(json!({
         "metadata": {"name": "demo", "namespace": "tools", "labels": labels, "ownerReferences": [owner]},
-        "spec": {"replicas": 3, "selector": {}, "template": {}},
+        "spec": {"replicas": 3, "selector": {}, "template": {"metadata": {"annotations": template}}},
     }));
     let mirrors = Mirrors::default();
     let events = futures::stream::iter([Event::Apply(deployment.unwrap())]);

@@ -12,9 +12,10 @@ use kube::runtime::controller::Action;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::mcp_server::apply::tests::context;
-use crate::mcp_server::context::Context;
+use crate::mcp_server::apply::tests::{context, with_pods_of};
+use crate::mcp_server::context::{Context, Mirrors};
 use crate::mcp_server::{error_policy, is_trouble, reconcile};
+use crate::metrics::Pending;
 use crate::mirror::ServerKey;
 use crate::reading::Guarded;
 
@@ -29,6 +30,13 @@ struct Api {
 
 impl Api {
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Response {
+        if *method == Method::GET
+            && let Some((_, name)) = path.split_once("/secrets/")
+        {
+            let metadata = json!({"name": name, "namespace": "tools"});
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+            return axum::Json(secret).into_response();
+        }
         if *method == Method::GET {
             let metadata = json!({"resourceVersion": "1"});
             let list = json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": []});
@@ -58,10 +66,17 @@ impl Api {
 struct Looks {
     api: Arc<Api>,
     context: Arc<Context>,
+    /// The `auth` of its manifest.
+    auth: Value,
 }
 
 impl Looks {
     fn new() -> Self {
+        Self::beside(Mirrors::default(), json!({"none": {}}))
+    }
+
+    /// One of which this is there.
+    fn beside(mirrors: Mirrors, auth: Value) -> Self {
         let api = Arc::<Api>::default();
         let answers = api.clone();
         let answer = move |method: Method, uri: Uri, body: Bytes| {
@@ -69,7 +84,7 @@ impl Looks {
             async move { answers.answer(&method, uri.path(), &body) }
         };
         let client = kube::Client::new(Router::new().fallback(answer), "tools");
-        Self { api, context: Arc::new(context(client)) }
+        Self { api, context: Arc::new(Context { mirrors, ..context(client) }), auth }
     }
 
     /// Looks at this generation, where these kinds fail so. Gives what is said of the manifest then.
@@ -90,7 +105,7 @@ impl Looks {
             "metadata": {"name": "demo", "namespace": "tools", "uid": "7b1c", "resourceVersion": "1", "generation": generation},
             "spec": {
                 "source": {"image": "example/demo:1"}, "transport": {"streamableHttp": {"port": 3000}},
-                "auth": {"none": {}}, "tools": {"include": [format!("of-{generation}")]},
+                "auth": self.auth, "tools": {"include": [format!("of-{generation}")]},
             },
         });
         let server: Arc<Guarded> = Arc::new(serde_json::from_value(server).unwrap());
@@ -173,5 +188,29 @@ async fn whoever_was_faster_is_no_trouble_unless_that_goes_on() {
         let generation = if what.ends_with("server") { 2 } else { 1 };
         let tried = server.try_once(generation, fails.as_slice()).await;
         assert_eq!(tried.map(drop), expected, "{what}");
+    }
+}
+
+/// Whatever of it is refused, and whoever has a key. What fails for a moment is no refusal, and keeps its turn.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_counts_as_refused_and_is_the_next_ones_turn_where_it_was_said_so() {
+    for auth in [json!({"none": {}}), json!({"apiKeys": {"secretRef": {"name": "nobody"}}})] {
+        for kind in ["deployments", "services"] {
+            for (status, pending) in
+                [(StatusCode::FORBIDDEN, Some(Pending::Refused)), (StatusCode::INTERNAL_SERVER_ERROR, None)]
+            {
+                let server = Looks::beside(with_pods_of("7b1c").await, auth.clone());
+                let _ = server.try_once(1, &[(kind, status)]).await;
+                let key = |name: &str| ServerKey { namespace: "tools".to_owned(), name: name.to_owned() };
+                let memory = server.context.memory.of(&key("demo"), "7b1c");
+                let (what, found) = (format!("{auth}: {status} of {kind}"), memory.lock().pending);
+                assert_eq!(found, pending, "{what}");
+                assert_eq!(server.context.upgrades.ask(&key("other")), pending.is_some(), "{what}");
+                if pending.is_some() {
+                    let _ = server.try_once(1, &[(kind, status)]).await;
+                    assert_eq!(memory.lock().pending, pending, "{what}, while the other has its turn");
+                }
+            }
+        }
     }
 }
