@@ -6,6 +6,7 @@
 pub mod glob;
 mod pattern;
 mod steps;
+mod uri;
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use longshore_mcp::params::Target;
 use longshore_sidecar_config::{AccessRule, ToolFilter};
 
 pub use pattern::PatternError;
-use pattern::{Patterns, is_ambiguous};
+use pattern::Patterns;
+use uri::is_ambiguous;
 
 /// The longest name or URI that is held against globs, in bytes. Each rule has many of them, and each of those looks at all
 /// of it.
@@ -98,13 +100,13 @@ impl Access {
         let text = target.as_str();
         // No glob says anything of such a target, but the one that permits every one.
         let is_any = text.len() > MAX_TARGET || matches!(target, Target::Resource(uri) if is_ambiguous(uri));
-        let permits = |rule: &&Arc<Rule>| {
-            let patterns = match target {
-                Target::Tool(_) => &rule.tools,
-                Target::Prompt(_) => &rule.prompts,
-                Target::Resource(_) => &rule.resources,
-            };
-            if is_any { patterns.match_all() } else { patterns.match_any(text) }
+        let permits = |rule: &&Arc<Rule>| match target {
+            Target::Tool(_) if is_any => rule.tools.match_all(),
+            Target::Prompt(_) if is_any => rule.prompts.match_all(),
+            Target::Resource(_) if is_any => rule.resources.match_all(),
+            Target::Tool(_) => rule.tools.match_any(text),
+            Target::Prompt(_) => rule.prompts.match_any(text),
+            Target::Resource(_) => rule.resources.match_any_uri(text),
         };
         match caller.rules.iter().find(permits) {
             Some(rule) => Decision::Permit(rule.name.clone()),

@@ -1,9 +1,12 @@
 //! Globs over names and URIs.
 
+use std::cell::LazyCell;
+
 use thiserror::Error;
 
 use super::glob::{self, NoGlob};
 use super::steps::{Steps, Walk};
+use super::uri::{Marks, read, readings};
 
 /// A glob that is none.
 #[derive(Debug, Error)]
@@ -44,35 +47,16 @@ impl Patterns {
         self.0.iter().any(|pattern| pattern.matches(text, &mut walk))
     }
 
+    /// The same of a URI, which one has to match whichever of its [`readings`] the server takes it for.
+    pub(crate) fn match_any_uri(&self, uri: &str) -> bool {
+        let (mut walk, readings) = (Walk::default(), LazyCell::new(|| readings(uri)));
+        self.0.iter().any(|pattern| pattern.matches_uri(uri, &readings, &mut walk))
+    }
+
     /// Whether one matches everything.
     pub(crate) fn match_all(&self) -> bool {
         self.0.iter().any(|pattern| matches!(pattern, Pattern::Any))
     }
-}
-
-/// Whether those who parse URIs would make something else of this one: they strip white space and control characters,
-/// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode dots and slashes before that, more than
-/// once, or drop what follows a semicolon. Then no glob over the URI as it is written says anything about it.
-pub(super) fn is_ambiguous(uri: &str) -> bool {
-    let rewritten = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '\\';
-    let decoded = with_percent_signs(&uri.to_ascii_lowercase());
-    let decoded = decoded.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
-    uri.contains(rewritten)
-        || decoded.split(['/', '?', '#', ':']).any(|segment| {
-            let name = segment.split(';').next().unwrap_or(segment);
-            matches!(name, "." | "..")
-        })
-}
-
-/// A URI in which `%25`, a percent sign, is decoded until there is none any more.
-fn with_percent_signs(uri: &str) -> String {
-    let mut parts = uri.split('%');
-    let mut decoded = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        decoded.push('%');
-        decoded.push_str(part.trim_start_matches("25"));
-    }
-    decoded
 }
 
 impl Pattern {
@@ -96,6 +80,28 @@ impl Pattern {
             Self::Glob(glob, steps) => **glob == *text || steps.lead_through(text.as_bytes(), walk),
         }
     }
+
+    /// What is written in the glob itself is read as it is in the URI.
+    fn matches_uri(
+        &self,
+        uri: &str,
+        readings: &LazyCell<Vec<(Marks, String)>, impl FnOnce() -> Vec<(Marks, String)>>,
+        walk: &mut Walk,
+    ) -> bool {
+        let glob = match self {
+            Self::Any => return true,
+            Self::Exact(exact) => return **exact == *uri,
+            Self::Glob(glob, _) => &**glob,
+        };
+        let matches_as_read = |(marks, reading): &(Marks, String), walk: &mut Walk| {
+            self.matches(reading, walk) || {
+                let read = read(glob, *marks, true);
+                read != glob && Self::compile(&read).is_ok_and(|read| read.matches(reading, walk))
+            }
+        };
+        glob == uri
+            || self.matches(uri, walk) && readings.iter().all(|reading| matches_as_read(reading, walk))
+    }
 }
 
 #[cfg(test)]
@@ -103,53 +109,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uri_is_ambiguous_that_can_be_read_in_two_ways() {
-        for (uri, is_one) in [
-            ("file:///public/a", true),
-            ("file:///public/a.txt", true),
-            ("file:///public/.hidden", true),
-            ("file:///public/a..b/c.", true),
-            ("file:///public/...", true),
-            ("file:///public/%2e%2e%2e", true),
-            ("file:///public/%2egit", true),
-            ("file:///public/%20a", true),
-            ("file:///public/{name}", true),
-            ("file:///public/\u{e9}", true),
-            ("file:///public/../private/x", false),
-            ("file:///public/..", false),
-            ("file:///public/.", false),
-            ("file:///public/./x", false),
-            ("file:///public/a/../../private/x", false),
-            ("file:///public/..?x", false),
-            ("file:///public/..#x", false),
-            ("file:///public/%2e%2e/private/x", false),
-            ("file:///public/%2E./private/x", false),
-            ("file:///public/.%2e/private/x", false),
-            ("file:///public/%2E", false),
-            ("file:///public/..%2Fprivate", false),
-            ("file:///public/a%5c..%5cprivate", false),
-            ("file:///public/a%2fb", true),
-            ("file:///public/..;/private/x", false),
-            ("file:///public/..;a=b/private/x", false),
-            ("file:///public/..%3b/private/x", false),
-            ("file:///public/a;b..", true),
-            ("file:///public/;..", true),
-            ("file:///public/%252e%252e/private/x", false),
-            ("file:///public/..%252Fprivate", false),
-            ("file:///public/%25252e./private/x", false),
-            ("file:///public/100%25", true),
-            ("file:///public/%2525a", true),
-            ("file:///public/.\t./private/x", false),
-            ("file:///public/.\r\n./private/x", false),
-            ("file:///public/a\u{0}", false),
-            ("file:///public/a\u{7f}", false),
-            ("file:///public/a b", false),
-            ("file:///public/a\u{a0}b", false),
-            ("file:///public/..\\private", false),
-            ("file:///public/a\\b", false),
-            ("file:///public/{name}/../x", false),
+    fn a_uri_matches_whatever_its_server_reads_in_it() {
+        for (glob, uri, expected) in [
+            ("file:///docs/*.md", "file:///docs/a.md", true),
+            ("file:///docs/*.md", "file:///docs/secret.txt#.md", false),
+            ("file:///docs/*.md", "file:///docs/secret.txt?.md", false),
+            ("file:///docs/*.md", "file:///docs/secret.txt;.md", false),
+            ("file:///docs/*.md", "file:///docs/secret.txt;.md?z.md", false),
+            ("file:///docs/*.md", "file:///docs/secret.txt?.md#z.md", false),
+            ("file:///docs/*.md", "file:///docs/v;1/a.md", true),
+            ("file:///docs/*.md", "file:///docs/100%25/%61.md", true),
+            ("internal://*/public", "internal://secrets/all#/public", false),
+            ("file:///docs/[!.]*", "file:///docs/%2egit/config", false),
+            ("file:///docs/[!.]*", "file:///docs/%2Egit/config", false),
+            ("file:///docs/[!.]*", "file:///docs/git%2e", true),
+            ("file:///docs/%7Eme/*", "file:///docs/%7Eme/a", true),
+            ("file:///docs/*", "file:///docs/a?b;c#d%", true),
+            ("https://x/q?of=*", "https://x/q?of=a", true),
+            ("https://x/q#*", "https://x/q#a", true),
+            ("repo://{owner}/readme{?ref}", "repo://{owner}/readme{?ref}", true),
+            ("repo://*/readme*", "repo://{owner}/readme{?ref}", true),
+            ("repo://*/readme*", "repo://a/readme?ref=main", true),
+            ("a://x#b", "a://x#b", true),
+            ("*", "a://x?#;%2e", true),
+            ("file:///docs/20??-*.md", "file:///docs/2024-a.md", true),
+            ("file:///docs/20??-*.md", "file:///docs/2024-secret.txt?.md", false),
+            ("file:///docs/20??-*", "file:///docs/2024-a?b", true),
+            ("file:///My%20Docs/[!.]*", "file:///My%20Docs/%2egit/config", false),
+            ("file:///My%20Docs/[!.]*", "file:///My%20Docs/git", true),
+            ("internal://[!#]*/public", "internal://secrets#/public", false),
+            ("file:///docs/[!.]*", "file:///docs//.git/config", false),
+            ("file:///docs/[!.]*", "file:///docs/%2f.git/config", false),
+            ("file:///docs/[!.]*", "file:///docs/;/.git/config", false),
+            ("file:///docs/[!.]*", "file:///docs/%252egit/config", false),
+            ("file:///docs/[!.]*", "file:///docs/a//b", true),
+            ("file:///docs/*.md", "file:///docs/secret.txt%23.md", false),
+            ("file:///docs/*.md", "file:///docs/secret.txt%3F.md", false),
+            ("repo://*/readme", "repo://a%2Fb/readme", true),
+            ("repo://a%2Fb/*", "repo://a%2Fb/readme", true),
+            ("a:////x/*", "a:////x/b", true),
         ] {
-            assert_eq!(is_ambiguous(uri), !is_one, "{uri:?}");
+            let patterns = Patterns::compile(&[glob.to_owned()]).unwrap();
+            assert_eq!(patterns.match_any_uri(uri), expected, "{glob}: {uri}");
         }
     }
 }

@@ -1,0 +1,161 @@
+//! What servers make of a URI: often something else than what is written, and it is that which a caller gets.
+
+/// Whether those who parse URIs would make something else of this one: they strip white space and control characters,
+/// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode dots and slashes before that, more than
+/// once, or drop what follows a semicolon. Then no glob over the URI as it is written says anything about it.
+pub(super) fn is_ambiguous(uri: &str) -> bool {
+    let rewritten = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '\\';
+    let decoded = with_percent_signs(&uri.to_ascii_lowercase());
+    let decoded = decoded.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
+    uri.contains(rewritten)
+        || decoded.contains("%00")
+        || decoded.split(['/', '?', '#', ':']).any(|segment| {
+            let name = segment.split(';').next().unwrap_or(segment);
+            matches!(name, "." | "..")
+        })
+}
+
+/// A URI in which `%25`, a percent sign, is decoded until there is none any more.
+fn with_percent_signs(uri: &str) -> String {
+    let mut parts = uri.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        decoded.push('%');
+        decoded.push_str(part.trim_start_matches("25"));
+    }
+    decoded
+}
+
+/// What servers do to a URI, by the mark that has them do it. Those who parse it drop the fragment, and often the query and what
+/// follows a semicolon in a segment. They decode it, some of them before that and more than once; and for a file system an
+/// empty segment is none.
+const MARKS: [char; 5] = ['%', '#', '?', ';', '/'];
+
+/// Which of [`MARKS`], a bit for each.
+pub(super) type Marks = u8;
+
+/// Whatever a server may take a URI for beside what is written.
+pub(super) fn readings(uri: &str) -> Vec<(Marks, String)> {
+    let decoded = decoded(uri);
+    let is_there = |mark: &char| match mark {
+        '%' => decoded != uri,
+        // To drop what follows a semicolon may leave such a segment.
+        '/' => decoded.contains(';') || without_empty_segments(&decoded) != decoded,
+        mark => decoded.contains(*mark),
+    };
+    let there = MARKS.iter().enumerate().filter(|(_, mark)| is_there(mark));
+    let there = there.fold(0, |there: Marks, (bit, _)| there | 1 << bit);
+    let some = (1..1 << MARKS.len()).filter(|some: &Marks| some & !there == 0);
+    some.map(|some| (some, read(uri, some, false))).filter(|(_, reading)| reading != uri).collect()
+}
+
+/// A URI, or a glob over URIs, as it is once that is done.
+pub(super) fn read(text: &str, marks: Marks, is_glob: bool) -> String {
+    let some = MARKS.iter().enumerate().filter(|(bit, _)| marks & (1 << bit) != 0);
+    some.fold(text.to_owned(), |text, (_, mark)| match mark {
+        '%' => decoded(&text),
+        ';' => without_parameters(&text),
+        '/' => without_empty_segments(&text),
+        // In a glob it may stand for any byte: the last one is a query's, if any is.
+        '?' if is_glob => text.rsplit_once('?').map_or(text.as_str(), |(before, _)| before).to_owned(),
+        mark => text.split(*mark).next().unwrap_or_default().to_owned(),
+    })
+}
+
+/// A URI whose segments end at their first semicolon.
+fn without_parameters(uri: &str) -> String {
+    let mut is_parameter = false;
+    let is_left = |letter: &char| {
+        is_parameter = *letter == ';' || is_parameter && !matches!(letter, '/' | '?' | '#');
+        !is_parameter
+    };
+    uri.chars().filter(is_left).collect()
+}
+
+/// A URI with one slash wherever there are several, but behind its scheme.
+fn without_empty_segments(uri: &str) -> String {
+    let behind = uri.find("://").map_or(0, |scheme| scheme + 3);
+    let mut before = None;
+    let is_left = |(at, letter): &(usize, char)| {
+        let is_second = *at > behind && *letter == '/' && before == Some('/');
+        before = Some(*letter);
+        !is_second
+    };
+    uri.char_indices().filter(is_left).map(|(_, letter)| letter).collect()
+}
+
+/// A URI in which nothing is encoded that means something to those who take it apart, or is the same encoded or not (RFC 3986,
+/// 2.3).
+fn decoded(uri: &str) -> String {
+    let uri = with_percent_signs(uri);
+    let mut parts = uri.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let letter = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
+        let is_decoded = |letter: &char| {
+            letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_' | '~' | '/' | '?' | '#' | ';')
+        };
+        match letter.filter(is_decoded) {
+            Some(letter) => decoded.extend([letter].into_iter().chain(part.chars().skip(2))),
+            None => decoded.extend(['%'].into_iter().chain(part.chars())),
+        }
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uri_is_ambiguous_that_can_be_read_in_two_ways() {
+        for (uri, is_one) in [
+            ("file:///public/a", true),
+            ("file:///public/a.txt", true),
+            ("file:///public/.hidden", true),
+            ("file:///public/a..b/c.", true),
+            ("file:///public/...", true),
+            ("file:///public/%2e%2e%2e", true),
+            ("file:///public/%2egit", true),
+            ("file:///public/%20a", true),
+            ("file:///public/{name}", true),
+            ("file:///public/\u{e9}", true),
+            ("file:///public/../private/x", false),
+            ("file:///public/..", false),
+            ("file:///public/.", false),
+            ("file:///public/./x", false),
+            ("file:///public/a/../../private/x", false),
+            ("file:///public/..?x", false),
+            ("file:///public/..#x", false),
+            ("file:///public/%2e%2e/private/x", false),
+            ("file:///public/%2E./private/x", false),
+            ("file:///public/.%2e/private/x", false),
+            ("file:///public/%2E", false),
+            ("file:///public/..%2Fprivate", false),
+            ("file:///public/a%5c..%5cprivate", false),
+            ("file:///public/a%2fb", true),
+            ("file:///public/..;/private/x", false),
+            ("file:///public/..;a=b/private/x", false),
+            ("file:///public/..%3b/private/x", false),
+            ("file:///public/a;b..", true),
+            ("file:///public/;..", true),
+            ("file:///public/%252e%252e/private/x", false),
+            ("file:///public/..%252Fprivate", false),
+            ("file:///public/%25252e./private/x", false),
+            ("file:///public/a%00", false),
+            ("file:///public/100%25", true),
+            ("file:///public/%2525a", true),
+            ("file:///public/.\t./private/x", false),
+            ("file:///public/.\r\n./private/x", false),
+            ("file:///public/a\u{0}", false),
+            ("file:///public/a\u{7f}", false),
+            ("file:///public/a b", false),
+            ("file:///public/a\u{a0}b", false),
+            ("file:///public/..\\private", false),
+            ("file:///public/a\\b", false),
+            ("file:///public/{name}/../x", false),
+        ] {
+            assert_eq!(is_ambiguous(uri), !is_one, "{uri:?}");
+        }
+    }
+}
