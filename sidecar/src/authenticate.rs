@@ -13,7 +13,7 @@ use crate::access::{Access, Caller};
 use crate::headers::API_KEY;
 
 /// The principal of everybody where nobody has to prove who they are.
-const ANONYMOUS: &str = "anonymous";
+pub(crate) const ANONYMOUS: &str = "anonymous";
 
 /// The longest value of a header that has a key, in bytes. Keys are shorter by far, and are kept to be looked at again.
 pub(crate) const MAX_CREDENTIALS: usize = 8 * 1024;

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::{Head, Received};
 use crate::access::Caller;
-use crate::authenticate::{MAX_CREDENTIALS, Unknown};
+use crate::authenticate::{ANONYMOUS, MAX_CREDENTIALS, Unknown};
 use crate::configuration::Snapshot;
 use crate::headers::{API_KEY, LAST_EVENT_ID, TRACE};
 use crate::kept;
@@ -48,13 +48,15 @@ fn by_credentials(request: Head, snapshot: Arc<Snapshot>) -> Result<Authenticate
 }
 
 /// Takes another replica's word for who calls, which may know of a key before this one does. One that ends hears of no
-/// change any more: a principal without a key here had its keys revoked since. What they may call is decided here.
+/// change any more: a principal without a key here had its keys revoked since; and what no key can stand for is nobody's
+/// where callers have keys. What they may call is decided here.
 pub(crate) fn by_replica(
     request: Head,
     snapshot: Arc<Snapshot>,
     principal: &str,
 ) -> Result<Authenticated, Refusal> {
-    if peers::comes_from_one_that_ends(request.headers()) && !snapshot.authenticator.admits(principal) {
+    let has_key = snapshot.authenticator.admits(principal);
+    if !has_key && (principal == ANONYMOUS || peers::comes_from_one_that_ends(request.headers())) {
         return Err(Refusal::Unauthenticated(Unknown::NotLive));
     }
     let caller = snapshot.caller(principal);

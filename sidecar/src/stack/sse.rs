@@ -93,6 +93,7 @@ pub(crate) async fn serve(
     }
     let body = body::read(worker, &caller, trail).await?;
     let caller = caller.once_more(worker)?;
+    trail.entry.principal(caller.principal());
     crowd::says(&caller, &body, trail)?;
     let name = caller.header(SESSION_ID)?.ok_or(Refusal::NoStreamName)?;
     let only_tells = || body::only_tells(&body);
