@@ -127,11 +127,16 @@ impl Receipt {
         Reply(reply)
     }
 
-    /// The message is withdrawn before it was taken up.
-    pub(super) fn withdrawn(mut self) {
+    /// The message is withdrawn before it was taken up, so nobody has decided on it; or it is what withdraws that, as anybody
+    /// may.
+    pub(super) fn withdrawn(mut self, withdraws: bool) {
         if let Some((reply, mut entry)) = self.0.take() {
-            entry.permit(None);
-            entry.reason(Refusal::Cancelled.reason());
+            if withdraws {
+                entry.permit(None);
+                entry.reason(Refusal::Cancelled.reason());
+            } else {
+                entry.deny(Refusal::Cancelled.reason());
+            }
             entry.answered(StatusCode::ACCEPTED.as_u16(), None);
             let _ = reply.send(Ok(Status::ACCEPTED));
         }

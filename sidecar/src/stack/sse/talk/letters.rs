@@ -68,8 +68,8 @@ impl Talk {
         };
         if let Some(call) = self.withdraw(&body) {
             // The server never heard of it.
-            call.receipt.withdrawn();
-            receipt.withdrawn();
+            call.receipt.withdrawn(false);
+            receipt.withdrawn(true);
             return Going::On;
         }
         let reply = receipt.taken();
