@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it waits at most: it may be that others are always first. A message that has the turn waits as long for more of
 /// itself.
 pub(crate) const MOST: Duration = Duration::from_secs(30);
+/// How long it has its turn in all, while there is no room otherwise: one that trickles is not waited for until it is over.
+const AT_LATEST: Duration = Duration::from_secs(4 * 30);
 /// How often it looks whether there is room.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -37,8 +39,9 @@ pub(crate) struct Coming {
 pub(crate) type Turn = Box<TurnTaken>;
 
 pub(crate) struct TurnTaken {
-    /// Until when more of the message may be waited for.
+    /// Until when more of the message may be waited for, and until when at the latest, however little of it comes at a time.
     until: Instant,
+    latest: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -85,6 +88,10 @@ impl Coming {
         self.bytes = bytes;
         if let Some(share) = &mut self.share {
             share.shrink(bytes);
+        }
+        if self.turn.is_some() && bytes > FEW && self.fits() {
+            // There is room by now: it need not hurry for the others.
+            self.turn = None;
         }
     }
 
@@ -153,7 +160,7 @@ impl Coming {
     /// More of it has come, or was not waited for until now.
     pub(crate) fn put_off(&mut self) {
         if let Some(turn) = &mut self.turn {
-            turn.until = Instant::now() + MOST;
+            turn.until = turn.latest.min(Instant::now() + MOST);
         }
     }
 
@@ -161,6 +168,7 @@ impl Coming {
     pub(crate) fn held_up(&mut self, time: Duration) {
         if let Some(turn) = &mut self.turn {
             turn.until += time;
+            turn.latest += time;
         }
     }
 
@@ -205,7 +213,8 @@ impl Coming {
 
 impl TurnTaken {
     fn new(permit: OwnedSemaphorePermit) -> Turn {
-        Box::new(Self { until: Instant::now() + MOST, _permit: permit })
+        let now = Instant::now();
+        Box::new(Self { until: now + MOST, latest: now + AT_LATEST, _permit: permit })
     }
 }
 
@@ -347,5 +356,18 @@ mod tests {
         assert!(!first.stops(Instant::now()));
         drop(first);
         assert!(second.room().await && !second.stops(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_trickles_has_its_turn_for_so_long() {
+        let (mut first, _second) = two().await;
+        let begin = Instant::now();
+        let mut bytes = 2 * FEW;
+        while first.more(sleep(MOST / 2)).await.is_some() {
+            bytes += 1;
+            first.came(bytes);
+        }
+        assert!(first.stops(Instant::now()));
+        assert!((AT_LATEST - MOST..=AT_LATEST).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     }
 }
