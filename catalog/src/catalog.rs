@@ -2,9 +2,10 @@
 //!
 //! Health and addresses are shown as soon as a source tells them. What a server is found by is read beside, by the
 //! [`Indexer`]: the newest of what came meanwhile, and of one server only so often that reading it takes a tenth of a
-//! processor at most. A server that changes its list all the time costs that, and nobody waits for it.
+//! processor at most, namespace by namespace. Servers that change their lists all the time cost that, and nobody of another
+//! namespace waits for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +24,8 @@ use crate::view::{self, Found, Page, View};
 
 /// The shortest time between two readings of one server's words.
 const PACE: Duration = Duration::from_millis(100);
+/// For how long it is known whose words were read: who waits longer is first in any case.
+const LATELY: Duration = Duration::from_secs(60);
 
 /// All that is known of servers and their tools. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct Catalog {
 #[derive(Debug)]
 pub struct Indexer {
     shared: Arc<Shared>,
+    /// When words of a namespace's servers were read last, if that was lately.
+    read: HashMap<String, Instant>,
 }
 
 #[derive(Debug)]
@@ -75,7 +80,7 @@ impl Catalog {
             complete: AtomicBool::new(false),
             metrics,
         });
-        (Self { shared: shared.clone() }, Indexer { shared })
+        (Self { shared: shared.clone() }, Indexer { shared, read: HashMap::new() })
     }
 
     /// Lists a server, or what is new of it.
@@ -173,9 +178,9 @@ impl Catalog {
 
 impl Indexer {
     /// Reads whatever is due, for ever.
-    pub async fn run(self) -> Result<Infallible, IndexError> {
+    pub async fn run(mut self) -> Result<Infallible, IndexError> {
         loop {
-            let Some((key, due)) = self.earliest() else {
+            let Some((key, due)) = self.next() else {
                 self.shared.wake.notified().await;
                 continue;
             };
@@ -188,13 +193,15 @@ impl Indexer {
             }
             self.shared.behind.lock().remove(&key);
             self.read(&key).await?;
+            self.read.retain(|_, read| read.elapsed() < LATELY);
+            self.read.insert(key.namespace, Instant::now());
         }
     }
 
-    fn earliest(&self) -> Option<(ServerKey, Instant)> {
+    fn next(&self) -> Option<(ServerKey, Instant)> {
         let behind = self.shared.behind.lock();
         self.shared.caught_up.send_replace(behind.is_empty());
-        behind.iter().min_by_key(|(_, due)| **due).map(|(key, due)| (key.clone(), *due))
+        next(&behind, &self.read, Instant::now())
     }
 
     async fn read(&self, key: &ServerKey) -> Result<(), IndexError> {
@@ -226,8 +233,49 @@ impl Indexer {
     }
 }
 
+/// Whose words are read next, and not before when: of those that are due one of the namespace that waits longest.
+fn next(
+    behind: &BTreeMap<ServerKey, Instant>,
+    read: &HashMap<String, Instant>,
+    now: Instant,
+) -> Option<(ServerKey, Instant)> {
+    let order = |key: &ServerKey, due: Instant| {
+        let is_due = due <= now;
+        (!is_due, read.get(&key.namespace).copied().filter(|_| is_due), due)
+    };
+    let next = behind.iter().min_by_key(|(key, due)| order(key, **due));
+    next.map(|(key, due)| (key.clone(), *due))
+}
+
 /// The time in whole seconds, RFC 3339.
 fn now() -> String {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_of_many_restless_servers_has_its_turn_after_the_others() {
+        let now = Instant::now();
+        let at = |seconds: u64| now + Duration::from_secs(seconds);
+        let key = |name: &str| {
+            let (namespace, name) = name.split_once('/').unwrap();
+            ServerKey { namespace: namespace.to_owned(), name: name.to_owned() }
+        };
+        let read = HashMap::from([("restless".to_owned(), at(9)), ("calm".to_owned(), at(5))]);
+        for (behind, expected) in [
+            (&[][..], None),
+            (&[("restless/1", 1), ("restless/2", 2), ("calm/1", 10)], Some("calm/1")),
+            (&[("restless/1", 1), ("calm/1", 8), ("new/1", 10)], Some("new/1")),
+            (&[("restless/2", 2), ("restless/1", 3), ("calm/1", 11)], Some("restless/2")),
+            (&[("new/1", 13), ("restless/1", 12)], Some("restless/1")),
+        ] {
+            let behind = behind.iter().map(|(name, due)| (key(name), at(*due))).collect();
+            let next = next(&behind, &read, at(10)).map(|(key, _)| key);
+            assert_eq!(next, expected.map(key), "{behind:?}");
+        }
+    }
 }

@@ -202,7 +202,11 @@ impl View {
             other.score.total_cmp(&one.score).then_with(|| rank(one).cmp(&rank(other)))
         };
         if let Some(after) = &page.after {
-            let score = after.score.unwrap_or(f32::INFINITY);
+            // Where the entry is by now: whatever any server changes moves the scores of all. One that is gone was where its
+            // score says.
+            let is_it = |hit: &&Hit| entry(hit.slot).is_some_and(|it| it.is_at(hit.document as usize, after));
+            let here = hits.iter().find(is_it).map(|hit| hit.score);
+            let score = here.or(after.score).unwrap_or(f32::INFINITY);
             hits.retain(|hit| match hit.score.total_cmp(&score) {
                 std::cmp::Ordering::Less => true,
                 std::cmp::Ordering::Greater => false,

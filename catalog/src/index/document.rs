@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher as _;
+use std::iter;
 
-use super::words::{stem, words};
+use super::words::{Word, stem, words};
 
 /// How many words of a description count.
 const DESCRIPTION: usize = 160;
@@ -89,19 +90,22 @@ impl Segment {
 
     fn short_fields(&mut self, number: u32, document: &Document<'_>) {
         for name in &document.names {
-            let parts: Vec<String> = words(name).take(FIELD).collect();
-            // `createIssue` is also found by `createissue`.
-            let joined = (parts.len() > 1).then(|| parts.concat());
-            self.add(number, &NAME, parts.into_iter().chain(joined).collect());
+            let parts: Vec<Word> = words(name).take(FIELD).collect();
+            // `create_issue` is also found by `createissue`.
+            let joined = (parts.len() > 1).then(|| parts.iter().map(|part| &*part.word).collect::<String>());
+            let mut spellings = spellings(parts);
+            spellings.extend(joined.filter(|joined| spellings.last() != Some(joined)));
+            self.add(number, &NAME, spellings);
         }
-        self.add(number, &TITLE, document.titles.iter().flat_map(|title| words(title)).take(FIELD).collect());
+        let titles = document.titles.iter().flat_map(|title| words(title));
+        self.add(number, &TITLE, spellings(titles.take(FIELD)));
         let parameters = document.parameters.iter().flat_map(|name| words(name));
-        self.add(number, &PARAMETERS, parameters.take(FIELD).collect());
+        self.add(number, &PARAMETERS, spellings(parameters.take(FIELD)));
     }
 
     fn long_fields(&mut self, number: u32, document: &Document<'_>) {
         let Some(description) = document.description else { return };
-        self.add(number, &TEXT, words(description).take(DESCRIPTION).collect());
+        self.add(number, &TEXT, spellings(words(description).take(DESCRIPTION)));
     }
 
     fn add(&mut self, number: u32, field: &Field, words: Vec<String>) {
@@ -136,4 +140,12 @@ impl Segment {
         let hash = self.beyond.hasher().hash_one(word);
         self.beyond.insert(hash);
     }
+}
+
+/// Words, and what of them are one as it is written: whoever looks for `github` finds `GitHub`.
+fn spellings(words: impl IntoIterator<Item = Word>) -> Vec<String> {
+    words
+        .into_iter()
+        .flat_map(|Word { word, whole }| iter::once(word).chain(whole.map(|(whole, _)| whole)))
+        .collect()
 }

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 
 use super::namespace::Beginning;
-use super::words::{is_of_a_word, stem, words};
+use super::words::{Word, is_of_a_word, stem, words};
 use super::{Index, Posting, Stem};
 
 /// How many words of a query count.
-const WORDS: usize = 16;
+const WORDS: usize = Words::BITS as usize;
 /// How many words may begin with the last one's letters: those that most namespaces have, and of each those that most of
 /// its servers have.
 const EXPANSIONS: usize = 64;
@@ -27,9 +27,12 @@ pub(crate) struct Query {
     stems: Vec<String>,
     /// The last word, if it may go on.
     prefix: Option<String>,
-    /// All words as one: `create issue` is also `createissue`.
-    joined: Option<String>,
+    /// What several of them are as one, and which of them: `create issue` is also `createissue`, and so is `createIssue`.
+    wholes: Vec<(String, Words)>,
 }
+
+/// Some of the words of a query, a bit for each.
+type Words = u16;
 
 /// What is looked for: the documents 0, or the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +60,7 @@ struct Tally {
     score: f32,
     /// The best of the words that stand for the query's present word.
     best: f32,
-    matched: u8,
+    matched: Words,
 }
 
 // === impl Query ===
@@ -65,27 +68,44 @@ struct Tally {
 impl Query {
     /// Reads what somebody typed.
     pub(crate) fn of(text: &str) -> Self {
-        let found: Vec<String> = words(text).take(WORDS).collect();
+        let found: Vec<Word> = words(text).take(WORDS).collect();
         let goes_on = text.chars().next_back().is_some_and(is_of_a_word);
         let mut stems: Vec<String> = Vec::new();
-        for word in &found {
+        for Word { word, .. } in &found {
             let stem = stem(word).into_owned();
             if !stems.contains(&stem) {
                 stems.push(stem);
             }
         }
         // The last word comes last, wherever else it stands.
-        let last = found.last().map(|word| stem(word).into_owned());
+        let last = found.last().map(|last| stem(&last.word).into_owned());
         if let Some(last) = last {
             stems.retain(|stem| *stem != last);
             stems.push(last);
         }
-        Self {
-            stems,
-            prefix: found.last().filter(|word| goes_on && word.chars().count() > 1).cloned(),
-            joined: (found.len() > 1).then(|| found.concat()),
+        let bits = |parts: &[Word]| {
+            let places = parts.iter().filter_map(|part| stems.iter().position(|it| *it == stem(&part.word)));
+            places.fold(0, |bits, place| bits | bit(place))
+        };
+        let mut wholes: Vec<(String, Words)> = Vec::new();
+        for (at, Word { whole, .. }) in found.iter().enumerate() {
+            let Some((whole, parts)) = whole else { continue };
+            wholes.push((stem(whole).into_owned(), bits(&found[(at + 1).saturating_sub(*parts)..=at])));
         }
+        if found.len() > 1 {
+            let joined: String = found.iter().map(|part| &*part.word).collect();
+            wholes.push((stem(&joined).into_owned(), bits(&found)));
+        }
+        wholes.dedup();
+        let last = found.last().map(|last| &last.word);
+        let prefix = last.filter(|word| goes_on && word.chars().count() > 1).cloned();
+        Self { stems, prefix, wholes }
     }
+}
+
+/// The word at this place of a query.
+fn bit(place: usize) -> Words {
+    1_u16.checked_shl(u32::try_from(place).unwrap_or(u32::MAX)).unwrap_or(0)
 }
 
 // === impl Index ===
@@ -107,11 +127,12 @@ impl Index {
             {
                 scan.prefix(prefix, stem);
             }
-            scan.next_word(true);
+            scan.next_word(bit(number));
         }
-        if let Some(joined) = &query.joined {
-            scan.word(&stem(joined), 1.0);
-            scan.next_word(false);
+        for (whole, of) in &query.wholes {
+            // It is worth what its words are.
+            scan.word(whole, of.count_ones() as f32);
+            scan.next_word(*of);
         }
         scan.hits(query.stems.len())
     }
@@ -165,21 +186,34 @@ impl Scan<'_> {
             found.select_nth_unstable(EXPANSIONS);
             found.truncate(EXPANSIONS);
         }
-        // Words of one stem stand side by side.
-        found.sort_unstable_by_key(|(_, _, word)| *word);
-        let mut last = known.to_owned();
-        for (_, _, word) in found {
-            let stem = stem(word);
-            if stem != last && stem != known {
-                self.word(&stem, PREFIX);
-                last = stem.into_owned();
-            }
+        let mut stems: Vec<_> = found.into_iter().map(|(_, _, word)| stem(word)).collect();
+        stems.sort_unstable();
+        stems.dedup();
+        stems.retain(|stem| *stem != known);
+        // No rarer than what was typed, if that is a word, or else than the one that most have.
+        let least = match self.having(known) {
+            0 => stems.iter().map(|stem| self.having(stem)).max().unwrap_or(0),
+            having => having,
+        };
+        for stem in stems {
+            self.word_as_of(&stem, self.having(&stem).max(least), PREFIX);
         }
     }
 
+    /// In how many documents a word stands.
+    fn having(&self, stem: &str) -> usize {
+        self.index.stems.get(stem).map_or(0, |stem| stem.list.len())
+    }
+
     fn word(&mut self, stem: &str, factor: f32) {
+        self.word_as_of(stem, self.having(stem), factor);
+    }
+
+    /// A word that counts as one that so many documents have: what only begins as what was typed is no rarer than that, and
+    /// whoever is called just so comes first.
+    fn word_as_of(&mut self, stem: &str, having: usize, factor: f32) {
         let Some(Stem { list, .. }) = self.index.stems.get(stem) else { return };
-        let (all, having) = (self.index.documents as f32, list.len() as f32);
+        let (all, having) = (self.index.documents as f32, having.min(self.index.documents) as f32);
         let rarity = factor * (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
         for &Posting { slot, document, weight } in list {
             let Some(&base) = self.bases.get(slot as usize) else { continue };
@@ -203,12 +237,13 @@ impl Scan<'_> {
         }
     }
 
-    /// Adds up what the word brought. `counts`: a document that lacks it lacks a part of what was looked for.
-    fn next_word(&mut self, counts: bool) {
+    /// Adds up what the word brought, which stands for these of the query: a document that lacks one of those lacks a part of
+    /// what was looked for.
+    fn next_word(&mut self, of: Words) {
         for tally in &mut self.tallies {
             if tally.best > 0.0 {
                 tally.score += tally.best;
-                tally.matched += u8::from(counts);
+                tally.matched |= of;
                 tally.best = 0.0;
             }
         }
@@ -221,8 +256,8 @@ impl Scan<'_> {
             hits.extend((0_u32..).zip(tallies).filter(|(_, tally)| tally.score > 0.0).map(
                 |(document, tally)| {
                     // Whoever has a half of the words is worth a half.
-                    let part = f32::from(tally.matched) / words.max(1) as f32;
-                    Hit { slot, document, score: tally.score * part.max(1.0 / 32.0) }
+                    let part = tally.matched.count_ones() as f32 / words.max(1) as f32;
+                    Hit { slot, document, score: tally.score * part }
                 },
             ));
         }

@@ -73,6 +73,54 @@ fn finds_by_what_people_type() {
     }
 }
 
+/// As names are written by those whose they are, and as everybody types them.
+#[test]
+fn names_with_capitals_inside_are_found_as_people_type_them() {
+    let mut index = Index::default();
+    for (server, description) in [
+        ("tracker", "Opens an issue on GitHub, or in MongoDB with OAuth"),
+        ("other", "Opens an issue on github, or in mongodb with oauth"),
+        ("git", "Clones"),
+        ("usual", "Opens an issue"),
+    ] {
+        let slot = index.reserve("a");
+        index.put(slot, segment(server, &[("go", description, &["userId"])]));
+    }
+    for name in ["github", "GitHub", "MongoDB", "mongodb", "OAuth", "oauth", "issue GitHub", "issue github"] {
+        let mut best: Vec<_> = tools(&index, name).into_iter().take(2).collect();
+        best.sort_unstable();
+        assert_eq!(best, [(0, 1), (1, 1)], "{name}");
+    }
+    assert_eq!(tools(&index, "userid").len(), 4);
+    let github = index.reserve("a");
+    index.put(github, segment("github", &[]));
+    let mut hits = index.search(&Query::of("GitHub"), Kind::Servers);
+    hits.sort_by(|one, other| other.score.total_cmp(&one.score));
+    assert_eq!(hits[0].slot, github, "{hits:?}");
+}
+
+/// However many others begin so, each with words that nobody else has.
+#[test]
+fn whoever_is_called_as_what_was_typed_comes_before_longer_names() {
+    let mut index = Index::default();
+    for number in 0..200 {
+        let slot = index.reserve("a");
+        let name = if number == 100 { "search".to_owned() } else { format!("search_{number}s") };
+        index.put(slot, segment("s", &[(&name, "x", &[])]));
+        let slot = index.reserve("a");
+        index.put(slot, segment("t", &[("list", "x", &[]), ("get", "x", &[])]));
+    }
+    for query in ["search", "search ", "sear"] {
+        assert_eq!(tools(&index, query)[0], (200, 1), "{query}");
+    }
+    // One word that many have takes nothing from the others that begin so.
+    for name in ["create_token", "create_issue"] {
+        let slot = index.reserve("a");
+        index.put(slot, segment("u", &[(name, "tool to top total", &[])]));
+    }
+    assert_eq!(tools(&index, "create to")[0], (400, 1));
+}
+
 #[test]
 fn whoever_has_all_words_comes_before_whoever_has_one() {
     let found = tools(&index(), "list repository");

@@ -13,13 +13,33 @@ const LONGEST: usize = 40;
 
 static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
 
-/// The words of a text in their order, folded: `createIssue` and `create_issue` are both `create`, `issue`.
-pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
+/// A word of a text, folded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) word: String,
+    /// What ends with it as it is written, if that is more, and how many words it is: `GitHub` is `git` and `hub`, and two
+    /// words as `github`.
+    pub(super) whole: Option<(String, usize)>,
+}
+
+/// The words of a text in their order: `createIssue` and `create_issue` are both `create`, `issue`.
+pub(super) fn words(text: &str) -> impl Iterator<Item = Word> {
     text.unicode_words()
-        .flat_map(|word| word.split(|character| !is_of_a_word(character)))
-        .flat_map(humps)
-        .map(fold)
-        .filter(|word| !word.is_empty() && word.chars().count() <= LONGEST)
+        .flat_map(|written| written.split(|character| !is_of_a_word(character)))
+        .flat_map(|written| {
+            let parts = humps(written);
+            let (many, last) = (parts.len(), parts.len().saturating_sub(1));
+            parts.into_iter().enumerate().map(move |(at, part)| {
+                let is_end = many > 1 && at == last && written.len() <= 4 * LONGEST;
+                let whole = is_end.then(|| fold(written)).filter(|whole| is_somebodys(whole));
+                Word { word: fold(part), whole: whole.map(|whole| (whole, many)) }
+            })
+        })
+        .filter(|word| is_somebodys(&word.word))
+}
+
+fn is_somebodys(word: &str) -> bool {
+    !word.is_empty() && word.chars().count() <= LONGEST
 }
 
 /// Whether a word may have this character, and go on after it.
@@ -82,6 +102,10 @@ fn is_optional(mark: char) -> bool {
 mod tests {
     use super::*;
 
+    fn folded(text: &str) -> Vec<String> {
+        words(text).map(|word| word.word).collect()
+    }
+
     #[test]
     fn words_are_what_people_read() {
         for (text, expected) in [
@@ -99,17 +123,30 @@ mod tests {
             ("don't <b>shout</b>!", vec!["don", "t", "b", "shout", "b"]),
             ("... --- ...", vec![]),
         ] {
-            assert_eq!(words(text).collect::<Vec<_>>(), expected, "{text}");
+            assert_eq!(folded(text), expected, "{text}");
+        }
+        for (text, wholes) in [
+            (
+                "GitHub, macOS and createIssue_inJira",
+                &[("github", 2), ("macos", 2), ("createissue", 2), ("injira", 2)][..],
+            ),
+            ("getHTTPResponse2", &[("gethttpresponse2", 3)]),
+            ("github IDs create_issue", &[]),
+            (&"aB".repeat(21), &[]),
+        ] {
+            let found: Vec<_> = words(text).filter_map(|word| word.whole).collect();
+            let found: Vec<_> = found.iter().map(|(whole, parts)| (&**whole, *parts)).collect();
+            assert_eq!(found, wholes, "{text}");
         }
         for letter in ["y", "я", "\u{fdfa}"] {
             assert_eq!(words(&letter.repeat(LONGEST + 1)).count(), 0, "{letter}");
         }
         for (one, other) in [("कल", "कुल"), ("ハハ", "パパ"), ("한국", "하구"), ("ก็", "กี")]
         {
-            assert_ne!(words(one).collect::<Vec<_>>(), words(other).collect::<Vec<_>>(), "{one}");
+            assert_ne!(folded(one), folded(other), "{one}");
         }
         for (one, other) in [("ﾊﾟﾊﾟ", "パパ"), ("फ\u{93c}", "\u{95e}"), ("é", "e\u{301}")] {
-            assert_eq!(words(one).collect::<Vec<_>>(), words(other).collect::<Vec<_>>(), "{one}");
+            assert_eq!(folded(one), folded(other), "{one}");
         }
         for (word, expected) in
             [("issues", "issu"), ("creating", "creat"), ("straße", "straße"), ("v2", "v2")]

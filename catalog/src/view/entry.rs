@@ -145,6 +145,10 @@ impl Entry {
         }
     }
 
+    pub(super) fn is_at(&self, document: usize, position: &Position) -> bool {
+        (&self.record.key, self.tool_name(document)) == (&position.server, position.tool.as_deref())
+    }
+
     pub(super) fn comes_after(&self, document: usize, position: &Position) -> bool {
         let own = (&self.record.key, self.tool_name(document));
         own > (&position.server, position.tool.as_deref())

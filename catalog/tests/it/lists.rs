@@ -152,3 +152,19 @@ async fn a_cursor_stays_valid_while_the_catalog_changes() {
     stand.catalog.remove(&record("b", "three", About::default()).key);
     stand.get(&next).await.json();
 }
+
+/// What anybody's server has moves the scores of all, and no rank.
+#[tokio::test]
+async fn a_search_that_goes_on_misses_and_repeats_nothing_where_others_change() {
+    let stand = stand().await;
+    let alike: Vec<_> = (0..9).map(|n| tool(&format!("alike-{n}"), "the same")).collect();
+    stand.serve("b", "many", About::default(), &alike).await;
+    let first = stand.json("/v1/tools?q=same&limit=4").await;
+    let next = format!("/v1/tools?q=same&cursor={}", first["nextCursor"].as_str().unwrap());
+    let expected: Vec<_> = (4..9).map(|n| format!("alike-{n}")).collect();
+    for (tools, why) in [(30, "scores are higher"), (1, "they are lower")] {
+        let others: Vec<_> = (0..tools).map(|n| tool(&format!("other-{n}"), "something else")).collect();
+        stand.serve("z", "others", About::default(), &others).await;
+        assert_eq!(names(&stand.json(&next).await), expected, "{why}");
+    }
+}
