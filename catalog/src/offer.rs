@@ -21,6 +21,8 @@ pub struct Offer {
     pub phase: Phase,
     /// Whether its server answers.
     pub connection: Connection,
+    /// Whether it lets anybody in, as far as it says.
+    pub lets_in: bool,
     /// What the server calls itself.
     pub reported: Option<Reported>,
     /// The tools, by name.
@@ -114,6 +116,7 @@ impl Offer {
                 reason: None,
                 message: String::new(),
             },
+            lets_in: true,
             reported: None,
             tools_left_out: others + (names.len() - tools.len()),
             tools,
@@ -133,6 +136,7 @@ impl Offer {
         Arc::new(Self {
             phase: self.phase,
             connection: self.connection.clone(),
+            lets_in: self.lets_in,
             reported: self.reported.clone(),
             tools,
             tools_left_out: self.tools_left_out,

@@ -28,6 +28,8 @@ const ROOM_FOR_SCHEMAS: usize = limits::SERVER_TEXT / 2;
 struct Inventory<'a> {
     phase: Phase,
     connection: Connection,
+    #[serde(default)]
+    config: Config,
     #[serde(default, borrow)]
     server: Option<Server<'a>>,
     #[serde(borrow)]
@@ -40,6 +42,13 @@ struct Inventory<'a> {
     resources: Count,
     #[serde(default)]
     resource_templates: Count,
+}
+
+/// Older sidecars say nothing of it.
+#[derive(Default, Deserialize)]
+struct Config {
+    #[serde(default)]
+    callers: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -120,6 +129,7 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
     Ok(Offer {
         phase: inventory.phase,
         connection,
+        lets_in: inventory.config.callers != Some(false),
         reported: inventory.server.map(reported),
         tools: tools.into_values().map(Arc::new).collect(),
         tools_left_out: left_out,

@@ -108,6 +108,14 @@ impl Published {
         let Some(offer) = &said.summary else {
             return self.by_status(State::Unknown, Reason::Connecting, "its sidecar has not been heard yet");
         };
+        // Its server may be well, and nobody can call it.
+        if !offer.lets_in {
+            return self.by_status(State::Down, Reason::InvalidKeys, "its sidecar lets nobody in");
+        }
+        // Nor one that has no address, since something went wrong.
+        if self.endpoint.url.is_none() && self.ready.as_ref().is_some_and(|ready| ready.status == "False") {
+            return self.by_status(State::Unknown, Reason::Starting, "it has no address");
+        }
         health(&offer.connection, &self.more)
     }
 
@@ -222,7 +230,13 @@ mod tests {
     }
 
     fn said(state: &str, reason: Value) -> Observation<Offer> {
+        said_by(state, reason, json!({}))
+    }
+
+    /// The same of a sidecar of this configuration.
+    fn said_by(state: &str, reason: Value, config: Value) -> Observation<Offer> {
         let inventory = json!({
+            "config": config,
             "phase": "Serving",
             "connection": {"state": state, "since": "2026-02-02T00:00:00Z", "reason": reason, "message": STDERR},
             "server": {"info": {"name": "s"}, "protocolVersion": "1"}, "tools": [{"name": "echo"}],
@@ -273,12 +287,18 @@ mod tests {
         let starting = said("Connecting", Value::Null);
         let silent = Observation::default();
         let exited = said("Failed", json!("ProcessExited"));
+        let closed = said_by("Connected", Value::Null, json!({"callers": false}));
+        let mut taken = ready("False", "NameTaken");
+        taken["url"].take();
         let unreachable =
             Observation { unreachable: Some("no route".to_owned()), ..said("Connected", Value::Null) };
         let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-02-02T00:00:00Z"));
         for (status, said, state, since, reason) in [
             (ready("True", "Ready"), Some(&up), State::Up, second, ""),
             (ready("False", "ServerExited"), Some(&up), State::Up, second, ""),
+            (ready("True", "Ready"), Some(&closed), State::Down, None, "InvalidKeys"),
+            (ready("False", "InvalidKeys"), Some(&closed), State::Down, first, "InvalidKeys"),
+            (taken, Some(&up), State::Down, first, "NameTaken"),
             (ready("True", "Ready"), Some(&down), State::Down, second, "ConnectionRefused"),
             (ready("True", "Ready"), Some(&exited), State::Down, second, "ServerExited"),
             (ready("True", "Ready"), Some(&starting), State::Unknown, second, "Connecting"),
