@@ -155,7 +155,7 @@ fn all_that_a_manifest_says_of_its_pod_is_in_the_deployment() {
             ("/spec/imagePullSecrets", fat["pod"]["imagePullSecrets"].clone()),
             ("/spec/nodeSelector", json!({"disk": "ssd", "kubernetes.io/os": "linux"})),
             ("/spec/tolerations", tolerations.clone()),
-            ("/spec/affinity", fat["pod"]["affinity"].clone()),
+            ("/spec/affinity/nodeAffinity", fat["pod"]["affinity"]["nodeAffinity"].clone()),
             (
                 "/spec/containers/0/resources",
                 json!({"requests": {"cpu": "1", "memory": "256Mi"}, "limits": {"memory": "256Mi"}}),

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::mcp_server::StrategyType;
 
 use super::{metadata, pod, security, to_json};
 use crate::digest;
 use crate::mcp_server::validate::ValidatedServer;
-use crate::names::{self, TEMPLATE_ANNOTATION};
+use crate::names::TEMPLATE_ANNOTATION;
 use crate::settings::Settings;
 
 /// How long a new pod has to serve before an old one goes for it. Many programs find out only after their handshake that
@@ -32,6 +31,10 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
     pod::list(&mut template);
     if let Some(pod) = &mut template.spec {
         security::harden(pod);
+        // A constraint without one would be for no pods at all.
+        for constraint in pod.topology_spread_constraints.iter_mut().flatten() {
+            constraint.label_selector.get_or_insert_with(|| pod::own_pods(server));
+        }
         // The sidecar's image is for Linux alone.
         let nodes = pod.node_selector.get_or_insert_default();
         nodes.entry("kubernetes.io/os".to_owned()).or_insert_with(|| "linux".to_owned());
@@ -41,10 +44,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
         metadata: metadata(server, server.names.deployment()),
         spec: Some(DeploymentSpec {
             replicas: Some(i32::try_from(server.replicas).unwrap_or(i32::MAX)),
-            selector: LabelSelector {
-                match_labels: Some(names::pod_selector(&server.identity.name)),
-                ..LabelSelector::default()
-            },
+            selector: pod::own_pods(server),
             // An old pod goes when a new one serves: a version that fails takes nothing away. (A part of one is one.)
             min_ready_seconds: Some(i32::from(MIN_READY_SECONDS)),
             strategy: Some(strategy(server.strategy)),

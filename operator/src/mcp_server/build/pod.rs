@@ -3,8 +3,9 @@
 mod volumes;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler,
-    LocalObjectReference, ObjectFieldSelector, PodSpec, PodTemplateSpec, Probe, TopologySpreadConstraint,
+    Affinity, Container, ContainerPort, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, Lifecycle,
+    LifecycleHandler, LocalObjectReference, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSpec,
+    PodTemplateSpec, Probe, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -36,6 +37,9 @@ const DRAIN_SECONDS: u64 = 35;
 /// One that lives and was slow ends in order in that time, but for calls that take long; one that hangs does nothing in it,
 /// and its sessions wait for the next.
 const GIVEN_UP_SECONDS: i64 = 20;
+
+/// The label that tells versions apart: pods of the version before are about to go, and are not in the way of new ones.
+const VERSION: &str = "pod-template-hash";
 
 /// Lists that others read, with what separates their entries and the one that is Longshore's: the sidecar, which faces the
 /// network, is to be given no credentials of a cloud, and its program, which is lost with the pod, is no reason to keep a
@@ -74,7 +78,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> PodTemplat
             volumes: Some(volumes::volumes(server)),
             node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
             tolerations: some_unless_empty(pod.tolerations.clone()),
-            affinity: pod.affinity.clone(),
+            affinity: Some(affinity(server)),
             topology_spread_constraints: Some(vec![spread(server)]),
             ..PodSpec::default()
         }),
@@ -118,13 +122,37 @@ fn spread(server: &ValidatedServer) -> TopologySpreadConstraint {
         max_skew: 1,
         topology_key: "kubernetes.io/hostname".to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),
-        label_selector: Some(LabelSelector {
-            match_labels: Some(names::pod_selector(&server.identity.name)),
-            ..LabelSelector::default()
-        }),
-        // Pods of the version before are about to go.
-        match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
+        label_selector: Some(own_pods(server)),
+        match_label_keys: Some(vec![VERSION.to_owned()]),
         ..TopologySpreadConstraint::default()
+    }
+}
+
+/// What the manifest says, and beside it one zone after the other, where there are several: Kubernetes spreads over zones by
+/// itself only what has no constraint, such as that of [`spread`]. A second constraint would have nodes without a zone
+/// count for nothing.
+fn affinity(server: &ValidatedServer) -> Affinity {
+    let mut affinity = server.pod.affinity.clone().unwrap_or_default();
+    affinity.pod_anti_affinity.get_or_insert_with(|| PodAntiAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
+            weight: 50,
+            pod_affinity_term: PodAffinityTerm {
+                topology_key: "topology.kubernetes.io/zone".to_owned(),
+                label_selector: Some(own_pods(server)),
+                match_label_keys: Some(vec![VERSION.to_owned()]),
+                ..PodAffinityTerm::default()
+            },
+        }]),
+        ..PodAntiAffinity::default()
+    });
+    affinity
+}
+
+/// The server's pods.
+pub(super) fn own_pods(server: &ValidatedServer) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(names::pod_selector(&server.identity.name)),
+        ..LabelSelector::default()
     }
 }
 
@@ -199,12 +227,13 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
 
 fn server(server: &ValidatedServer) -> Container {
     let container = &server.container;
-    let mut env = container.env.clone();
+    let mut env = Vec::new();
     if !container.has_home {
         // Many programs (npx, uvx) want a home that they can write to, and the root file system is read-only. (It would
-        // come before one out of `envFrom`.)
+        // come before one out of `envFrom`.) It comes first, so that the manifest's variables can say `$(HOME)`.
         env.push(variable("HOME", TMP));
     }
+    env.extend(container.env.iter().cloned());
     let mut mounts = vec![read_only(mount(PROGRAM_VOLUME, paths::PROGRAM_DIR))];
     if has_sockets(server) {
         mounts.push(mount(SOCKETS_VOLUME, paths::SOCKETS_DIR));

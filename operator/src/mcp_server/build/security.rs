@@ -2,7 +2,7 @@
 
 use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::core::v1::{
-    Capabilities, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
+    AppArmorProfile, Capabilities, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 use longshore_crds::names::{SIDECAR_CONTAINER, SIDECAR_USER};
 
@@ -36,6 +36,15 @@ pub(super) fn harden(pod: &mut PodSpec) {
             context.merge_from(own);
         }
         container.security_context = Some(context);
+    }
+    // A profile of a node's that is made for the server ends the sidecar. Where there is one, there is AppArmor.
+    let profile = pod.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
+    if profile.is_some_and(|profile| profile.type_ == "Localhost") {
+        for sidecar in pod.containers.iter_mut().filter(|container| container.name == SIDECAR_CONTAINER) {
+            let context = sidecar.security_context.get_or_insert_default();
+            context.app_armor_profile =
+                Some(AppArmorProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None });
+        }
     }
 }
 

@@ -52,6 +52,9 @@ fn sessions_and_processes_reach_the_sidecar() {
     ] {
         assert_eq!(config(stdio(written))["limits"]["processes"], expected);
     }
+    // Whoever waits for a place is told that there is none before the call itself has had its time.
+    let patient = with(stdio(json!({"queueTimeout": "5m"})), "limits", json!({"requestTimeout": "10s"}));
+    assert_eq!(config(patient)["limits"]["processes"]["queueMs"], 9_000);
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn where_requests_come_from_their_size_and_the_log_reach_the_sidecar() {
         ("expose", json!({"host": "MCP.Example.com"}), "/hosts", json!(public)),
         (
             "expose",
-            json!({"allowedOrigins": ["https://App.example.com", "http://localhost:6274"]}),
+            json!({"allowedOrigins": ["https://App.example.com:443", "http://localhost:6274"]}),
             "/allowedOrigins",
             json!(["https://app.example.com", "http://localhost:6274"]),
         ),

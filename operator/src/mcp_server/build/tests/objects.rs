@@ -232,6 +232,12 @@ fn the_smallest_manifest_makes_these_objects() {
                     {"name": "longshore-tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
                 ],
                 "nodeSelector": {"kubernetes.io/os": "linux"},
+                "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+                    "weight": 50, "podAffinityTerm": {
+                        "topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": selector()},
+                        "matchLabelKeys": ["pod-template-hash"],
+                    },
+                }]}},
                 "topologySpreadConstraints": [{
                     "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
                     "labelSelector": {"matchLabels": selector()}, "matchLabelKeys": ["pod-template-hash"],

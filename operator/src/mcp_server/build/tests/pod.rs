@@ -97,6 +97,32 @@ fn a_home_of_the_manifest_is_left_to_it_wherever_it_is_said() {
     }
 }
 
+/// What is for the server alone does not reach the sidecar, and what says not whose pods it is about is about the server's.
+#[test]
+fn pods_are_spread_over_zones_and_the_servers_profile_is_not_the_sidecars() {
+    let zones = json!({"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"});
+    let pod = json!({
+        "securityContext": {"appArmorProfile": {"type": "Localhost", "localhostProfile": "notes"}},
+        "overrides": {"spec": {"topologySpreadConstraints": [zones]}},
+    });
+    let server = validate(&manifest(with(minimal(), "pod", pod)), &found()).unwrap();
+    let template = build(&server, &settings()).0.deployment.unwrap().spec.unwrap().template;
+    let template = serde_json::to_value(template).unwrap();
+    let own = json!({"matchLabels": names::pod_selector("github")});
+    let constraints = template["spec"]["topologySpreadConstraints"].as_array().unwrap();
+    assert_eq!(constraints.len(), 2);
+    assert!(constraints.iter().all(|constraint| constraint["labelSelector"] == own), "{constraints:?}");
+    let apart = &template["spec"]["affinity"]["podAntiAffinity"];
+    let apart = &apart["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"];
+    assert_eq!(
+        (&apart["topologyKey"], &apart["labelSelector"]),
+        (&json!("topology.kubernetes.io/zone"), &own)
+    );
+    let profile =
+        |container: usize| &template["spec"]["containers"][container]["securityContext"]["appArmorProfile"];
+    assert_eq!((profile(0), profile(1)), (&json!({"type": "RuntimeDefault"}), &json!(null)));
+}
+
 /// The API server refuses a variable with a value that has a source of one as well, and one with two sources.
 #[test]
 fn what_an_override_says_of_a_variable_is_all_that_is_said_of_it() {
@@ -107,15 +133,15 @@ fn what_an_override_says_of_a_variable_is_all_that_is_said_of_it() {
     for (own, over, expected) in [
         (json!([]), of("HOME", "secretKeyRef"), json!([of("HOME", "secretKeyRef")])),
         (json!([]), plain("HOME"), json!([plain("HOME")])),
-        (json!([plain("A")]), of("A", "secretKeyRef"), json!([of("A", "secretKeyRef"), home()])),
-        (json!([of("A", "secretKeyRef")]), plain("A"), json!([plain("A"), home()])),
+        (json!([plain("A")]), of("A", "secretKeyRef"), json!([home(), of("A", "secretKeyRef")])),
+        (json!([of("A", "secretKeyRef")]), plain("A"), json!([home(), plain("A")])),
         (
             json!([of("A", "secretKeyRef")]),
             of("A", "configMapKeyRef"),
-            json!([of("A", "configMapKeyRef"), home()]),
+            json!([home(), of("A", "configMapKeyRef")]),
         ),
-        (json!([of("A", "secretKeyRef")]), json!({"name": "A"}), json!([of("A", "secretKeyRef"), home()])),
-        (json!([plain("A")]), of("B", "secretKeyRef"), json!([plain("A"), home(), of("B", "secretKeyRef")])),
+        (json!([of("A", "secretKeyRef")]), json!({"name": "A"}), json!([home(), of("A", "secretKeyRef")])),
+        (json!([plain("A")]), of("B", "secretKeyRef"), json!([home(), plain("A"), of("B", "secretKeyRef")])),
     ] {
         let mut found = found();
         let keys: BTreeSet<String> = BTreeSet::from(["x".to_owned()]);
