@@ -132,12 +132,7 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
         sessions,
         session_keys: found.session_keys.clone(),
         public_host: spec.expose.host.as_ref().map(|host| host.to_ascii_lowercase()),
-        allowed_origins: spec
-            .expose
-            .allowed_origins
-            .iter()
-            .map(|origin| origin.to_ascii_lowercase())
-            .collect(),
+        allowed_origins: spec.expose.allowed_origins.iter().map(|origin| as_browsers_send(origin)).collect(),
         inventory: found.inventory.clone(),
         container: ServerContainer {
             image: source.image.clone(),
@@ -195,4 +190,15 @@ fn log_level(level: manifest::LogLevel) -> config::LogLevel {
         manifest::LogLevel::Debug => config::LogLevel::Debug,
         manifest::LogLevel::Trace => config::LogLevel::Trace,
     }
+}
+
+/// An origin in lower case, without its scheme's own port.
+fn as_browsers_send(origin: &str) -> String {
+    let origin = origin.to_ascii_lowercase();
+    let port = match origin.split_once("://") {
+        Some(("https", _)) => ":443",
+        Some(("http", _)) => ":80",
+        _ => "",
+    };
+    origin.strip_suffix(port).unwrap_or(&origin).to_owned()
 }

@@ -27,7 +27,10 @@ pub(super) fn limits(spec: &manifest::McpServerSpec, problems: &mut Vec<Problem>
     }
     let timeout = some_time("spec.limits.requestTimeout", &limits.request_timeout, "90s or 5m", problems);
     let processes = processes(spec, problems);
-    Some(config::Limits { request_bytes: bytes?, request_timeout_ms: timeout?, processes: Some(processes?) })
+    let (timeout, mut processes) = (timeout?, processes?);
+    // Whoever waits for a place hears that there is none, and not that the server does not answer.
+    processes.queue_ms = processes.queue_ms.min(timeout / 10 * 9);
+    Some(config::Limits { request_bytes: bytes?, request_timeout_ms: timeout, processes: Some(processes) })
 }
 
 /// How long sessions live and how many there may be.
