@@ -20,7 +20,7 @@ const AROUND: u64 = 200;
 #[test]
 fn a_rolling_update_loses_no_call_and_no_session() {
     let form = form(
-        Form { rounds: 1, lanes: 64, pause: Duration::from_millis(100) },
+        Form { rounds: 1, lanes: 64, pause: Duration::from_millis(250) },
         Form { rounds: 10, lanes: 64, pause: Duration::ZERO },
     );
     long_row("rolling update of 3 replicas, 64 clients, HTTP and stdio", async |namespace, row| {
