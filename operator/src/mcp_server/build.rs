@@ -27,7 +27,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt as _};
 use longshore_crds::McpServer;
 use longshore_crds::mcp_server::StrategyType;
@@ -161,6 +161,14 @@ fn metadata(server: &ValidatedServer, name: String) -> ObjectMeta {
             block_owner_deletion: Some(true),
         }]),
         ..ObjectMeta::default()
+    }
+}
+
+/// What selects a server's pods.
+fn own_pods(server: &ValidatedServer) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(names::pod_selector(&server.identity.name)),
+        ..LabelSelector::default()
     }
 }
 

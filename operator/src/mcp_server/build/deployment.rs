@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::mcp_server::StrategyType;
 
-use super::{metadata, pod, security, to_json};
+use super::{metadata, own_pods, pod, security, to_json};
 use crate::digest;
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names::TEMPLATE_ANNOTATION;
@@ -33,7 +33,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
         security::harden(pod);
         // A constraint without one would be for no pods at all.
         for constraint in pod.topology_spread_constraints.iter_mut().flatten() {
-            constraint.label_selector.get_or_insert_with(|| pod::own_pods(server));
+            constraint.label_selector.get_or_insert_with(|| own_pods(server));
         }
         // The sidecar's image is for Linux alone.
         let nodes = pod.node_selector.get_or_insert_default();
@@ -44,7 +44,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
         metadata: metadata(server, server.names.deployment()),
         spec: Some(DeploymentSpec {
             replicas: Some(i32::try_from(server.replicas).unwrap_or(i32::MAX)),
-            selector: pod::own_pods(server),
+            selector: own_pods(server),
             // An old pod goes when a new one serves: a version that fails takes nothing away. (A part of one is one.)
             min_ready_seconds: Some(i32::from(MIN_READY_SECONDS)),
             strategy: Some(strategy(server.strategy)),

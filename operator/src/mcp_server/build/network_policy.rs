@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_sidecar_config::ports;
 
-use super::metadata;
+use super::{metadata, own_pods};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names;
 use crate::settings::Settings;
@@ -24,7 +24,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> NetworkPol
     NetworkPolicy {
         metadata: metadata(server, server.names.network_policy()),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(pods(server)),
+            pod_selector: Some(own_pods(server)),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(vec![
                 // From anywhere: who may call is the sidecar's decision.
@@ -51,13 +51,9 @@ fn port(port: u16) -> NetworkPolicyPort {
     }
 }
 
-fn pods(server: &ValidatedServer) -> LabelSelector {
-    selector(names::pod_selector(&server.identity.name))
-}
-
 /// The pods of this server: a selector without a namespace is of its own.
 fn same_server(server: &ValidatedServer) -> NetworkPolicyPeer {
-    NetworkPolicyPeer { pod_selector: Some(pods(server)), ..NetworkPolicyPeer::default() }
+    NetworkPolicyPeer { pod_selector: Some(own_pods(server)), ..NetworkPolicyPeer::default() }
 }
 
 /// The operator and the catalog, and no other pods of their namespace.

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{
     LifecycleHandler, LocalObjectReference, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSpec,
     PodTemplateSpec, Probe, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER, SIDECAR_USER};
 use longshore_sidecar_config::{Upstream, paths, ports};
 
-use super::{peers, resources, security, upstream_text};
+use super::{own_pods, peers, resources, security, upstream_text};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names::{self, DEFAULT_CONTAINER_ANNOTATION, UPSTREAM_ANNOTATION};
 use crate::settings::Settings;
@@ -146,14 +146,6 @@ fn affinity(server: &ValidatedServer) -> Affinity {
         ..PodAntiAffinity::default()
     });
     affinity
-}
-
-/// The server's pods.
-pub(super) fn own_pods(server: &ValidatedServer) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(names::pod_selector(&server.identity.name)),
-        ..LabelSelector::default()
-    }
 }
 
 fn grace_period(server: &ValidatedServer) -> i64 {
