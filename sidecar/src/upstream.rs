@@ -52,7 +52,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::http::{HeaderValue, StatusCode};
+use longshore_mcp::Text;
 use longshore_mcp::detect::Modern;
+use longshore_mcp::meta::Outline;
+use longshore_mcp::method::Method;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
 use thiserror::Error;
@@ -412,8 +415,7 @@ impl Pool {
 
     /// Whether a request goes on with a call that was parked here, as one of a server with sessions. That may be over.
     fn is_waited_for(&self, modern: &Modern<'_>) -> bool {
-        let state = modern.outline.request_state().ok().flatten().filter(|_| modern.method.may_need_input());
-        state.is_some_and(|state| self.lifted.holds(&state))
+        asked_state(modern.method, &modern.outline).is_some_and(|state| self.lifted.holds(&state))
     }
 
     /// Ends all that is kept here of the server from before, since another one is configured.
@@ -438,6 +440,11 @@ impl Pool {
     pub(crate) fn speaks(&self) -> &Speaks {
         &self.speaks
     }
+}
+
+/// What a request brings back of a call in which its client was asked. In one that asks nobody anything it means nothing.
+pub(crate) fn asked_state<'a>(method: Method, outline: &Outline<'a>) -> Option<Text<'a>> {
+    method.may_need_input().then(|| outline.request_state().ok().flatten()).flatten()
 }
 
 #[cfg(test)]

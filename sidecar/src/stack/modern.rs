@@ -29,8 +29,7 @@ pub(crate) async fn serve(
     if let Some(again) = parked::again(worker, &caller, &modern.outline) {
         trail.entry.again(again);
     }
-    let asks = modern.method.may_need_input();
-    let holder = asks.then(|| parked::holder(worker, &caller, &modern.outline)).flatten();
+    let holder = parked::holder(worker, &caller, modern);
     if let Some(holder) = holder.or_else(|| tasks::holder(worker, &caller, modern))
         && let Some(response) = Box::pin(parked::go_on(worker, &caller, holder, body, trail)).await?
     {

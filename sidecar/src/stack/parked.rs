@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::Response;
+use longshore_mcp::detect::Modern;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::Method;
@@ -17,6 +18,7 @@ use super::{Authenticated, Through, Trail};
 use crate::audit::Again;
 use crate::peers::Failure as Unanswered;
 use crate::rescue::Refusal;
+use crate::upstream::asked_state;
 use crate::worker::Worker;
 
 /// The other replica that has what a request is about.
@@ -41,8 +43,8 @@ pub(crate) fn again(worker: &Worker, caller: &Authenticated, outline: &Outline<'
 
 /// The other replica that holds the call which a request goes on with. None: it is served here, if only to say that there
 /// is no such call any more.
-pub(crate) fn holder(worker: &Worker, caller: &Authenticated, outline: &Outline<'_>) -> Option<Holder> {
-    let state = outline.request_state().ok().flatten()?;
+pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_>) -> Option<Holder> {
+    let state = asked_state(modern.method, &modern.outline)?;
     let peer = worker.shared.lifted.elsewhere(&state)?;
     let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
     // Otherwise the call went with it.
@@ -80,11 +82,9 @@ pub(crate) async fn go_on(
 /// Whether a request goes on with a call that is held here, or at a replica that is there: no other could serve it.
 pub(crate) fn is_held(worker: &Worker, body: &[u8]) -> bool {
     let Ok(Message::Request(request)) = envelope::read(body) else { return false };
-    let asks = Method::of(Revision::V2026_07_28, &request.method).is_some_and(Method::may_need_input);
-    let outline = Outline::read(request.params).ok().filter(|_| asks);
-    let Some(state) = outline.and_then(|outline| outline.request_state().ok().flatten()) else {
-        return false;
-    };
+    let method = Method::of(Revision::V2026_07_28, &request.method);
+    let (Some(method), Ok(outline)) = (method, Outline::read(request.params)) else { return false };
+    let Some(state) = asked_state(method, &outline) else { return false };
     let lifted = &worker.shared.lifted;
     lifted.holds(&state) || lifted.elsewhere(&state).is_some_and(|peer| !worker.shared.peers.is_gone(&peer))
 }
