@@ -72,7 +72,7 @@ pub use transport::{Isolation, Protocol, Stdio, StreamableHttp, Transport};
         json_path = ".status.publicUrl"
     ),
     printcolumn(
-        name = "Replicas", type_ = "integer", priority = 1,
+        name = "Serving", type_ = "integer", priority = 1,
         description = "How many pods serve",
         json_path = ".status.readyReplicas"
     ),

@@ -260,13 +260,20 @@ pub(crate) fn security_context(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// A map of labels, annotations or node labels. Rules read the keys.
-pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "maxProperties": 64,
-        "additionalProperties": { "type": "string", "maxLength": 4096 },
-    })
+/// A map of annotations. Rules read the keys.
+pub(crate) fn annotations(_: &mut SchemaGenerator) -> Schema {
+    map(&json!({ "type": "string", "maxLength": 4096 }))
+}
+
+/// A map of labels, or of those of nodes. Rules read the keys.
+pub(crate) fn labels(_: &mut SchemaGenerator) -> Schema {
+    map(
+        &json!({ "type": "string", "maxLength": 63, "pattern": r"^([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?)?$" }),
+    )
+}
+
+fn map(values: &Value) -> Schema {
+    json_schema!({ "type": "object", "maxProperties": 64, "additionalProperties": values })
 }
 
 /// What a glob is made of: characters, `\` with one, `[ab]`, and `{a,b}` of those. A subset of what the sidecar's

@@ -9,7 +9,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema::{
-    is_default, kubernetes, overrides, resources, security_context, string_map, unknown_object,
+    annotations, is_default, kubernetes, labels, overrides, resources, security_context, unknown_object,
     volume_mounts, volumes,
 };
 use crate::written::Written;
@@ -22,7 +22,8 @@ use crate::written::Written;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
-    /// Labels and annotations of the pod, beside Longshore's own.
+    /// Labels and annotations of the pod, beside Longshore's own. What else is made of the server has the labels too, but for
+    /// its Secret and ConfigMaps.
     #[serde(default, skip_serializing_if = "is_default")]
     pub metadata: ObjectMetadata,
     /// What the server's container requests and may use.
@@ -56,7 +57,7 @@ pub struct Pod {
     pub volume_mounts: Vec<VolumeMount>,
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "string_map")]
+    #[schemars(schema_with = "labels")]
     pub node_selector: BTreeMap<String, String>,
     /// Taints of nodes that the pod tolerates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -79,14 +80,14 @@ pub struct Pod {
 pub struct ObjectMetadata {
     /// Labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "string_map")]
+    #[schemars(schema_with = "labels")]
     #[x_kube(validation = Rule::new(
         "self.all(k, !k.matches(r'^([-.a-z0-9]+[.])?(longshore[.]dev|app[.]kubernetes[.]io)/'))")
         .message("labels of longshore.dev and app.kubernetes.io are Longshore's: use a prefix of your own"))]
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "string_map")]
+    #[schemars(schema_with = "annotations")]
     #[x_kube(validation = Rule::new("self.all(k, !k.matches(r'^([-.a-z0-9]+[.])?longshore[.]dev/'))")
         .message("annotations of longshore.dev are Longshore's: use a prefix of your own"))]
     pub annotations: BTreeMap<String, String>,

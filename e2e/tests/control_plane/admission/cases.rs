@@ -323,6 +323,11 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     // The pod.
     (
+        "{spec: {expose: {service: {labels: {team: Platform Team}}}}}",
+        "spec.expose.service.labels.team: Invalid value: \"Platform Team\"",
+    ),
+    ("{spec: {pod: {nodeSelector: {disk: -ssd}}}}", "spec.pod.nodeSelector.disk: Invalid value: \"-ssd\""),
+    (
         "{spec: {pod: {metadata: {labels: {longshore.dev/server: a}}}}}",
         "spec.pod.metadata.labels: Invalid value: \"object\": labels of longshore.dev and app.kubernetes.io are Longshore's: use a prefix of your own",
     ),
