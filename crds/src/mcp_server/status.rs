@@ -9,9 +9,12 @@ use crate::schema::kubernetes;
 /// How a server is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-// Until the operator has looked, so that whoever waits for a new server waits for that: without a generation kstatus
-// takes it for one that is as it should be.
-#[schemars(extend("default" = {"observedGeneration": UNSEEN}))]
+// Until the operator has looked, so that whoever waits for a new server waits for that (without a generation kstatus takes it
+// for one that is as it should be), and whoever looks at it reads why nothing happens.
+#[schemars(extend("default" = {"observedGeneration": UNSEEN, "conditions": [{
+    "type": "Ready", "status": "Unknown", "reason": PENDING, "lastTransitionTime": "1970-01-01T00:00:00Z",
+    "message": "no operator of Longshore has looked at it yet: does one run, and look after this namespace?",
+}]}))]
 pub struct McpServerStatus {
     /// The `metadata.generation` that this status speaks of; -1 before the first.
     #[serde(default, deserialize_with = "seen", skip_serializing_if = "Option::is_none")]
@@ -45,13 +48,22 @@ pub struct McpServerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolsStatus>,
     /// What is true of it: `Accepted`, `Available`, `Connected`, `Isolated`, `Published` and, of all, `Ready`; for tools `Reconciling` or `Stalled`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "written", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "kubernetes::<Vec<Condition>>", extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
 /// The generation that the API server writes into a status that nobody has written.
 const UNSEEN: i64 = -1;
+
+/// The reason of the condition that the API server writes there. No operator gives it.
+const PENDING: &str = "Pending";
+
+fn written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    let mut conditions = Vec::<Condition>::deserialize(deserializer)?;
+    conditions.retain(|condition| condition.reason != PENDING);
+    Ok(conditions)
+}
 
 fn seen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     Ok(Option::deserialize(deserializer)?.filter(|generation| *generation != UNSEEN))

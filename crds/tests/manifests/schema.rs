@@ -82,7 +82,9 @@ fn a_status_that_nobody_has_written_is_of_no_generation() {
         for version in definition.spec.versions {
             let schema = serde_json::to_value(version.schema.unwrap().open_api_v3_schema.unwrap()).unwrap();
             let status = &schema["properties"]["status"]["default"];
-            assert_eq!(*status, json!({"observedGeneration": -1}));
+            assert_eq!(status["observedGeneration"], -1);
+            let [ready] = &**status["conditions"].as_array().unwrap() else { panic!("{status}") };
+            assert_eq!((&ready["type"], &ready["status"]), (&json!("Ready"), &json!("Unknown")));
             let status: McpServerStatus = serde_json::from_value(status.clone()).unwrap();
             assert_eq!(status, McpServerStatus::default());
         }
