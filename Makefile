@@ -29,8 +29,12 @@ lint: ## Check format, lints and dependencies
 	@e2e/test.sh format dependencies
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
+.PHONY: advisories
+advisories: ## Look for known vulnerabilities of what is depended upon (asks the RustSec database, so no test does)
+	@"$$(e2e/tools/install.sh)/bin/cargo-deny" --locked check advisories
+
 .PHONY: crds
-crds: ## Write the custom resources' manifests into the chart
+crds: ## Write the CustomResourceDefinitions into the chart, and docs/fields.md
 	LONGSHORE_UPDATE_CRDS=1 cargo test --locked --quiet -p longshore-crds --test manifests
 
 .PHONY: images

@@ -4,8 +4,7 @@ use std::{env, fs, path::PathBuf};
 
 use longshore_crds::manifest;
 
-/// Set it to write the copies instead of comparing them: `make crds`.
-const UPDATE: &str = "LONGSHORE_UPDATE_CRDS";
+use crate::UPDATE;
 
 #[test]
 fn the_chart_holds_the_generated_manifests() {
