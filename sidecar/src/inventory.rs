@@ -121,6 +121,7 @@ fn assemble(snapshot: &Snapshot, view: &View, error: Option<String>, draining: b
         resources: lists.resources.clone(),
         resource_templates: lists.resource_templates.clone(),
         noise: None,
+        short: snapshot.short,
         exposed: Vec::new(),
     }
 }

@@ -88,6 +88,9 @@ struct Serve {
     /// Connections at once. This and other numbers follow from the container's memory where they are left out.
     #[arg(long, hide = true)]
     max_connections: Option<usize>,
+    /// How many sessions there may be, whatever the configuration permits.
+    #[arg(long, hide = true)]
+    max_sessions: Option<u32>,
     /// How many calls may be under way at once, those included whose client has gone.
     #[arg(long, hide = true)]
     max_calls: Option<usize>,
@@ -208,6 +211,7 @@ impl From<Serve> for Options {
             audit: AuditLog::Stdout,
             bounds: Bounds {
                 connections: serve.max_connections.unwrap_or(bounds.connections),
+                sessions: serve.max_sessions.unwrap_or(bounds.sessions),
                 calls: serve.max_calls.unwrap_or(bounds.calls),
                 stream_bytes: serve.max_stream_bytes.unwrap_or(bounds.stream_bytes),
                 head: Duration::from_millis(serve.head_timeout_ms),

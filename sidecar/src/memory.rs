@@ -16,8 +16,12 @@ const KIB: usize = 1024;
 /// What is no limit, in files that have a number for that too.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// What the program itself takes, with as many sessions, and ends of sessions that it remembers, as there may be by default.
+/// What the program itself takes, with [`SESSIONS`].
 const PROGRAM: usize = 20 * MIB;
+/// As many sessions, and ends of sessions that are remembered, as a manifest permits by default.
+const SESSIONS: usize = 10_000;
+/// What each beyond those takes.
+const SESSION: usize = KIB;
 /// What a connection takes while its client waits for something: buffers at both sides, and what is known of the request. One
 /// on which nothing is under way takes a quarter of it. A client that reads nothing has its server's words wait beside that
 /// (`worker::ahead`, and what is read of a server ahead of its client).
@@ -60,6 +64,8 @@ pub(crate) struct Amounts {
     pub(crate) heads: usize,
     /// What clients of HTTP+SSE post, of requests and of other messages each.
     pub(crate) letters: Bounds,
+    /// Sessions: those that there is always room for, and more in what nobody else takes.
+    pub(crate) sessions: u32,
 }
 
 /// How many bytes of memory a container may have, as the kernel shows it. `None`: nobody limits it.
@@ -83,7 +89,7 @@ impl Amounts {
             Bounds { total, per_principal: per_principal.min(total / 2) }
         };
         let held = of(part::HELD, 48 * MIB);
-        Self {
+        let mut amounts = Self {
             connections: of(part::CONNECTIONS, 4096 * CONNECTION) / CONNECTION,
             streams: of(part::STREAMS, 48 * MIB),
             held: Bounds { total: held, per_principal: EDITABLE.min(held - held / 9) },
@@ -93,7 +99,31 @@ impl Amounts {
             parked: each(part::PARKED, 64 * MIB, 16 * MIB),
             heads: of(part::HEADS, 16 * MIB),
             letters: each(part::LETTERS, 32 * MIB, 8 * MIB),
+            sessions: u32::MAX,
+        };
+        if let Some(room) = room {
+            let more = room.saturating_sub(amounts.taken()) / SESSION;
+            amounts.sessions = u32::try_from(SESSIONS + more).unwrap_or(u32::MAX);
         }
+        amounts
+    }
+
+    /// What all of it takes beside the program, where everybody takes all that there is.
+    fn taken(&self) -> usize {
+        let Self {
+            connections,
+            streams,
+            held,
+            told,
+            subscriptions,
+            copied,
+            parked,
+            heads,
+            letters,
+            sessions: _,
+        } = self;
+        let kept = streams + held.total + told.total + subscriptions.total + copied + parked.total;
+        connections * CONNECTION + kept + heads + 2 * letters.total
     }
 }
 
@@ -101,19 +131,13 @@ impl Amounts {
 mod tests {
     use super::*;
 
-    /// What all of it takes, where everybody takes all that there is.
-    fn sum(amounts: &Amounts) -> usize {
-        let Amounts { connections, streams, held, told, subscriptions, copied, parked, heads, letters } =
-            amounts;
-        let kept = streams + held.total + told.total + subscriptions.total + copied + parked.total;
-        PROGRAM + connections * CONNECTION + kept + heads + 2 * letters.total
-    }
-
     #[test]
     fn all_of_it_together_fits() {
         for mebibytes in [32, 48, 64, 128, 256, 512, 1024, 4096] {
             let amounts = Amounts::within(Some(mebibytes << 20));
-            assert!(sum(&amounts) <= (mebibytes << 20) as usize, "{mebibytes}: {amounts:?}");
+            let sessions = (amounts.sessions as usize - SESSIONS) * SESSION;
+            let sum = PROGRAM + amounts.taken() + sessions;
+            assert!(sum <= (mebibytes << 20) as usize, "{mebibytes}: {amounts:?}");
             // A request of the largest size that there may be where nobody says so.
             assert!(mebibytes < 48 || amounts.held.per_principal >= 4 * MIB, "{mebibytes}: {amounts:?}");
         }
@@ -132,9 +156,13 @@ mod tests {
         assert_eq!((usual.connections, usual.streams), (1024, 12 * MIB));
         assert_eq!(usual.held, Bounds { total: 36 * MIB, per_principal: EDITABLE });
         assert_eq!(usual.subscriptions, Bounds { total: 3 * MIB, per_principal: 3 * MIB / 2 });
+        assert_eq!(usual.sessions as usize / 100, SESSIONS / 100);
         let much = Amounts::within(Some(512 << 20));
         assert_eq!((much.connections, much.streams, much.held), (4096, 48 * MIB, unlimited.held));
-        assert_eq!(Amounts::within(Some(4 << 30)), unlimited);
+        let most = Amounts::within(Some(4 << 30));
+        // As many as a manifest may permit.
+        assert!(most.sessions >= 100_000 && unlimited.sessions >= most.sessions, "{most:?}");
+        assert_eq!(Amounts { sessions: unlimited.sessions, ..most }, unlimited);
     }
 
     /// Whoever sizes a sidecar reads it there.
@@ -154,6 +182,8 @@ mod tests {
             columns.map(|mebibytes: Option<u64>| Amounts::within(mebibytes.map(|number| number << 20)));
         let connections: Vec<_> = amounts.iter().map(|amounts| amounts.connections as f64).collect();
         assert_eq!(row("connections, and as many calls"), connections);
+        let sessions = amounts.map(|amounts| f64::from(amounts.sessions.min(100_000) / 100 * 100));
+        assert_eq!(row("sessions"), sessions);
         for (of, bytes) in [
             ("answers that have to be whole", (|amounts| amounts.held.total) as fn(&Amounts) -> usize),
             ("of it one principal's, and so the largest of them", |amounts| amounts.held.per_principal),

@@ -102,6 +102,8 @@ pub struct Bounds {
     pub older: Duration,
     /// How many bytes of messages are held whole at once for clients: what they send, and what they have yet to read.
     pub held_bytes: usize,
+    /// How many sessions there may be, whatever the configuration permits.
+    pub sessions: u32,
     /// How many bytes of memory the process may have, by which everything else is bounded. `None`: nobody limits it.
     pub memory: Option<u64>,
 }
@@ -115,7 +117,7 @@ impl Default for Bounds {
 impl Bounds {
     /// Those of a process that may have so many bytes of memory.
     pub fn within(memory: Option<u64>) -> Self {
-        let Amounts { connections, streams, held, .. } = Amounts::within(memory);
+        let Amounts { connections, streams, held, sessions, .. } = Amounts::within(memory);
         Self {
             connections,
             calls: connections,
@@ -131,6 +133,7 @@ impl Bounds {
             older: Duration::from_mins(15),
             // One message of the largest size, and something for everybody else.
             held_bytes: held.total,
+            sessions,
             memory,
         }
     }

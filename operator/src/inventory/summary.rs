@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use longshore_sidecar_config::inventory::{ConfigState, Connection, ExposedSocket, Phase};
+use longshore_sidecar_config::inventory::{ConfigState, Connection, ExposedSocket, Phase, Short};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -51,6 +51,9 @@ pub(crate) struct Summary {
     /// A line that a stdio server wrote to its stdout and that is no message.
     #[serde(default, deserialize_with = "maybe_short")]
     pub noise: Option<String>,
+    /// What the sidecar has too little memory for.
+    #[serde(default)]
+    pub short: Short,
     /// Where the pod can be reached around the sidecar.
     #[serde(default, deserialize_with = "sockets")]
     pub exposed: Vec<ExposedSocket>,
@@ -92,6 +95,7 @@ impl Summary {
             hidden_tools: 0,
             tools_digest: String::new(),
             noise: None,
+            short: Short::default(),
             exposed: vec![],
         }
     }

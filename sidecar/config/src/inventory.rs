@@ -44,9 +44,31 @@ pub struct Inventory {
     /// been none since the handshake. Such lines are dropped.
     #[serde(default)]
     pub noise: Option<String>,
+    /// What the sidecar has too little memory for.
+    #[serde(default, skip_serializing_if = "Short::is_nothing")]
+    pub short: Short,
     /// Listening sockets of the pod that are neither the sidecar's nor on loopback: where the network policy is not
     /// enforced, the server can be reached there around the sidecar.
     pub exposed: Vec<ExposedSocket>,
+}
+
+/// What a manifest permits more of than its sidecar has memory for, and how much that is at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Short {
+    /// The largest request in bytes, where [`Limits::request_bytes`](crate::Limits::request_bytes) is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_bytes: Option<u64>,
+    /// How many sessions, where [`Sessions::total`](crate::Sessions::total) is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+}
+
+impl Short {
+    /// Whether there is enough for all of it.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Which configuration a sidecar runs, and whether a newer one was refused.

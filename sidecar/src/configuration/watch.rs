@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_sidecar_config::inventory::Short;
 use rustix::fs::inotify;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -92,13 +93,21 @@ fn reload(shared: &Shared, refused_before: Option<String>) -> Option<String> {
             let limit = &mut snapshot.config.limits.request_timeout_ms;
             *limit = shared.options.longest_call_ms.map_or(*limit, |longest| longest.min(*limit));
             log::set_level(snapshot.config.log_level);
-            let (permitted, largest) = (snapshot.config.limits.request_bytes, shared.held.largest());
-            if permitted > largest as u64 {
+            snapshot.fit(shared.held.largest() as u64, shared.options.bounds.sessions);
+            let Short { request_bytes, sessions } = snapshot.short;
+            if let Some(largest) = request_bytes {
                 tracing::warn!(
-                    permitted,
+                    permitted = snapshot.config.limits.request_bytes,
                     largest,
                     "the manifest permits larger requests than there is memory for, which are refused: raise \
                      spec.sidecar.resources.limits.memory, or lower spec.limits.requestBytes"
+                );
+            }
+            if let Some(most) = sessions {
+                tracing::warn!(
+                    most,
+                    "the manifest permits more sessions than there is memory for, which are refused: raise \
+                     spec.sidecar.resources.limits.memory, or lower spec.sessions.total"
                 );
             }
             shared.metrics.config_loaded();

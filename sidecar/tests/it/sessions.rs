@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longshore_sidecar_config::Config;
+use longshore_sidecar_config::inventory::Short;
 use serde_json::json;
 
 use crate::harness::config::{idle, keys};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
-    Client, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
+    Client, Cluster, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
 };
 
 #[test]
@@ -104,13 +105,24 @@ fn a_server_that_is_slow_to_end_sessions_is_not_in_the_way_of_new_ones() {
 
 #[test]
 fn r051_there_are_only_so_many() {
-    let server = GoServer::start(&[]);
+    assert_eq!(short_of_three((3, 2), &[]), Short::default());
+}
+
+#[test]
+fn there_are_no_more_sessions_than_there_is_memory_for() {
+    let short = short_of_three((300, 200), &["--max-sessions", "3"]);
+    assert_eq!(short, Short { sessions: Some(3), request_bytes: None });
+}
+
+/// Has three sessions, of which one caller may have two, and asks what there was too little memory for.
+fn short_of_three((total, per_principal): (u32, u32), flags: &[&str]) -> Short {
+    let (server, cluster) = (GoServer::start(&[]), Cluster::new());
     let mut config = config(server.port);
-    config.sessions.total = 3;
-    config.sessions.per_principal = 2;
+    cluster.trust(&mut config);
+    (config.sessions.total, config.sessions.per_principal) = (total, per_principal);
     let files = Files::new();
     files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::with(files, flags).loaded().ready();
     let open = |key: &str| Request::post(client::initialize("2025-11-25")).key(key).send(sidecar.mcp);
     let refused = |key: &str, status: u16, reason: &str, words: &str| {
         let reply = open(key);
@@ -131,6 +143,7 @@ fn r051_there_are_only_so_many() {
     refused("key-b", 503, "too many sessions", "too many sessions");
     assert_eq!(first.end().status, 204);
     assert_eq!(open("key-a").status, 200);
+    sidecar.inventory(&cluster.token(|_| {})).short
 }
 
 /// 48: what is in an id, and what it is sealed with, is drawn and not counted.

@@ -9,7 +9,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use longshore_e2e::testing::{Namespace, PATIENCE};
 use longshore_sidecar_config::inventory::{
-    ConfigState, Connection, ConnectionState, Inventory, Phase, ServerDescription,
+    ConfigState, Connection, ConnectionState, Inventory, Phase, ServerDescription, Short,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -82,6 +82,7 @@ impl Node {
             hidden_tools: 0,
             tools_digest: "sha256:0".to_owned(),
             noise: None,
+            short: Short::default(),
             prompts: vec![],
             resources: vec![],
             resource_templates: vec![],

@@ -3,7 +3,7 @@
 //! It is true where a pod serves and its server answers, somebody may call it, and it has an address. What is wrong with the
 //! manifest otherwise is said, and takes nothing from clients: [`Lack`] tells what they use.
 
-use longshore_sidecar_config::inventory::Phase;
+use longshore_sidecar_config::inventory::{Phase, Short};
 
 use super::cast::Cast;
 use super::history::{Before, untold};
@@ -75,7 +75,8 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
         let flaw = degraded.or(Some(accepted).filter(|accepted| accepted.truth != Truth::True));
         let offered = summary.map(|it| Offered { tools: &it.tools, hidden: it.hidden_tools });
         let nobody = || observed.access.and_then(|access| nobody(access, observed.principals, offered));
-        let message = flaw.map(|flaw| flaw.message.clone()).or_else(nobody);
+        let short = || summary.and_then(|it| too_little_memory(it.short));
+        let message = flaw.map(|flaw| flaw.message.clone()).or_else(nobody).or_else(short);
         let message = message.map_or_else(|| "clients can use the server".to_owned(), |it| but(&it));
         return verdict(Truth::True, Reason::Ready, message);
     };
@@ -99,6 +100,19 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     };
     let reason = if lack.is_refusal() { lack.why.reason } else { Reason::ServingPrevious };
     verdict(Truth::True, reason, format!("{used}: {}", lack.why.message))
+}
+
+/// What the manifest permits that there is too little memory for, and what to do about it.
+fn too_little_memory(short: Short) -> Option<String> {
+    let (what, lower) = if let Some(bytes) = short.request_bytes {
+        (format!("requests of more than {}Ki", bytes >> 10), "limits.requestBytes")
+    } else {
+        (format!("more than {} sessions of a pod", short.sessions?), "sessions.total")
+    };
+    Some(format!(
+        "the sidecar has too little memory for {what} and refuses those: raise spec.sidecar.resources.limits.memory, or \
+         lower spec.{lower}"
+    ))
 }
 
 /// Why nothing that clients say at the server's address comes to it, if so: whatever else is wrong.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use longshore_sidecar_config::inventory::{
-    ConfigState, Connection, ConnectionReason, ConnectionState, ExposedSocket, Phase,
+    ConfigState, Connection, ConnectionReason, ConnectionState, ExposedSocket, Phase, Short,
 };
 
 use serde_json::{Value, json};
@@ -88,6 +88,7 @@ fn summary() -> Summary {
         hidden_tools: 0,
         tools_digest: "sha256:tools".to_owned(),
         noise: None,
+        short: Short::default(),
         exposed: vec![],
     }
 }

@@ -93,8 +93,8 @@ fn tell_of_older_kind(error: &ApiError) {
     TOLD.call_once(|| {
         tracing::error!(
             %error,
-            "the custom resources are older than this operator, so no status can be written: upgrade the chart \
-             longshore-crds to {0}, or apply the output of `longshore crds` of {0}",
+            "the CustomResourceDefinition is older than this operator, so no status can be written: upgrade the \
+             chart longshore-crds to {0}, or apply the output of `longshore crds` of {0}",
             env!("CARGO_PKG_VERSION")
         );
     });

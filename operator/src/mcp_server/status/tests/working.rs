@@ -157,6 +157,27 @@ fn tools_that_are_all_hidden_are_said_to_be_so() {
 }
 
 #[test]
+fn what_a_sidecar_has_too_little_memory_for_is_said() {
+    for (short, words) in [
+        (Short::default(), ""),
+        (
+            Short { request_bytes: Some(13 << 20), sessions: Some(10_100) },
+            ", but the sidecar has too little memory for requests of more than 13312Ki and refuses those: raise \
+             spec.sidecar.resources.limits.memory, or lower spec.limits.requestBytes",
+        ),
+        (
+            Short { sessions: Some(10_100), ..Short::default() },
+            ", but the sidecar has too little memory for more than 10100 sessions of a pod and refuses those: raise \
+             spec.sidecar.resources.limits.memory, or lower spec.sessions.total",
+        ),
+    ] {
+        let scene = Scene::of(vec![said(ready(pod("new")), Summary { short, ..summary() })]);
+        let message = of(&scene.status(), ConditionType::Ready).message.clone();
+        assert_eq!(message, format!("clients can use the server{words}"));
+    }
+}
+
+#[test]
 fn times_of_transition_stay_while_nothing_changes() {
     let first = Scene::of(vec![said(ready(pod("new")), summary())]).status();
     let later = Scene::of(vec![said(ready(pod("new")), summary())]).after(&first);
