@@ -18,9 +18,10 @@ pub use pattern::PatternError;
 use pattern::Patterns;
 use uri::is_ambiguous;
 
-/// The longest name or URI that is held against globs, in bytes. Each rule has many of them, and each of those looks at all
-/// of it.
-const MAX_TARGET: usize = 8 * 1024;
+/// The longest URI that is held against globs, in bytes. Each rule has many of them, and each of those looks at all of it.
+const MAX_URI: usize = 8 * 1024;
+/// The longest name, which is far longer than MCP has names of tools be, and a glob.
+const MAX_NAME: usize = 1024;
 
 /// The compiled rules of a server.
 pub(crate) struct Access {
@@ -99,7 +100,10 @@ impl Access {
         }
         let text = target.as_str();
         // No glob says anything of such a target, but the one that permits every one.
-        let is_any = text.len() > MAX_TARGET || matches!(target, Target::Resource(uri) if is_ambiguous(uri));
+        let is_any = match target {
+            Target::Tool(name) | Target::Prompt(name) => name.len() > MAX_NAME,
+            Target::Resource(uri) => uri.len() > MAX_URI || is_ambiguous(uri),
+        };
         let permits = |rule: &&Arc<Rule>| match target {
             Target::Tool(_) if is_any => rule.tools.match_all(),
             Target::Prompt(_) if is_any => rule.prompts.match_all(),
@@ -139,7 +143,7 @@ impl ExistingTools {
     /// Whether there is a tool of this name, if the server has one. One whose name is too long to be told from those that are
     /// hidden is hidden.
     pub fn has(&self, tool: &str) -> bool {
-        if tool.len() > MAX_TARGET {
+        if tool.len() > MAX_NAME {
             return (self.include.is_empty() || self.include.match_all()) && self.exclude.is_empty();
         }
         (self.include.is_empty() || self.include.match_any(tool)) && !self.exclude.match_any(tool)
@@ -233,15 +237,15 @@ mod tests {
 
     #[test]
     fn what_is_ambiguous_or_long_is_permitted_by_the_star_alone() {
-        let (dots, long) =
-            ("file:///public/../x".to_owned(), format!("file:///public/{}", "x".repeat(MAX_TARGET)));
-        for glob in ["file:///public/*", "**", &dots, &long, "*"] {
+        let dots = "file:///public/../x".to_owned();
+        let [long, longer] = [MAX_NAME, MAX_URI].map(|most| format!("file:///public/{}", "x".repeat(most)));
+        for glob in ["file:///public/*", "**", &dots, &long, &longer, "*"] {
             let access =
                 Access::compile(&[rule("r", None, &[glob], &[glob], &[glob])], &ToolFilter::default())
                     .unwrap();
             let permits = |target: Target<'_>| access.decide(&access.caller("x"), &target) == permit("r");
             assert!(permits(Target::Resource("file:///public/a".into())) || glob.len() > 16, "{glob:.20}");
-            for uri in [&dots, &long] {
+            for uri in [&dots, &longer] {
                 assert_eq!(
                     permits(Target::Resource(uri.as_str().into())),
                     glob == "*",

@@ -1,6 +1,9 @@
 //! Who calls. Keys are known by their hashes only, and compared in constant time against every live one.
 
+mod revoked;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use http::HeaderMap;
@@ -11,6 +14,7 @@ use thiserror::Error;
 
 use crate::access::{Access, Caller};
 use crate::headers::API_KEY;
+pub(crate) use revoked::Revoked;
 
 /// The principal of everybody where nobody has to prove who they are.
 pub(crate) const ANONYMOUS: &str = "anonymous";
@@ -77,6 +81,15 @@ impl Authenticator {
                 keys.iter().map(|key| &key.caller).find(|caller| *caller.principal == *principal)
             }
         }
+    }
+
+    /// Everybody who is known by name, once for each key.
+    fn principals(&self) -> impl Iterator<Item = &Arc<str>> {
+        let (everybody, with_keys) = match self {
+            Self::Anonymous(caller) => (Some(caller), None),
+            Self::ApiKeys(keys) => (None, Some(keys.iter().map(|key| &key.caller))),
+        };
+        everybody.into_iter().chain(with_keys.into_iter().flatten()).map(|caller| &caller.principal)
     }
 
     /// Whether callers have to have a key.
@@ -174,8 +187,6 @@ impl Unknown {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use http::HeaderValue;
     use longshore_sidecar_config::{ApiKey, ToolFilter};

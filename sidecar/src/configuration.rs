@@ -12,9 +12,10 @@ use std::sync::Arc;
 use longshore_mcp::revision::Revision;
 use longshore_sessions::Keyring;
 use longshore_sidecar_config::Config;
+use longshore_sidecar_config::inventory::Short;
 
 use crate::access::{Access, Caller};
-use crate::authenticate::Authenticator;
+use crate::authenticate::{Authenticator, Revoked};
 use crate::inventory::readers::Readers;
 use crate::peers::Replicas;
 pub(crate) use files::digest;
@@ -24,8 +25,10 @@ pub(crate) use watch::watch;
 
 /// A configuration, checked and compiled.
 pub(crate) struct Snapshot {
-    /// The file as it was read, but that no call may take longer than this process permits.
+    /// The file as it was read, but that no call may take longer, and there may not be more sessions, than this process permits.
     pub(crate) config: Config,
+    /// What of it there is too little memory for.
+    pub(crate) short: Short,
     /// The one revision that the server is spoken to in, if that is not to be found out.
     pub(crate) protocol: Option<Revision>,
     /// Its identity: the digest of its bytes.
@@ -34,6 +37,8 @@ pub(crate) struct Snapshot {
     pub(crate) server: Arc<str>,
     /// Who may call at all.
     pub(crate) authenticator: Authenticator,
+    /// Who may call no more.
+    pub(crate) revoked: Revoked,
     /// What they may call.
     pub(crate) access: Access,
     /// Which names the server is known by.
@@ -47,6 +52,21 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// Notes what there is too little memory for: a request of more bytes than `largest`, and more than `most` sessions, of
+    /// which each principal may have the same part as of all that the file permits.
+    fn fit(&mut self, largest: u64, most: u32) {
+        let sessions = &mut self.config.sessions;
+        self.short = Short {
+            request_bytes: (self.config.limits.request_bytes > largest).then_some(largest),
+            sessions: (sessions.total > most).then_some(most),
+        };
+        if self.short.sessions.is_some() {
+            let part = u64::from(most) * u64::from(sessions.per_principal) / u64::from(sessions.total);
+            sessions.per_principal = u32::try_from(part).unwrap_or(most).max(1);
+            sessions.total = most;
+        }
+    }
+
     /// The caller of this name, also one whose key is not known here: another replica's word for it counts.
     pub(crate) fn caller(&self, principal: &str) -> Caller {
         let known = self.authenticator.caller(principal).cloned();

@@ -7,12 +7,13 @@ use aws_lc_rs::digest::{self, SHA256};
 use longshore_mcp::revision::Revision;
 use longshore_sessions::Keyring;
 use longshore_sessions::keys::{KeyringError, Secret};
+use longshore_sidecar_config::inventory::Short;
 use longshore_sidecar_config::{Auth, CONTRACT_VERSION, Config, Keys, Processes, Upstream, paths};
 use thiserror::Error;
 
 use super::{Hosts, Snapshot};
 use crate::access::{Access, PatternError};
-use crate::authenticate::{Authenticator, KeyError, bytes_of};
+use crate::authenticate::{Authenticator, KeyError, Revoked, bytes_of};
 use crate::inventory::readers::{Readers, ReadersError};
 use crate::peers::{Replicas, TlsError};
 
@@ -92,7 +93,11 @@ pub(crate) fn load(
     }
     let config = parse(&path, &bytes)?;
     let keys = read_keys(&keys_path, &config.keys_digest)?;
-    compile(config, digest, keys, keys_dir).map(Some)
+    let snapshot = compile(config, digest, keys, keys_dir)?;
+    let revoked = running.map_or_else(Revoked::default, |running| {
+        Revoked::since(&running.revoked, &running.authenticator, &snapshot.authenticator)
+    });
+    Ok(Some(Snapshot { revoked, ..snapshot }))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
@@ -158,9 +163,11 @@ fn compile(config: Config, digest: String, keys: Keys, keys_dir: &Path) -> Resul
     let peers = config.peers.as_ref();
     let replicas = peers.map(|peers| Replicas::new(&peers.service, &keyring)).transpose()?;
     Ok(Snapshot {
+        short: Short::default(),
         protocol,
         digest,
         server: format!("{}/{}", config.server.namespace, config.server.name).into(),
+        revoked: Revoked::default(),
         authenticator,
         access,
         hosts: Hosts::new(&config.hosts, &config.allowed_origins),

@@ -47,16 +47,22 @@ fn by_credentials(request: Head, snapshot: Arc<Snapshot>) -> Result<Authenticate
     Ok(Authenticated { request, snapshot, caller, through: Through::Client })
 }
 
-/// Takes another replica's word for who calls, which may know of a key before this one does. One that ends hears of no
-/// change any more: a principal without a key here had its keys revoked since; and what no key can stand for is nobody's
-/// where callers have keys. What they may call is decided here.
+/// Takes another replica's word for who calls, which may know of a key before this one does. It may as well not have heard
+/// yet, for as long as nothing reaches its node, that a key was taken back which this one knew; and one that ends hears of no
+/// change at all: a principal without a key here had its keys revoked since. What no key can stand for is nobody's where
+/// callers have keys. What they may call is decided here.
 pub(crate) fn by_replica(
     request: Head,
     snapshot: Arc<Snapshot>,
     principal: &str,
 ) -> Result<Authenticated, Refusal> {
     let has_key = snapshot.authenticator.admits(principal);
-    if !has_key && (principal == ANONYMOUS || peers::comes_from_one_that_ends(request.headers())) {
+    let has_none = || {
+        principal == ANONYMOUS
+            || snapshot.revoked.has(principal)
+            || peers::comes_from_one_that_ends(request.headers())
+    };
+    if !has_key && has_none() {
         return Err(Refusal::Unauthenticated(Unknown::NotLive));
     }
     let caller = snapshot.caller(principal);

@@ -239,12 +239,12 @@ fn long_names_and_uris_are_held_against_no_globs() {
         config.access = vec![rule("r", &[glob], &[], &[glob])];
         let sidecar = Sidecar::start(&config);
         let client = Client::open(&sidecar, None);
-        for (length, permitted) in [(8 << 10, true), ((8 << 10) + 1, permits_long), (3 << 20, permits_long)] {
-            let name = format!("a:{}", "x".repeat(length - 2));
-            for answer in [
-                client.ask("tools/call", json!({"name": name})),
-                client.ask("resources/read", json!({"uri": name})),
-            ] {
+        for (method, field, longest) in [("tools/call", "name", 1 << 10), ("resources/read", "uri", 8 << 10)]
+        {
+            for (length, permitted) in [(longest, true), (longest + 1, permits_long), (3 << 20, permits_long)]
+            {
+                let target = format!("a:{}", "x".repeat(length - 2));
+                let answer = client.ask(method, json!({ field: target }));
                 assert_eq!(answer.get("result").is_some(), permitted, "{glob} {length}: {answer:.200}");
             }
         }
