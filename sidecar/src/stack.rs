@@ -322,7 +322,7 @@ async fn serve_message(
     let naming = tasks::in_session(worker, &caller, &message, &params, session.as_ref(), trail)?;
     // The decision. From here on the request may reach the server.
     let authorised = access::decide(caller, &message, &params, session, trail)?;
-    tasks::may_be_called(worker, &authorised, &params)?;
+    tasks::may_be_called(worker, &authorised, &params).await?;
     // The point of translation: between equals a message keeps its bytes.
     let outgoing = translate::translate(&authorised, &message, text, worker.pool.speaks(), trail)?;
     let outgoing = tasks::outgoing(worker, &authorised, naming.as_ref(), outgoing, text)?;

@@ -42,11 +42,9 @@ pub(crate) struct Alone {
     _decided: Decided,
 }
 
-impl Alone {
-    /// Whether what it was decided under is in force still.
-    pub(super) fn is_current(&self, worker: &Worker) -> bool {
-        worker.shared.snapshot.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, &self.snapshot))
-    }
+/// Whether what was decided under a configuration holds still.
+pub(super) fn is_current(worker: &Worker, snapshot: &Arc<Snapshot>) -> bool {
+    worker.shared.snapshot.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, snapshot))
 }
 
 /// Proof that the decision was made: it has no constructor outside this file.

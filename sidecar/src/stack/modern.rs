@@ -41,7 +41,7 @@ pub(crate) async fn serve(
     let tasks::OfRequest { naming, body: named } = tasks::alone(worker, &caller, modern, body, trail)?;
     // The decision. From here on the request may reach the server.
     let mut alone = access::decide_alone(caller, modern, naming.as_deref(), trail)?;
-    tasks::may_be_called_alone(worker, modern)?;
+    tasks::may_be_called_alone(worker, &alone, modern).await?;
     if let Some(standing) = &mut alone.standing {
         standing.take(worker.shared.sessions.subscriptions())?;
     }
@@ -49,7 +49,7 @@ pub(crate) async fn serve(
         Err(mismatch @ Refusal::Mistake(Wrong::Header(_))) => {
             // The tool may have other marks by now than those that are known.
             worker.shared.relist.ask().await;
-            if !alone.is_current(worker) {
+            if !access::is_current(worker, &alone.snapshot) {
                 return Err(mismatch);
             }
             repeated(worker, &alone, modern)?

@@ -19,12 +19,13 @@ use longshore_mcp::translate::Pair;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{ServerSession, TaskId};
 
-use super::access::{Asks, Authorised};
+use super::access::{Alone, Asks, Authorised};
 use super::parked::Holder;
 use super::session::InSession;
 use super::standing::Now;
 use super::translate::Outgoing;
 use super::{Authenticated, Through, Trail, access};
+use crate::configuration::Snapshot;
 use crate::rescue::Refusal;
 use crate::sessions::Session;
 use crate::tasks::{At, Beginning, Named, Naming, Tasks};
@@ -168,7 +169,7 @@ fn unusable(_: Unnameable) -> Refusal {
 
 /// Refuses a call in a session of a tool that has to be a task, where the two sides have not the same ones. It is in no list
 /// there, and to its server there is no such method.
-pub(crate) fn may_be_called(
+pub(crate) async fn may_be_called(
     worker: &Worker,
     authorised: &Authorised,
     params: &Params<'_>,
@@ -176,30 +177,42 @@ pub(crate) fn may_be_called(
     match (&authorised.asks, params.target(Subject::Tool)) {
         (Asks::Answer { session, method: Method::ToolsCall, .. }, Ok(Some(tool))) => {
             let pair = Pair { client: session.revision, server: session.server_revision };
-            may_be_called_between(worker, pair, tool.as_str())
+            may_be_called_between(worker, &authorised.snapshot, pair, tool.as_str()).await
         }
         _ => Ok(()),
     }
 }
 
 /// The same of one that stands alone.
-pub(crate) fn may_be_called_alone(worker: &Worker, modern: &Modern<'_>) -> Result<(), Refusal> {
+pub(crate) async fn may_be_called_alone(
+    worker: &Worker,
+    alone: &Alone,
+    modern: &Modern<'_>,
+) -> Result<(), Refusal> {
     if modern.method == Method::ToolsCall
         && let Some(server) = older(worker)
         && let Some(tool) = modern.outline.name(Subject::Tool)
     {
-        return may_be_called_between(worker, Pair { client: modern.revision, server }, &tool);
+        let pair = Pair { client: modern.revision, server };
+        return may_be_called_between(worker, &alone.snapshot, pair, &tool).await;
     }
     Ok(())
 }
 
-fn may_be_called_between(worker: &Worker, pair: Pair, tool: &str) -> Result<(), Refusal> {
+async fn may_be_called_between(
+    worker: &Worker,
+    snapshot: &Arc<Snapshot>,
+    pair: Pair,
+    tool: &str,
+) -> Result<(), Refusal> {
     let may_have_to = pair.server.features().tasks == longshore_mcp::revision::Tasks::Core;
-    if tasks::are_carried(pair) || !may_have_to {
+    let has_to = || worker.marks.of(&worker.shared.view.borrow()).tasks.contains(tool);
+    if tasks::are_carried(pair) || !may_have_to || !has_to() {
         return Ok(());
     }
-    let tools = worker.marks.of(&worker.shared.view.borrow());
-    if !tools.tasks.contains(tool) {
+    // Perhaps it has to be none any more.
+    worker.shared.relist.ask().await;
+    if access::is_current(worker, snapshot) && !has_to() {
         return Ok(());
     }
     Err(pair.down().unknown("a tool that has to be called as a task").into())
