@@ -12,11 +12,16 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use super::query::{self, List, ListParameters};
 use crate::model::{Freshness, Problem, ServerDetails, ServerList, Tool, ToolList};
 use crate::view::Found;
 use crate::{Catalog, Metrics, ServerKey};
+
+/// As many searches are made at once as the catalog has threads for everything else, such as telling that it is there: that
+/// waits for none of them.
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// The header that an answer has if it may be out of date: since when, RFC 3339.
 const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-since");
@@ -37,10 +42,13 @@ pub(super) async fn servers(
         Ok(page) => page,
         Err(refusal) => return refusal.into_response(),
     };
-    let Found { items, total, next, freshness } = catalog.list_servers(&page);
-    let next_cursor = next.and_then(|next| query::cursor(List::Servers, &page, &next));
-    let stale = freshness.clone();
-    answer(&headers, &stale, &ServerList { items, total, next_cursor, freshness })
+    in_turn(move || {
+        let Found { items, total, next, freshness } = catalog.list_servers(&page);
+        let next_cursor = next.and_then(|next| query::cursor(List::Servers, &page, &next));
+        let stale = freshness.clone();
+        answer(&headers, &stale, &ServerList { items, total, next_cursor, freshness })
+    })
+    .await
 }
 
 /// Lists tools.
@@ -59,10 +67,23 @@ pub(super) async fn tools(
         Ok(page) => page,
         Err(refusal) => return refusal.into_response(),
     };
-    let Found { items, total, next, freshness } = catalog.list_tools(&page);
-    let next_cursor = next.and_then(|next| query::cursor(List::Tools, &page, &next));
-    let stale = freshness.clone();
-    answer(&headers, &stale, &ToolList { items, total, next_cursor, freshness })
+    in_turn(move || {
+        let Found { items, total, next, freshness } = catalog.list_tools(&page);
+        let next_cursor = next.and_then(|next| query::cursor(List::Tools, &page, &next));
+        let stale = freshness.clone();
+        answer(&headers, &stale, &ToolList { items, total, next_cursor, freshness })
+    })
+    .await
+}
+
+/// Makes an answer that may take its time, in the turn of whoever asked.
+async fn in_turn(make: impl FnOnce() -> Response + Send + 'static) -> Response {
+    let Ok(_turn) = TURNS.acquire().await else { return failed() };
+    tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| failed())
+}
+
+fn failed() -> Response {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be made").into_response()
 }
 
 /// Shows a server.
