@@ -23,7 +23,7 @@ fn keys_change_and_no_session_is_lost() {
         let served = Served::up(namespace, Echo::http("http")).await;
         let mut plan = served.plan(90, 24);
         plan.pause = pause;
-        let others = form(false, true).then(|| Callers::start(namespace, &served.url));
+        let others = Callers::start(namespace, &served.url);
         let load = Load::start(plan.clone()).await.expect("the sessions are opened");
         load.more(200).await;
         let mut key = seals_with(&served).await.expect("there is a key");
@@ -48,9 +48,7 @@ fn keys_change_and_no_session_is_lost() {
         }
         let what = format!("opened before {rounds} rotations");
         row.saw_nothing_lost(&what, &load.stop().await);
-        if let Some(others) = others {
-            others.stop_with_all(row, &what);
-        }
+        others.stop_with_all(row, &what);
     });
 }
 

@@ -24,7 +24,7 @@ fn an_upgrade_of_longshore_loses_no_call() {
         let served = Served::up(namespace, Echo::http("http")).await;
         let mut plan = served.plan(90, 24);
         plan.pause = pause;
-        let others = form(false, true).then(|| Callers::start(namespace, &served.url));
+        let others = Callers::start(namespace, &served.url);
         let load = Load::start(plan).await.expect("the sessions are opened");
         load.more(200).await;
         let back = GoBack(namespace);
@@ -62,8 +62,6 @@ fn an_upgrade_of_longshore_loses_no_call() {
         drop(back);
         let what = "another operator and another sidecar";
         row.saw_nothing_lost(what, &report);
-        if let Some(others) = others {
-            others.stop_with_all(row, what);
-        }
+        others.stop_with_all(row, what);
     });
 }
