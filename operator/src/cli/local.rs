@@ -24,7 +24,8 @@ pub(super) struct Args {
     /// Everything else goes to standard error.
     #[arg(long)]
     json: bool,
-    /// The key to show, for servers whose Secret holds only hashes.
+    /// The key that callers bring, for servers whose Secret is not there, or to show, where it holds only hashes. 16 visible
+    /// characters or more; the same at each start, so that clients go on to work.
     #[arg(long, env = "LONGSHORE_KEY", hide_env_values = true)]
     key: Option<String>,
     /// Write a line to standard error for each request: who called what, and which rule permitted it.

@@ -1,7 +1,9 @@
-//! The API keys of local servers: those of a Secret beside the manifest, or one that is made for the occasion.
+//! The API keys of local servers: those of a Secret beside the manifest, or else the one on the command line, or one that is
+//! made for the occasion.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
 use longshore_crds::{McpServer, api_keys};
 use longshore_sidecar_config::ApiKey;
@@ -47,7 +49,11 @@ pub(super) fn of(
         return Ok((ApiKeysLookup::NotNamed, ClientKey::NotNeeded));
     }
     let Some(data) = secret else {
-        let key = made.of(id)?;
+        let key = match given.filter(|key| is_usable(key)) {
+            // What was pasted into a client works after a restart, too.
+            Some(key) => key.to_owned(),
+            None => made.of(id)?,
+        };
         let known = ApiKey { principal: PRINCIPAL.to_owned(), sha256: api_keys::hash(&key) };
         let keys = ParsedKeys { keys: vec![known], problems: Vec::new() };
         return Ok((ApiKeysLookup::Present(keys), ClientKey::Known(key)));
@@ -87,6 +93,13 @@ impl Made {
     }
 }
 
+/// Whether a Secret could hold it as a plain key.
+fn is_usable(key: &str) -> bool {
+    let data = Data::from([(PRINCIPAL.to_owned(), ByteString(key.as_bytes().to_vec()))]);
+    let parsed = ParsedKeys::from_data(&data);
+    parsed.problems.is_empty() && parsed.keys.len() == 1 && plain(&data).eq([key])
+}
+
 /// The lines that may be plain keys.
 fn plain(data: &Data) -> impl Iterator<Item = &str> {
     data.values()
@@ -99,7 +112,6 @@ fn plain(data: &Data) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::ByteString;
 
     const PLAIN: &str = "a-plain-key-of-some-length";
 
@@ -135,6 +147,14 @@ mod tests {
         let ApiKeysLookup::Present(parsed) = lookup else { panic!("{lookup:?}") };
         assert_eq!(parsed.keys, [ApiKey { principal: PRINCIPAL.to_owned(), sha256: api_keys::hash(key) }]);
         assert_eq!(of(&keyed, &id, None, None, &mut made).unwrap().1, first, "it stays");
+        let hash = format!("sha256:{}", api_keys::hash(PLAIN));
+        for (given, is_used) in
+            [(PLAIN, true), ("short", false), ("", false), (&hash, false), ("two keys-of-some-length", false)]
+        {
+            let shown = of(&keyed, &id, None, Some(given), &mut made).unwrap().1;
+            assert_eq!(shown == ClientKey::Known(given.to_owned()), is_used, "{given}");
+            assert!(is_used || shown == first, "{given}");
+        }
         let open = server(serde_json::json!({"none": {}}));
         assert_eq!(of(&open, &id, None, None, &mut made).unwrap().1, ClientKey::NotNeeded);
     }

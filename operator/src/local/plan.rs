@@ -107,7 +107,8 @@ pub(super) fn plan(
     let permitted = Permitted::of(&manifest.spec.access, &validated.auth, secret.is_some());
     notes.extend(permitted.note());
     if let Some(name) = secret_name.filter(|_| secret.is_none()) {
-        notes.extend(missed(&id.namespace, &name, documents, given_key.is_some()));
+        let is_used = given_key.map(|given| key == ClientKey::Known(given.to_owned()));
+        notes.extend(missed(&id.namespace, &name, documents, is_used));
     }
     if let Readiness::Flawed(flaws) = &validated.readiness {
         notes.extend(flaws.iter().map(|problem| problem.message.clone()));
@@ -188,6 +189,7 @@ fn files(server: &ValidatedServer) -> Files {
         sidecar: Sidecar::of(String::new()),
         cluster_domain: "cluster.local".to_owned(),
         control_plane_namespace: String::new(),
+        callers_from: Vec::new(),
         metrics_from: Vec::new(),
         inventory_subjects: Vec::new(),
         catalog: true,
@@ -215,18 +217,21 @@ fn local_words(problem: &Problem, documents: &Documents) -> String {
     }
 }
 
-/// What to say where a key was made since the Secret is in none of the documents. Nothing where nobody seems to have meant to
-/// have one here.
-fn missed(namespace: &str, name: &str, documents: &Documents, is_given: bool) -> Option<String> {
+/// What to say where the Secret is in none of the documents, and so the key on the command line is used, if there is one, or one
+/// was made. Nothing where nobody seems to have meant to have one here.
+fn missed(namespace: &str, name: &str, documents: &Documents, is_used: Option<bool>) -> Option<String> {
     let elsewhere = documents.secrets.keys().find(|(_, other)| other == name);
     let elsewhere = elsewhere.map(|(namespace, name)| format!("there is {namespace}/{name}"));
-    let unused =
-        is_given.then(|| "the key of --key is not used: it would have to be one of that Secret's".to_owned());
+    let unusable = is_used == Some(false);
+    let unused = unusable.then(|| {
+        "the key of --key is not used: a key has 16 to 1024 visible characters, and no spaces".to_owned()
+    });
     let why: Vec<_> = [elsewhere, unused, unread(documents)].into_iter().flatten().collect();
     if why.is_empty() && documents.secrets.is_empty() {
         return None;
     }
-    let mut said = format!("Secret {namespace}/{name} is not in the files, so a key was made");
+    let whose = if is_used == Some(true) { "the one of --key is its key" } else { "a key was made" };
+    let mut said = format!("Secret {namespace}/{name} is not in the files, so {whose}");
     why.iter().for_each(|why| said.extend(["; ", why]));
     Some(said)
 }

@@ -101,11 +101,13 @@ fn a_secret_that_is_elsewhere_is_told_of_where_a_key_was_made() {
     elsewhere["metadata"]["namespace"] = json!("default");
     folder.write("keys.json", &elsewhere.to_string());
     let path = folder.write("server.json", &keyed("keyed").to_string());
-    let said = Local::start(&[path.to_str().unwrap(), "--key", PLAIN]).says("so a key was made");
-    for words in
-        ["Secret tools/keys is not in the files", "there is default/keys", "the key of --key is not used"]
-    {
-        assert!(said.contains(words), "{said}");
+    for (given, how) in [
+        (PLAIN, "so the one of --key is its key; there is default/keys"),
+        ("short", "so a key was made; there is default/keys; the key of --key is not used: a key has 16 to"),
+    ] {
+        let mut local = Local::json(&[path.to_str().unwrap(), "--key", given]);
+        assert_eq!(local.server("keyed").key.as_deref() == Some(given), given == PLAIN);
+        assert!(local.said().contains(how), "{}", local.said());
     }
 }
 
