@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub cluster_domain: String,
     /// The namespace that the control plane runs in. Its pods there may reach the sidecars' admin port.
     pub control_plane_namespace: String,
+    /// Labels of the namespaces whose pods may call servers. Empty: whoever reaches them.
+    pub callers_from: Vec<BTreeMap<String, String>>,
     /// Labels of further namespaces whose pods may reach the admin port, to scrape metrics.
     pub metrics_from: Vec<BTreeMap<String, String>>,
     /// The subjects whose tokens the sidecars' inventory accepts.
@@ -60,6 +62,7 @@ impl Settings {
             sidecar: Sidecar::of("example/sidecar:1".to_owned()),
             cluster_domain: "cluster.local".to_owned(),
             control_plane_namespace: "longshore-system".to_owned(),
+            callers_from: vec![],
             metrics_from: vec![],
             inventory_subjects: vec![],
             catalog: false,

@@ -24,10 +24,10 @@ const SHORTEST_ROTATION: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The image of the sidecar that is put in front of every server.
-    #[arg(long, env = "LONGSHORE_SIDECAR_IMAGE")]
+    #[arg(long)]
     sidecar_image: String,
     /// When the kubelet pulls that image. Default: as Kubernetes does.
-    #[arg(long, env = "LONGSHORE_SIDECAR_IMAGE_PULL_POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
+    #[arg(long, value_parser = ["Always", "IfNotPresent", "Never"])]
     sidecar_image_pull_policy: Option<String>,
     /// A Secret with credentials for that image, by its name in each namespace that has servers, which use it beside those
     /// that their manifests name. May be given several times.
@@ -48,8 +48,8 @@ pub(super) struct Args {
     /// Look after the servers of this namespace only. May be given several times. Default: all namespaces.
     #[arg(long, value_name = "NAMESPACE")]
     watch_namespace: Vec<String>,
-    /// A subject whose token may read the sidecars' inventory, such as `system:serviceaccount:longshore:longshore`.
-    /// May be given several times.
+    /// A subject whose token may read the sidecars' inventory, such as
+    /// `system:serviceaccount:longshore-system:longshore`. May be given several times.
     #[arg(long, value_name = "SUBJECT", required = true)]
     inventory_subject: Vec<String>,
     /// The file with the operator's own token for the sidecars, of audience `longshore-sidecar`.
@@ -61,6 +61,10 @@ pub(super) struct Args {
     /// The DNS domain of the cluster. Default: the one that this pod looks names up in.
     #[arg(long)]
     cluster_domain: Option<String>,
+    /// Labels of namespaces whose pods may call the servers, such as `kubernetes.io/metadata.name=agents`. May be given several
+    /// times. Default: whoever reaches them, from wherever the network lets them.
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = labels)]
+    callers_from: Vec<BTreeMap<String, String>>,
     /// Labels of namespaces whose pods may scrape the sidecars' metrics, such as
     /// `kubernetes.io/metadata.name=monitoring`. May be given several times.
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = labels)]
@@ -104,6 +108,7 @@ impl From<Args> for Options {
                 },
                 cluster_domain: cluster_domain::or_found(args.cluster_domain),
                 control_plane_namespace: args.namespace.clone(),
+                callers_from: args.callers_from,
                 metrics_from: args.metrics_from,
                 inventory_subjects: args.inventory_subject,
                 catalog: args.catalog,

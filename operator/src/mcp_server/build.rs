@@ -34,7 +34,7 @@ use longshore_crds::mcp_server::StrategyType;
 use longshore_sidecar_config::Upstream;
 
 use crate::mcp_server::references::HOME;
-use crate::mcp_server::validate::{Readiness, ValidatedServer};
+use crate::mcp_server::validate::{Readiness, ValidatedServer, may_label};
 use crate::names;
 use crate::settings::Settings;
 use crate::view::PodView;
@@ -144,6 +144,17 @@ pub(crate) fn build(server: &ValidatedServer, settings: &Settings) -> (Resources
     };
     let recreates = server.strategy == StrategyType::Recreate;
     (resources, Desired { template, configs, replicas: server.replicas, recreates })
+}
+
+/// The metadata of objects that people read and policies of clusters are about: with the labels of the manifest's pods too. A
+/// Secret and a ConfigMap go without: of a label that the API server refuses no revoked key may be kept.
+fn labelled(server: &ValidatedServer, name: String) -> ObjectMeta {
+    let own = metadata(server, name);
+    let mut labels = server.pod.labels.clone();
+    labels.retain(|key, _| may_label(key));
+    // What is Longshore's comes last.
+    labels.extend(own.labels.into_iter().flatten());
+    ObjectMeta { labels: Some(labels), ..own }
 }
 
 /// The metadata that every owned object has in common.

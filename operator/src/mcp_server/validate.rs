@@ -24,6 +24,7 @@ use crate::mcp_server::dereference::Dereferenced;
 use crate::mcp_server::references;
 use crate::names::ObjectNames;
 pub(crate) use bounds::is_too_little_memory;
+pub(crate) use guard::may_label;
 pub(crate) use named::unreadable;
 pub(crate) use quantity::{amount, duration};
 pub(crate) use rules::tool_filter;

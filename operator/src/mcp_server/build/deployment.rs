@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::mcp_server::StrategyType;
 
-use super::{metadata, own_pods, pod, security, to_json};
+use super::{labelled, own_pods, pod, security, to_json};
 use crate::digest;
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names::TEMPLATE_ANNOTATION;
@@ -41,7 +41,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> (Deploymen
     }
     let digest = mark(&mut template);
     let deployment = Deployment {
-        metadata: metadata(server, server.names.deployment()),
+        metadata: labelled(server, server.names.deployment()),
         spec: Some(DeploymentSpec {
             replicas: Some(i32::try_from(server.replicas).unwrap_or(i32::MAX)),
             selector: own_pods(server),

@@ -3,13 +3,13 @@
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{metadata, own_pods};
+use super::{labelled, own_pods};
 use crate::mcp_server::validate::ValidatedServer;
 
 /// None for a single pod: it would have to be away for a moment anyway, and no budget may stand in a node's way.
 pub(super) fn build(server: &ValidatedServer) -> Option<PodDisruptionBudget> {
     (server.replicas > 1).then(|| PodDisruptionBudget {
-        metadata: metadata(server, server.names.disruption_budget()),
+        metadata: labelled(server, server.names.disruption_budget()),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
             selector: Some(own_pods(server)),

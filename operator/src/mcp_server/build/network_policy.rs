@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_sidecar_config::ports;
 
-use super::{metadata, own_pods};
+use super::{labelled, own_pods};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names;
 use crate::settings::Settings;
@@ -21,14 +21,18 @@ const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> NetworkPolicy {
     let admin_peers =
         std::iter::once(control_plane(settings)).chain(settings.metrics_from.iter().cloned().map(namespace));
+    let callers: Vec<_> = settings.callers_from.iter().cloned().map(namespace).collect();
     NetworkPolicy {
-        metadata: metadata(server, server.names.network_policy()),
+        metadata: labelled(server, server.names.network_policy()),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(own_pods(server)),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(vec![
-                // From anywhere: who may call is the sidecar's decision.
-                NetworkPolicyIngressRule { from: None, ports: Some(vec![port(ports::MCP)]) },
+                // From anywhere, if nobody says otherwise: who may call is the sidecar's decision.
+                NetworkPolicyIngressRule {
+                    from: (!callers.is_empty()).then_some(callers),
+                    ports: Some(vec![port(ports::MCP)]),
+                },
                 NetworkPolicyIngressRule {
                     from: Some(admin_peers.collect()),
                     ports: Some(vec![port(ports::ADMIN)]),

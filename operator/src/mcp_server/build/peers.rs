@@ -4,14 +4,14 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_sidecar_config::{Peers, ports};
 
-use super::metadata;
+use super::labelled;
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names;
 use crate::settings::{Place, Settings};
 
 pub(super) fn build(server: &ValidatedServer) -> Service {
     Service {
-        metadata: metadata(server, server.names.peers()),
+        metadata: labelled(server, server.names.peers()),
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             // A pod that drains is not ready, and its sessions are still there.

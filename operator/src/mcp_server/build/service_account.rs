@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 
-use super::metadata;
+use super::labelled;
 use crate::mcp_server::validate::ValidatedServer;
 
 pub(super) fn build(server: &ValidatedServer) -> Option<ServiceAccount> {
@@ -10,7 +10,7 @@ pub(super) fn build(server: &ValidatedServer) -> Option<ServiceAccount> {
         return None;
     }
     Some(ServiceAccount {
-        metadata: metadata(server, server.names.service_account()),
+        metadata: labelled(server, server.names.service_account()),
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     })

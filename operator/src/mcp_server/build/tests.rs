@@ -27,6 +27,7 @@ fn settings() -> Settings {
     Settings {
         sidecar: Sidecar::of("registry.example/longshore-sidecar:9".to_owned()),
         cluster_domain: "cluster.example".to_owned(),
+        callers_from: vec![],
         metrics_from: vec![BTreeMap::from([("team".to_owned(), "monitoring".to_owned())])],
         inventory_subjects: vec!["system:serviceaccount:longshore-system:longshore".to_owned()],
         catalog: true,

@@ -43,8 +43,6 @@ pub(super) fn labels<'a>(path: &str, keys: impl Iterator<Item = &'a String>, pro
 pub(super) fn service(path: &str, metadata: &mut ObjectMetadata, problems: &mut Vec<Problem>) {
     let path_of = |field: &str| format!("{path}.{field}");
     labels(&path_of("labels"), metadata.labels.keys(), problems);
-    // With some of them nobody on the nodes answers for the Service any more.
-    let is_of_kubernetes = |key: &str| key.starts_with("service.kubernetes.io/");
     problems.extend(metadata.labels.keys().filter(|key| is_of_kubernetes(key)).map(|key| {
         Problem::invalid(
             &path_of("labels"),
@@ -53,7 +51,7 @@ pub(super) fn service(path: &str, metadata: &mut ObjectMetadata, problems: &mut 
     }));
     let ours = metadata.annotations.keys().filter(|key| is_of(key, DOMAIN));
     problems.extend(ours.map(|key| is_ours(&path_of("annotations"), key)));
-    metadata.labels.retain(|key, _| !is_label_of_ours(key) && !is_of_kubernetes(key));
+    metadata.labels.retain(|key, _| may_label(key));
     metadata.annotations.retain(|key, _| !is_of(key, DOMAIN));
 }
 
@@ -82,6 +80,16 @@ pub(super) fn annotations<'a>(
 /// Whether Longshore alone sets labels of this key.
 fn is_label_of_ours(key: &str) -> bool {
     is_of(key, DOMAIN) || key.starts_with("app.kubernetes.io/")
+}
+
+/// Whether a label of this key tells Kubernetes something of a Service: with some nobody on the nodes answers for it any more.
+fn is_of_kubernetes(key: &str) -> bool {
+    key.starts_with("service.kubernetes.io/")
+}
+
+/// Whether a manifest may put a label of this key on all that is made of it.
+pub(crate) fn may_label(key: &str) -> bool {
+    !is_label_of_ours(key) && !is_of_kubernetes(key)
 }
 
 /// Whether a key is under a domain.

@@ -74,6 +74,54 @@ fn services_and_the_network_policy_are_about_the_pods_that_there_are_and_their_p
 }
 
 #[test]
+fn callers_may_be_those_of_some_namespaces_alone() {
+    let from = [json!({"team": "agents"}), json!({"kubernetes.io/metadata.name": "gateway"})];
+    let callers_from = from.iter().map(|labels| serde_json::from_value(labels.clone()).unwrap()).collect();
+    let settings = Settings { callers_from, ..settings() };
+    let policy =
+        build(&validate(&manifest(minimal()), &found()).unwrap(), &settings).0.network_policy.spec.unwrap();
+    let rule = serde_json::to_value(&policy.ingress.unwrap()[0]).unwrap();
+    let peers = from.map(|labels| json!({"namespaceSelector": {"matchLabels": labels}}));
+    assert_eq!(rule, json!({"ports": [{"protocol": "TCP", "port": 15380}], "from": peers}));
+}
+
+#[test]
+fn labels_of_the_pods_are_on_all_that_policies_of_clusters_are_about() {
+    let mut manifest = with(minimal(), "replicas", json!(2));
+    manifest["pod"] = json!({"metadata": {
+        "labels": {"cost-center": "42", "team": "pods", "service.kubernetes.io/service-proxy-name": "none"},
+        "annotations": {"note": "of pods"},
+    }});
+    manifest["expose"] = json!({"service": {"labels": {"team": "services"}}});
+    let made = built(manifest);
+    let labels = |of: Value| {
+        let mut labels = of["metadata"]["labels"].clone();
+        labels.as_object_mut().unwrap().retain(|key, _| !key.contains('/'));
+        assert_eq!(
+            of["metadata"]["labels"].as_object().unwrap().len() - labels.as_object().unwrap().len(),
+            5
+        );
+        assert_eq!(of["metadata"]["annotations"]["note"], Value::Null);
+        labels
+    };
+    let of_pods = json!({"cost-center": "42", "team": "pods"});
+    for object in [
+        serde_json::to_value(&made.service_account),
+        serde_json::to_value(&made.peers),
+        serde_json::to_value(&made.network_policy),
+        serde_json::to_value(&made.disruption_budget),
+        serde_json::to_value(&made.deployment),
+    ] {
+        assert_eq!(labels(object.unwrap()), of_pods);
+    }
+    let of_service = json!({"cost-center": "42", "team": "services"});
+    assert_eq!(labels(serde_json::to_value(&made.service).unwrap()), of_service);
+    for object in [serde_json::to_value(&made.secret), serde_json::to_value(&made.config_maps[0])] {
+        assert_eq!(labels(object.unwrap()), json!({}), "whatever it says, keys and rules are in force");
+    }
+}
+
+#[test]
 fn what_the_manifest_says_of_the_service_is_beside_what_is_longshores() {
     let said = json!({"labels": {"team": "tools"}, "annotations": {"example.com/scheme": "internal"}});
     let Resources { service, peers, .. } = built(with(minimal(), "expose", json!({ "service": said })));
