@@ -3,7 +3,7 @@
 use http::{Method, StatusCode};
 use longshore_catalog::model::{Health, State};
 use longshore_catalog::{About, Hosts, Link, Login};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{Stand, names, record, tool};
 
@@ -57,6 +57,24 @@ async fn shows_servers_and_tools_with_what_one_needs_to_call_them() {
             "freshness": {"stale": false},
         })
     );
+}
+
+#[tokio::test]
+async fn the_page_shows_what_is_answered() {
+    let page = include_str!("../../../docs/catalog.md");
+    let (_, shown) = page.split_once("```json\n").unwrap();
+    let shown: Value = serde_json::from_str(shown.split("```").next().unwrap()).unwrap();
+    let stand = Stand::open().await;
+    let about = About { title: Some("Longshore's example server".to_owned()), ..About::default() };
+    let mut first = record("default", "first", about);
+    first.endpoint.url = Some("http://first.default.svc.cluster.local/mcp".to_owned());
+    first.health.since = Some("2026-11-30T09:30:00Z".to_owned());
+    let echo = json!({
+        "name": "echo", "title": "Echo", "description": "Says back what it is told",
+        "inputSchema": {"type": "object", "properties": {"message": {"type": "string"}}},
+    });
+    stand.feed(first, Some(&[echo, tool("now", "Tells the time")])).await;
+    assert_eq!(stand.json("/v1/tools?q=echo").await, shown);
 }
 
 #[tokio::test]
