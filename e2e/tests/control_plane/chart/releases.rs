@@ -64,7 +64,7 @@ pub(super) fn an_upgrade_is_one_of_the_custom_resources(cluster: &Cluster) {
     run(helm).unwrap();
 }
 
-/// Install, upgrade, rollback, uninstall, install again: the custom resources and the servers are there throughout.
+/// Install, upgrade, rollback, uninstall, install again: the CRD and the servers are there throughout.
 pub(super) fn comes_and_goes_without_taking_servers_along(cluster: &Cluster) {
     create_namespace(cluster, NAMESPACE);
     let release = |arguments: &[&str]| {
