@@ -110,7 +110,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             let mut pursuit = Pursuit::default();
             let message = format!(
                 "this object cannot be read as an McpServer of this version: {}; compare it with `kubectl explain \
-                 mcpserver.spec`, or bring the custom resources to this operator's version",
+                 mcpserver.spec`, or bring the CustomResourceDefinition to this operator's version",
                 unreadable.error
             );
             let problem = Problem::new(Reason::Malformed, message);

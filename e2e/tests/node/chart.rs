@@ -63,7 +63,7 @@ fn a_release_comes_changes_and_goes_while_servers_serve() {
     assert_eq!(kubectl(&cluster, &["get", "deployments,pods", "--namespace", NAMESPACE, "-o", "name"]), "");
     assert_eq!(serving_pod(&cluster), pod, "without an operator the server serves on");
 
-    longshore::install(&cluster).expect("the chart installs again, over the custom resources that it left");
+    longshore::install(&cluster).expect("the chart installs again, over the CRD that it left");
     kubectl(
         &cluster,
         &[

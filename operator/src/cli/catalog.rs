@@ -14,11 +14,11 @@ use crate::cluster_domain;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// How callers of the catalog prove who they are. Has to be said.
-    #[arg(long, value_enum, env = "LONGSHORE_CATALOG_AUTH")]
+    #[arg(long, value_enum)]
     auth: Auth,
     /// The directory with the API keys, as a Secret is mounted: each file is a principal, each of its lines a key or
     /// `sha256:` with its hash. Changes are read within a second.
-    #[arg(long, value_name = "DIRECTORY", env = "LONGSHORE_CATALOG_API_KEYS_DIR")]
+    #[arg(long, value_name = "DIRECTORY")]
     api_keys_dir: Option<PathBuf>,
     /// With `--auth none`, a name by which the catalog may be asked, beside `localhost` and IP addresses: a page in
     /// somebody's browser has other names. May be given several times.

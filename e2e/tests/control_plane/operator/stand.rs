@@ -29,7 +29,7 @@ const TEMPLATES: [&str; 4] = [
     "templates/catalog/rbac.yaml",
 ];
 
-/// Brings the custom resources, the account and its rights into a cluster.
+/// Brings the CRD, the account and its rights into a cluster.
 pub(crate) fn install(cluster: &Cluster) -> Result<(), String> {
     let mut print = Command::new(program());
     print.arg("crds");

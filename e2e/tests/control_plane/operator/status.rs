@@ -155,7 +155,7 @@ fn that_the_custom_resources_are_older_than_the_operator_is_said_once() {
             let operator = Operator::start_in(&cluster, "default");
             let times = |words: &str| operator.log().lines().filter(|line| line.contains(words)).count();
             until("it has tried in vain", || times("cannot write the status") >= 3).await;
-            let words = "the custom resources are older than this operator";
+            let words = "the CustomResourceDefinition is older than this operator";
             assert_eq!(times(words), 1, "{}", operator.log());
             patch(&json!([{"op": "add", "path": FIELD, "value": {"type": "integer", "format": "int32"}}]));
             eventually("the status is written", async || {

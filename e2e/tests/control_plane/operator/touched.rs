@@ -55,7 +55,7 @@ fn a_pod_whose_sidecar_cannot_be_asked_is_touched_for_each_configuration() {
     });
 }
 
-/// As where the custom resources are older than the operator.
+/// As where the CRD is older than the operator.
 #[test]
 fn a_pod_is_touched_once_more_as_soon_as_ever_where_something_else_has_failed_for_long() {
     STAGE.with_namespace(async |namespace| {
