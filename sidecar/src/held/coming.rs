@@ -235,12 +235,18 @@ impl Came {
         self.turn.take()
     }
 
-    /// A message that is counted by this, if by anything, until nobody needs it any more.
+    /// So many of its bytes, counted by themselves.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        Self { share: self.share.split(bytes), turn: None }
+    }
+
+    /// A message that is counted by this, if by anything, until nobody needs it any more. One that is too small to be
+    /// counted is copied: nobody counts either what it was read together with, which may be very much more.
     pub(crate) fn keep(came: Option<Self>, message: &Bytes) -> Bytes {
-        let message = message.clone();
         match came {
-            Some(came) => came.share.keep(message),
-            None => message,
+            Some(came) => came.share.keep(message.clone()),
+            None if message.len() <= FEW => Bytes::copy_from_slice(message),
+            None => message.clone(),
         }
     }
 }
@@ -319,6 +325,31 @@ mod tests {
         second.came(2 * FEW);
         assert!(first.room().await && !second.room().await);
         (first, second)
+    }
+
+    #[test]
+    fn a_small_message_holds_nothing_of_what_it_was_read_with() {
+        let read = Bytes::from(vec![b'x'; 8 * FEW]);
+        for (bytes, shares) in [(10, false), (FEW, false), (FEW + 1, true)] {
+            let message = read.slice(10..10 + bytes);
+            let kept = Came::keep(None, &message);
+            assert_eq!((kept.len(), kept.as_ptr() == message.as_ptr()), (bytes, shares));
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_message_are_counted_by_themselves() {
+        let shares = Shares::new(Bounds { total: 8 * FEW, per_principal: 8 * FEW });
+        let who: Arc<str> = "a".into();
+        let has_room = |bytes| shares.nothing(&who).has_room(bytes);
+        let mut coming = Coming::new(Some(shares.take(&who, 6 * FEW).unwrap()));
+        let mut whole = coming.hand_on(6 * FEW).unwrap();
+        let part = Came::keep(Some(whole.split(2 * FEW)), &Bytes::from(vec![b'x'; 2 * FEW]));
+        assert!(!has_room(3 * FEW));
+        drop(whole);
+        assert!(has_room(6 * FEW) && !has_room(7 * FEW), "the part is there still");
+        drop(part);
+        assert!(has_room(8 * FEW));
     }
 
     #[tokio::test(start_paused = true)]

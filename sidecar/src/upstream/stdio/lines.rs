@@ -11,6 +11,8 @@ pub(super) const MAX_NOISE: usize = 16 * 1024 * 1024;
 const EXCERPT: usize = 200;
 /// How much is read at once, at least.
 const READ: usize = 16 * 1024;
+/// How many bytes are copied at most so that a long line takes its room along, for each byte of the line.
+const COPIED: usize = 4;
 
 /// Lines in the making.
 pub(super) struct Lines {
@@ -51,6 +53,11 @@ impl Lines {
         };
         let line = self.buffer.split_to(self.seen + end + 1).freeze();
         self.seen = 0;
+        if line.len() > READ && self.buffer.len() <= COPIED * line.len() {
+            // The room that was made for it goes with it. What is behind it, which is one read at most, would keep all of
+            // that for as long as the process is never silent.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
         if line.len() > self.limit + 1 { Err(TooLong) } else { Ok(Some(trimmed(&line))) }
     }
 
@@ -137,6 +144,22 @@ mod tests {
             lines.space().extend_from_slice(text.as_bytes());
             assert_eq!(lines.next().is_ok(), taken, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_room_of_a_long_line_goes_with_it() {
+        let mut lines = Lines::new(MAX_LINE);
+        for piece in vec![b'x'; 4 << 20].chunks(64 * 1024) {
+            lines.space().extend_from_slice(piece);
+            assert!(lines.next().unwrap().is_none());
+        }
+        lines.space().extend_from_slice(b"\n{}\nhalf");
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.len() == 4 << 20 && line.is_unique(), "nothing else holds it");
+        assert_eq!(lines.next().unwrap().unwrap(), "{}");
+        lines.space().extend_from_slice(b" of it\n");
+        assert_eq!(lines.next().unwrap().unwrap(), "half of it");
+        assert!(lines.space().capacity() < 1 << 20, "{}", lines.space().capacity());
     }
 
     #[test]

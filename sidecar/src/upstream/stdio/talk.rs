@@ -65,8 +65,9 @@ pub(super) struct Talk<'a> {
     next: u64,
     /// What the process has asked clients and was not answered, by our numbers.
     asked: HashMap<u64, Question>,
-    /// What is left of a batch of the process.
+    /// What is left of a batch of the process, and what counts that.
     batch: VecDeque<Bytes>,
+    batch_came: Option<Came>,
     /// A message that waits for a slow reader. Nothing is read meanwhile.
     delivery: Option<Delivery>,
     /// How long readers may be waited for, where others wait too.
@@ -150,6 +151,7 @@ impl<'a> Talk<'a> {
             next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
             asked: HashMap::new(),
             batch: VecDeque::new(),
+            batch_came: None,
             delivery: None,
             indulgence: Indulgence::default(),
             shaking: shakes,
@@ -397,9 +399,9 @@ impl<'a> Talk<'a> {
             let (number, mebibytes) = (running.number, running.mebibytes());
             tracing::info!(reason = why.name(), number, mebibytes, "a process of the server ended");
         }
-        let Self { conversation, process, ended, delivery, lines, outgoing, .. } = self;
+        let Self { conversation, process, ended, delivery, lines, batch, batch_came, outgoing, .. } = self;
         // What they hold is not held for as long as the process takes to end.
-        drop((delivery, lines, outgoing));
+        drop((delivery, lines, batch, batch_came, outgoing));
         conversation.fail_joining(&failure);
         if matches!(failure, Failure::Forgotten)
             || conversation.ending

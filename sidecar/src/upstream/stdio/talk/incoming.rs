@@ -39,7 +39,10 @@ impl Talk<'_> {
             Some(b'[') => {
                 let version = self.conversation.handshake.version().and_then(Revision::parse);
                 if let Some(parts) = batch::parts(&line, version) {
-                    self.batch = parts.into_iter().map(|part| line.slice_ref(part.as_bytes())).collect();
+                    // Copies: one that waits for its reader does not hold all the others.
+                    let copy = |part: &str| Bytes::copy_from_slice(part.as_bytes());
+                    self.batch = parts.into_iter().map(copy).collect();
+                    self.batch_came = self.came.take().filter(|_| !self.batch.is_empty());
                     return;
                 }
                 None

@@ -38,7 +38,13 @@ impl Talk<'_> {
     pub(super) fn read_lines(&mut self) {
         while self.delivery.is_none() && self.end.is_none() {
             if let Some(message) = self.batch.pop_front() {
+                self.came = if self.batch.is_empty() {
+                    self.batch_came.take()
+                } else {
+                    self.batch_came.as_mut().map(|came| came.split(message.len()))
+                };
                 self.line(message);
+                self.came = None;
                 continue;
             }
             let next = self.lines.next();
