@@ -129,6 +129,12 @@ impl About {
             Self::Listen | Self::Task | Self::Look | Self::Other => false,
         }
     }
+
+    /// Whether the server may go on with something once it has answered this, or nobody waits for its answer any more. What
+    /// changes nothing but what is told later is told to whom it was changed for.
+    pub(super) fn may_go_on(&self) -> bool {
+        matches!(self, Self::Task | Self::Other)
+    }
 }
 
 impl Key {

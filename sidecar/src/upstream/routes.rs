@@ -39,7 +39,7 @@ pub(super) struct Routes {
     tasks: BTreeMap<u64, (Name, Box<str>)>,
     /// A call was given up that the process may still be busy with, so what it says of no call could be of that one.
     pub(super) abandoned: bool,
-    /// How many calls were given up before their answer came.
+    /// How many calls were given up before their answer came. Who only listened had all that was to come.
     pub(super) given_up: u64,
 }
 
@@ -170,7 +170,7 @@ impl Routes {
 
     /// The process has answered a call. It may go on with one that was cancelled all the same.
     pub(super) fn note_answered(&mut self, call: &Call) {
-        self.abandoned |= call.is_cancelled;
+        self.abandoned |= call.is_cancelled && call.about().may_go_on();
     }
 
     /// A call was answered with this: if it is a task now, its token stays good. One that nobody has asked for is told of
@@ -288,7 +288,7 @@ impl Routes {
         let mut ended = Vec::new();
         while let Some((_, number)) = self.cancelled.pop_front_if(|(until, _)| *until <= now) {
             if let Some(call) = self.answered(number) {
-                self.give_up();
+                self.give_up(call.about());
                 call.end(Err(Failure::Cancelled));
                 ended.push(number);
             }
@@ -315,7 +315,7 @@ impl Routes {
         let is = |call: &Call| call.caller.as_ref().is_some_and(|waits| waits.number == caller);
         let number = self.calls.iter().find(|(_, call)| is(call)).map(|(number, _)| *number)?;
         let call = self.answered(number)?;
-        self.give_up();
+        self.give_up(call.about());
         Some((number, call))
     }
 
@@ -337,16 +337,16 @@ impl Routes {
             self.calls.iter().filter(|(_, call)| of(call)).map(|(number, _)| *number).collect();
         for number in &numbers {
             if let Some(call) = self.answered(*number) {
-                self.give_up();
+                self.give_up(call.about());
                 call.end(Err(failure.clone()));
             }
         }
         numbers
     }
 
-    fn give_up(&mut self) {
-        self.abandoned = true;
-        self.given_up += 1;
+    fn give_up(&mut self, about: &About) {
+        self.abandoned |= about.may_go_on();
+        self.given_up += u64::from(!matches!(about, About::Listen));
     }
 
     /// Ends all calls.

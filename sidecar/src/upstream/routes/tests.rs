@@ -133,6 +133,32 @@ fn a_cancelled_call_is_given_up_though_its_process_answers_at_once() {
     assert!(table.routes.abandoned);
 }
 
+/// What a call was about says whether the process may be busy with it still, and whether anybody was kept waiting.
+#[test]
+fn what_is_left_of_a_call_that_is_given_up_is_as_the_call_was() {
+    for (about, abandoned, given_up) in [
+        (About::Task, true, 1),
+        (About::Other, true, 1),
+        (About::Look, false, 1),
+        (About::Level(None), false, 1),
+        (About::Subscribe("u".to_owned()), false, 1),
+        (About::Unsubscribe("u".to_owned()), false, 1),
+        (About::Listen, false, 0),
+    ] {
+        let mut routes = Routes::default();
+        assert!(routes.add(1, begun_with(7, about.clone(), "\"t\"")).is_ok());
+        assert_eq!(routes.leave(7, &Failure::Ended), [1]);
+        assert_eq!((routes.abandoned, routes.given_up), (abandoned, given_up), "{about:?}");
+        // Also where the process has answered it first.
+        let mut routes = Routes::default();
+        assert!(routes.add(1, begun_with(7, about.clone(), "\"t\"")).is_ok());
+        assert_eq!(routes.cancel(7, &key("a"), Instant::now()), Some(1));
+        let call = routes.answered(1).unwrap();
+        routes.note_answered(&call);
+        assert_eq!((routes.abandoned, routes.given_up), (abandoned, 0), "{about:?}");
+    }
+}
+
 #[test]
 fn a_cancelled_call_that_the_process_has_not_seen_is_not_made_by_another() {
     let mut table = Table::new(&[(1, "a"), (1, "b")]);

@@ -1,5 +1,6 @@
 //! Requests that stand alone, served by processes.
 
+use std::io::BufReader;
 use std::time::Instant;
 
 use longshore_sidecar_config::{Config, Isolation};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::eras::server;
 use super::{config, error, text};
 use crate::harness::config::keys;
-use crate::harness::http::connect;
+use crate::harness::http::{Reply, connect};
 use crate::harness::shim::settled;
 use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, client, eventually, modern};
 
@@ -203,6 +204,43 @@ fn nobody_hears_a_log_that_could_be_of_anothers_call_that_is_over() {
     let (_shim, sidecar) = both(&config(Isolation::Shared, 1));
     let hears = ["key-a", "key-a", "key-b"].map(|key| hears_log(&sidecar, key, Some("info")));
     assert_eq!(hears, [true, true, false]);
+}
+
+/// Whoever listens hears what names it, and leaves nothing behind that the process could go on with.
+#[test]
+fn who_listens_and_goes_silences_no_log() {
+    let (_shim, sidecar) = both(&config(Isolation::Shared, 1));
+    let mut listens = listens(&sidecar, "key-b");
+    assert!(listens.next().is_some());
+    assert!(hears_log(&sidecar, "key-a", Some("info")), "beside who listens");
+    drop(listens);
+    eventually("the process is told", || {
+        said(&sidecar, "key-a", "heard", json!({})).contains("cancelled").then_some(())
+    });
+    assert!(hears_log(&sidecar, "key-a", Some("info")), "after who listened");
+}
+
+/// A call that takes long is no sign that a process hangs, and neither is it that nobody listens any more.
+#[test]
+fn who_listens_and_goes_ends_no_process_that_is_busy() {
+    let files = Files::new();
+    files.write_with_keys(&config(Isolation::Session, 4), &keys(&[("a", "key-a")]));
+    let _shim = Shim::start(&files, &server("", "2026-07-28", "error"));
+    let sidecar = Sidecar::with(files, &["--hang-timeout-ms", "1500"]).loaded().ready();
+    let mut listens = listens(&sidecar, "key-a");
+    assert!(listens.next().is_some());
+    let before = sidecar.metric("longshore_calls");
+    let mut busy = connect(sidecar.mcp);
+    request("key-a", "b", "busy", json!({"seconds": 4})).write(&mut busy);
+    eventually("it is under way", || (sidecar.metric("longshore_calls") > before).then_some(()));
+    drop(listens);
+    let reply = Reply::read(&mut BufReader::new(busy)).unwrap();
+    assert_eq!(text(&reply.message()), "done", "{}", reply.text());
+}
+
+fn listens(sidecar: &Sidecar, key: &str) -> Events {
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    Events::open(&modern::request("l", "subscriptions/listen", wanted).key(key), sidecar.mcp)
 }
 
 /// What nobody knows is about the only call that there is, if it is certain that there is no other.

@@ -68,6 +68,10 @@ def call(message):
         os._exit(arguments["status"])
     elif name == "hang":
         pass
+    elif name == "busy":
+        # Nothing is read meanwhile, and no ping is answered.
+        time.sleep(arguments["seconds"])
+        text(message, "done")
     elif name == "twice":
         text(message, "once")
         text(message, "twice")

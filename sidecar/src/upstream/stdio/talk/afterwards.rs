@@ -9,7 +9,6 @@ use tokio::time::{Duration, Instant};
 use super::Talk;
 use crate::upstream::stdio::Name;
 use crate::upstream::stdio::members::Member;
-use crate::upstream::stdio::message::About;
 use crate::upstream::stdio::routes::Call;
 
 /// For how long after its answer a call may go on. Nothing tells of one that does for longer: docs/stdio.md says so.
@@ -68,8 +67,7 @@ impl Afterwards {
 impl Talk<'_> {
     /// A call was answered, maybe with a task.
     pub(super) fn note_answered(&mut self, call: &Call, outcome: &Outcome<'_>) {
-        // What changes nothing but what is told later is told to whom it was changed for.
-        if !self.conversation.is_of_many() || !matches!(call.about(), About::Task | About::Other) {
+        if !self.conversation.is_of_many() || !call.about().may_go_on() {
             return;
         }
         let member = call.from.and_then(|name| self.conversation.members.get(name));

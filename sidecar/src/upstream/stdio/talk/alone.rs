@@ -47,11 +47,10 @@ impl Talk<'_> {
     }
 
     /// A message of the server's log names no call. It goes to the newest that wants such messages, where all calls are
-    /// one principal's; where they are everybody's, only while there is a single one that it can be about.
+    /// one principal's; where they are everybody's, only while there is a single one that it can be about. Who listens is in none.
     fn logged(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
-        let newest = self.routes.newest(None).and_then(|call| call.from);
-        let is_unclear = self.routes.count() > 1 || newest.is_none_or(|name| self.is_in_doubt(name));
-        if self.conversation.is_of_many() && is_unclear {
+        let only = self.routes.only().and_then(|call| call.from);
+        if self.conversation.is_of_many() && only.is_none_or(|name| self.is_in_doubt(name)) {
             return false;
         }
         let level = params.level().and_then(|level| serde_json::from_str(level).ok());
