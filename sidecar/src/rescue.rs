@@ -249,8 +249,7 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Process(Arc<Gone>),
     #[error(
-        "the server's process has died too often in this session: another one is started in {seconds} seconds at the \
-         earliest"
+        "the server's process has died too often lately: another one is started in {seconds} seconds at the earliest"
     )]
     ProcessKeepsDying { seconds: u64 },
     #[error("the call was cancelled by its client")]

@@ -261,6 +261,7 @@ impl Conversation {
                     waits = unseen;
                     break;
                 }
+                self.note_tired();
                 waits = self.admit(unseen);
                 needed = false;
                 if waits.is_empty() {
@@ -278,6 +279,14 @@ impl Conversation {
             command.caller.end(Err(Failure::Forgotten));
         }
         // Those who wait for the end hear of it now.
+    }
+
+    /// Its process has gone. Where the next one would be one too many, others go elsewhere, if they can.
+    fn note_tired(&mut self) {
+        // One that rests has not died.
+        if let Some(until) = self.restarts.until(Instant::now()).filter(|_| !self.rests) {
+            self.registered.tires(until);
+        }
     }
 
     /// Lets messages have another process, if it is not one too many.

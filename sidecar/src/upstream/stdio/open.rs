@@ -14,7 +14,7 @@ use super::handshake::{Handshake, Offer};
 use super::limits::Place;
 use super::message::{Asked, Command, Kind, kind, text};
 use super::process::{Idle, MARGIN, PATIENCE};
-use super::registry::{Group, Need, Open};
+use super::registry::{Found, Group, Need, Open};
 use super::warm::{Given, Ready};
 use super::{
     Answer, Begins, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio,
@@ -145,11 +145,13 @@ impl Stdio {
         wanted: &Group,
         client: Option<&Client>,
     ) -> Result<Option<u64>, Failure> {
+        let now = Instant::now();
+        let fewest = |need| open.fewest(wanted, need, now);
         let Some(Client { limits, principal }) = client else {
-            return Ok(open.fewest(wanted, Need::Spoken).map(|(host, _)| host));
+            return Ok(fewest(Need::Spoken).map(|found| found.host));
         };
         let has_room = || self.places.have_room() || self.warm.has_any();
-        let Some((host, sessions)) = open.fewest(wanted, Need::Young(Instant::now())) else {
+        let Some(Found { host, sessions, is_tired }) = fewest(Need::Young(now)) else {
             // One that does not suit goes on having the place of another one, or will want it back.
             let whose = principal.as_ref();
             let most = if whose.is_some() { limits.per_principal } else { limits.total };
@@ -158,9 +160,9 @@ impl Stdio {
             if another {
                 return Ok(None);
             }
-            let old = open.fewest(wanted, Need::Spoken).or_else(|| open.fewest(wanted, Need::Any));
+            let old = fewest(Need::Spoken).or_else(|| fewest(Need::Any));
             return match old {
-                Some((host, _)) => Ok(Some(host)),
+                Some(found) => Ok(Some(found.host)),
                 // Nobody is to join one that may get no place, nor is one to take the place that another wants back.
                 None if wanted.begins == Begins::AgainOrElsewhere => {
                     let full = Failure::Full { limit: most, again: None };
@@ -169,8 +171,8 @@ impl Stdio {
                 None => Ok(None),
             };
         };
-        // Everybody's sessions are spread over as many processes as there may be.
-        let spreads = limits.isolation == Isolation::Shared && sessions > 0;
+        // Everybody's sessions are spread over as many processes as there may be, and go where there may be one.
+        let spreads = limits.isolation == Isolation::Shared && (sessions > 0 || is_tired);
         let another = open.shared_by_all() < limits.total as usize && has_room();
         Ok((!(spreads && another)).then_some(host))
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use longshore_sidecar_config::Processes;
 use tokio::sync::mpsc;
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 
 use super::message::Command;
 use super::{Channel, Control, Failure, Gone, Name, Stdio, Why};
@@ -37,6 +37,18 @@ struct Host {
     channel: Channel<Command>,
     group: Option<Group>,
     sessions: Vec<Name>,
+    /// Until when it starts no other process, since those that it had keep dying.
+    tired: Option<Instant>,
+}
+
+/// Where another session, or a call, could go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) host: u64,
+    /// How many sessions it has.
+    pub(super) sessions: usize,
+    /// It has no process, and starts none for a while.
+    pub(super) is_tired: bool,
 }
 
 /// A conversation's entry.
@@ -79,14 +91,17 @@ impl Open {
         self.closed
     }
 
-    /// The conversation of a kind with the fewest sessions, and how many it has.
-    pub(super) fn fewest(&self, wanted: &Group, need: Need) -> Option<(u64, usize)> {
-        let of = |host: &&(u64, &Host)| host.1.group.as_ref().is_some_and(|group| group.takes(wanted, need));
-        let hosts = self.hosts.iter().map(|(number, host)| (*number, host));
-        hosts
-            .filter(|host| of(&host))
-            .map(|(number, host)| (number, host.sessions.len()))
-            .min_by_key(|(number, sessions)| (*sessions, *number))
+    /// The conversation of a kind with the fewest sessions. One that starts no process refuses all that comes at once, and
+    /// so would always have the fewest: what kills its process would be in the way of what comes from everybody.
+    pub(super) fn fewest(&self, wanted: &Group, need: Need, now: Instant) -> Option<Found> {
+        let of = |host: &Host| host.group.as_ref().is_some_and(|group| group.takes(wanted, need));
+        let found = |(number, host): (&u64, &Host)| Found {
+            host: *number,
+            sessions: host.sessions.len(),
+            is_tired: host.tired.is_some_and(|until| now < until),
+        };
+        let hosts = self.hosts.iter().filter(|&(_, host)| of(host)).map(found);
+        hosts.min_by_key(|found| (found.is_tired, found.sessions, found.host))
     }
 
     /// How many conversations are for everybody.
@@ -133,7 +148,7 @@ impl Open {
         }
         self.last += 1;
         let host = self.last;
-        self.hosts.insert(host, Host { channel, group, sessions: vec![name] });
+        self.hosts.insert(host, Host { channel, group, sessions: vec![name], tired: None });
         self.sessions.insert(name, host);
         stdio.count.send_modify(|count| *count += 1);
         Ok(Registered { stdio: stdio.clone(), host })
@@ -178,6 +193,13 @@ impl Registered {
             open.remove(self.host);
         }
         empty
+    }
+
+    /// It starts no other process until then.
+    pub(super) fn tires(&self, until: Instant) {
+        if let Some(host) = self.stdio.open.lock().hosts.get_mut(&self.host) {
+            host.tired = Some(until);
+        }
     }
 
     /// The server chose this revision.

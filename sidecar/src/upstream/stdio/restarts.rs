@@ -17,19 +17,21 @@ pub(super) struct Restarts(VecDeque<Instant>);
 impl Restarts {
     /// Counts a start; refused, it says after how many seconds the next one may be.
     pub(super) fn take(&mut self, now: Instant) -> Result<(), u64> {
-        while self.0.front().is_some_and(|start| now.saturating_duration_since(*start) >= WINDOW) {
-            self.0.pop_front();
-        }
-        match self.0.front() {
-            Some(first) if self.0.len() >= OFTEN => {
-                let left = (*first + WINDOW).saturating_duration_since(now);
-                Err(left.as_secs() + 1)
-            }
-            _ => {
+        match self.until(now) {
+            Some(until) => Err((until - now).as_secs() + 1),
+            None => {
                 self.0.push_back(now);
                 Ok(())
             }
         }
+    }
+
+    /// Until when there may be no other start, if there may be none now.
+    pub(super) fn until(&mut self, now: Instant) -> Option<Instant> {
+        while self.0.front().is_some_and(|start| now.saturating_duration_since(*start) >= WINDOW) {
+            self.0.pop_front();
+        }
+        self.0.front().filter(|_| self.0.len() >= OFTEN).map(|first| *first + WINDOW)
     }
 
     /// The last one that was counted never came to be.
@@ -48,8 +50,10 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         for second in 0..5 {
+            assert_eq!(restarts.until(at(second)), None);
             assert_eq!(restarts.take(at(second)), Ok(()));
         }
+        assert_eq!(restarts.until(at(5)), Some(at(60)));
         assert_eq!(restarts.take(at(5)), Err(56));
         assert_eq!(restarts.take(at(59)), Err(2));
         assert_eq!(restarts.take(at(60)), Ok(()));

@@ -161,6 +161,26 @@ fn a_process_that_dies_fails_its_calls_and_no_others() {
     assert_eq!(said(&sidecar, "key-b", "pid", json!({})), b);
 }
 
+/// Each is refused at once where no other process may be started for a while, and so would be all that come after it.
+#[test]
+fn who_kills_each_process_that_there_is_locks_nobody_out_who_may_have_another() {
+    let (_shim, sidecar) = both(&config(Isolation::Shared, 2));
+    let kill = || request("key-a", "d", "exit", json!({"status": 3})).send(sidecar.mcp).message();
+    // The first process, and those of a minute.
+    for _ in 0..6 {
+        let message = kill();
+        assert!(error(&message).contains("exit status 3"), "{message}");
+    }
+    let other = said(&sidecar, "key-b", "pid", json!({}));
+    assert_eq!(said(&sidecar, "key-b", "pid", json!({})), other);
+    for _ in 0..6 {
+        let message = kill();
+        assert!(error(&message).contains("exit status 3"), "{message}");
+    }
+    let message = kill();
+    assert!(error(&message).contains("died too often lately"), "there is no third: {message}");
+}
+
 /// 40: what a server may not ask is not asked.
 #[test]
 fn r040_a_server_that_asks_on_its_own_gets_an_error() {

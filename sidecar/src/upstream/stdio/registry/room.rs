@@ -125,7 +125,7 @@ mod tests {
         let mut open = Open::default();
         for (host, own, sessions) in [(1, true, vec![]), (2, false, vec![]), (3, false, vec![7])] {
             let (channel, group) = (channel.clone(), Some(group(own, None)));
-            open.hosts.insert(host, Host { channel, group, sessions });
+            open.hosts.insert(host, Host { channel, group, sessions, tired: None });
         }
         assert!(open.has_empty(None) && open.ask_empty(None));
         assert!(!open.has_empty(None) && !open.ask_empty(None), "it was asked for another one");
@@ -136,7 +136,7 @@ mod tests {
         // Where somebody's part is full, only what is theirs makes room.
         let [a, b] = ["a", "b"].map(Arc::<str>::from);
         let group = Some(group(false, Some("a")));
-        open.hosts.insert(4, Host { channel, group, sessions: vec![] });
+        open.hosts.insert(4, Host { channel, group, sessions: vec![], tired: None });
         assert!(!open.has_empty(Some(&b)) && !open.ask_empty(Some(&b)));
         assert!(open.has_empty(Some(&a)) && open.ask_empty(Some(&a)) && !open.ask_empty(Some(&a)));
         assert_eq!(std::iter::from_fn(|| asked.try_recv().ok()).count(), 4);
