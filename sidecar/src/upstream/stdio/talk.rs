@@ -379,11 +379,11 @@ impl<'a> Talk<'a> {
     /// Tells everybody, and ends the process if it has not ended.
     async fn finish(mut self, failure: Failure) -> Vec<Command> {
         let unwritten = self.outgoing.give_up(&failure);
-        // A process that died before these calls even began did not fail them.
-        let died = self.ended.is_some() || self.closed.is_some();
+        // A process that died before these calls even began, or was ended since it does harm, did not fail them.
+        let gone = matches!(failure, Failure::Process(_));
         let complete = self.conversation.handshake.is_complete() && !self.shaking;
         let mut again = Vec::new();
-        if died && complete && !self.conversation.ending {
+        if gone && complete && !self.conversation.ending {
             again.extend(unwritten.into_iter().filter_map(|number| self.routes.take(number)));
         }
         self.routes.fail(&failure);

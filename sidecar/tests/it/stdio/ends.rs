@@ -410,3 +410,28 @@ fn a_process_that_hangs_is_replaced() {
         assert_eq!(sidecar.metric("longshore_processes_ended_total{cause=\"mute\"}"), 1.0);
     }
 }
+
+/// Who calls after it has stopped to read is as those who call a moment later: no word of it was written.
+#[test]
+fn calls_that_a_process_never_saw_do_not_fail_with_it_when_it_hangs() {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { isolation: Isolation::Shared, ..processes(1, 1) });
+    let (_shim, sidecar) = serving(&config, &server(&[]), &["--hang-timeout-ms", "8000"]);
+    let (first, second) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    let before = pid(&first);
+    assert_eq!(said(&first, "deaf", json!({})), "from now on");
+    let usual = config.limits.request_timeout_ms;
+    let mut allow = |milliseconds| {
+        config.limits.request_timeout_ms = milliseconds;
+        config.generation += 1;
+        sidecar.runs(&sidecar.files.write(&config));
+    };
+    // More than the pipe takes: what comes behind it waits. It is given up, and from then on the process is watched.
+    allow(1_000);
+    let message = first.call("echo", json!({"text": "x".repeat(200 * 1024)}));
+    assert!(error(&message).contains("within 1 seconds"), "{message}");
+    allow(usual);
+    let other = pid(&second);
+    assert_ne!(other, before, "it had the next process");
+    assert_eq!(sidecar.metric("longshore_processes_ended_total{cause=\"mute\"}"), 1.0);
+}
