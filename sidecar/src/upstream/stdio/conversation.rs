@@ -335,9 +335,17 @@ impl Conversation {
         }
     }
 
-    /// The process that is there, or another one. Once asked for, it is waited for even if nobody needs it any more:
-    /// only so can it be ended.
+    /// The process that is there, or another one.
     async fn process(&mut self, since: Instant) -> Result<Process, Failure> {
+        let process = self.any_process(since).await?;
+        if let Some(client) = &self.client {
+            self.registered.renewed(client.limits);
+        }
+        Ok(process)
+    }
+
+    /// The same. Once asked for, another one is waited for even if nobody needs it any more: only so can it be ended.
+    async fn any_process(&mut self, since: Instant) -> Result<Process, Failure> {
         self.acquire(since).await?;
         if let Some(process) = self.ready.take() {
             return Ok(process);

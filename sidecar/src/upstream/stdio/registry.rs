@@ -195,6 +195,18 @@ impl Registered {
         empty
     }
 
+    /// It has another process from now on, for a client who came under these limits: its age is that of the process.
+    pub(super) fn renewed(&self, limits: Processes) {
+        let mut open = self.stdio.open.lock();
+        let Some(host) = open.hosts.get_mut(&self.host) else { return };
+        let Some(group) = &mut host.group else { return };
+        group.began = Instant::now();
+        // Those in force are asked for here, so that none from before are told after others that come meanwhile.
+        let limits = self.stdio.places.in_force(limits);
+        // One that is over needs none.
+        let _ = host.channel.control.send(Control::Limits(group.limits(&limits)));
+    }
+
     /// It starts no other process until then.
     pub(super) fn tires(&self, until: Instant) {
         if let Some(host) = self.stdio.open.lock().hosts.get_mut(&self.host) {

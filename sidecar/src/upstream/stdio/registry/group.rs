@@ -22,7 +22,7 @@ pub(in super::super) struct Group {
     pub(in super::super) asked: String,
     /// The one that it chose, once that is known.
     pub(in super::super) version: Option<String>,
-    /// When its conversation began.
+    /// When its conversation began, or had its last process.
     pub(in super::super) began: Instant,
     /// Nobody once it is as old as that, as long as there is another place to go to.
     pub(in super::super) max_age: Option<Duration>,

@@ -1,11 +1,11 @@
 //! How long a process that sessions share is there: until it rests, is too old for more of them, or nobody shares it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{Config, Isolation};
 use serde_json::json;
 
-use super::{KEYS, config, delete, error, open, pid, shared, state};
+use super::{KEYS, config, delete, error, listen, open, pid, shared, state};
 use crate::harness::config::keys;
 use crate::harness::eventually;
 
@@ -85,6 +85,29 @@ fn a_process_of_a_certain_age_takes_no_more_sessions_while_there_may_be_another(
             is_another.then_some(())
         });
     }
+}
+
+/// What counts is the process, and not since when there is somebody who has one now and then.
+#[test]
+fn a_process_that_was_started_anew_is_young() {
+    let mut config = config(Isolation::Principal, 2);
+    let processes = config.limits.processes.as_mut().unwrap();
+    (processes.idle_ms, processes.max_age_ms) = (300, Some(5_000));
+    let (_shim, sidecar) = shared(&config, &[], &[]);
+    let began = Instant::now();
+    let first = open(&sidecar, 0);
+    eventually("it has ended", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    std::thread::sleep(Duration::from_millis(5_500).saturating_sub(began.elapsed()));
+    // From here on it has something to do.
+    let _under_way = listen(&first);
+    let another = pid(&first);
+    let second = open(&sidecar, 0);
+    assert_eq!(pid(&second), another, "it is no older than a moment");
+    // It grows old as the first did.
+    std::thread::sleep(Duration::from_millis(5_500));
+    let third = open(&sidecar, 0);
+    assert_ne!(pid(&third), another);
+    assert_eq!(pid(&first), another, "who has it keeps it");
 }
 
 /// Also for processes that were started before.
