@@ -184,7 +184,7 @@ impl CallError {
                 | Why::Exited(_)
                 | Why::Killed(_)
                 | Why::Closed
-                | Why::Mute
+                | Why::Mute(_)
                 | Why::Hung(_)
                 | Why::StderrFlood
                 | Why::Asked => ConnectionReason::ProcessExited,

@@ -51,9 +51,10 @@ pub(crate) enum Why {
     /// It closed stdin or stdout, and goes on.
     #[error("the server's process closed its stdin or stdout, so it was ended")]
     Closed,
-    /// It did not answer the handshake that it was given when it was started again.
-    #[error("the server's process, started again, did not complete the handshake")]
-    Mute,
+    /// It did not answer the handshake within so many seconds, where others wait for it too, or it takes the place of
+    /// another.
+    #[error("a process of the server did not complete the handshake within {0} seconds")]
+    Mute(u64),
     /// It said nothing for so many seconds, though it was asked whether it is there.
     #[error("the server's process was ended: it did not say anything for {0} seconds, not even to a ping")]
     Hung(u64),
@@ -95,7 +96,7 @@ impl Why {
             Self::Stopping => ProcessEnd::Stopping,
             Self::Lost => ProcessEnd::Lost,
             Self::Closed => ProcessEnd::Closed,
-            Self::Mute | Self::Hung(_) => ProcessEnd::Mute,
+            Self::Mute(_) | Self::Hung(_) => ProcessEnd::Mute,
             Self::LineTooLong | Self::HalfLine(_) | Self::Noise => ProcessEnd::Stdout,
             Self::StderrFlood => ProcessEnd::Stderr,
             // Those before never ran.
@@ -121,7 +122,7 @@ impl Why {
             Self::Stopping => "server's container stopping",
             Self::Lost => "server's container ended",
             Self::Closed => "server's process closed its pipes",
-            Self::Mute => "server's process did not complete the handshake",
+            Self::Mute(_) => "server's process did not complete the handshake",
             Self::Hung(_) => "server's process hangs",
             Self::LineTooLong => "server wrote a line that is too long",
             Self::HalfLine(_) => "server wrote half a line",
@@ -133,7 +134,7 @@ impl Why {
 
     /// Whether this takes long to find out: who has waited meanwhile does not wait for the next time too.
     pub(super) fn takes_long(&self) -> bool {
-        matches!(self, Self::Slow(_) | Self::Mute)
+        matches!(self, Self::Slow(_) | Self::Mute(_))
     }
 
     /// Whether it says something of the server as a whole, and not of one process.
@@ -179,6 +180,13 @@ mod tests {
             assert_eq!(text(bytes), expected);
         }
         assert_eq!(text(&vec![b'x'; 2 * MAX_STDERR]).len(), MAX_STDERR);
+    }
+
+    /// Which may be the first one too, where several sessions have it.
+    #[test]
+    fn what_took_too_long_is_said_with_the_time_that_it_had() {
+        let words = Why::Mute(30).to_string();
+        assert_eq!(words, "a process of the server did not complete the handshake within 30 seconds");
     }
 
     #[test]

@@ -74,9 +74,9 @@ pub(super) struct Talk<'a> {
     indulgence: Indulgence,
     /// The handshake is under way.
     shaking: bool,
-    /// How long that may take where others wait for it too, or another process has done it before; where it is one
-    /// client's own, that client's patience is the limit.
-    shake_until: Option<Instant>,
+    /// How long that may take where others wait for it too, or another process has done it before, and until when that
+    /// is; where it is one client's own, that client's patience is the limit.
+    shake_until: Option<(Instant, Duration)>,
     /// The messages that the process was started again for, until the handshake has been repeated.
     held: Vec<Command>,
     /// How much the process was told to say.
@@ -137,7 +137,7 @@ impl<'a> Talk<'a> {
         conversation.left.clear();
         let shakes = !start.goes_on && !conversation.stands_alone();
         let is_limited = conversation.handshake.is_complete() || conversation.is_shared();
-        let handshake_due = Instant::now() + conversation.stdio().starts.patience();
+        let patience = conversation.stdio().starts.patience();
         let coming = conversation.coming();
         let mut talk = Self {
             conversation,
@@ -155,7 +155,7 @@ impl<'a> Talk<'a> {
             delivery: None,
             indulgence: Indulgence::default(),
             shaking: shakes,
-            shake_until: is_limited.then_some(handshake_due),
+            shake_until: is_limited.then(|| (Instant::now() + patience, patience)),
             held: first,
             level: None,
             half: start.goes_on,
@@ -303,8 +303,8 @@ impl<'a> Talk<'a> {
         if self.pause.is_some_and(|until| until <= now) {
             self.pause = None;
         }
-        if self.handshake_due().is_some_and(|until| until <= now) {
-            self.doom(Why::Mute);
+        if let Some((_, patience)) = self.handshake_due().filter(|(until, _)| *until <= now) {
+            self.doom(Why::Mute(patience.as_secs()));
         }
         self.look_whether_it_hangs(now);
         self.look_whether_it_stops(now);
@@ -337,8 +337,8 @@ impl<'a> Talk<'a> {
         *self.quiet.get_or_insert(now) + idle <= now
     }
 
-    /// When the handshake has taken too long.
-    fn handshake_due(&self) -> Option<Instant> {
+    /// When the handshake has taken too long, and how long that is.
+    fn handshake_due(&self) -> Option<(Instant, Duration)> {
         self.shake_until.filter(|_| self.shaking)
     }
 
@@ -347,8 +347,8 @@ impl<'a> Talk<'a> {
         let end = end.filter(|_| !self.is_held_up());
         let delivery = self.delivery.as_ref().and_then(|delivery| delivery.until);
         let rest = self.quiet.zip(self.conversation.patience()).map(|(since, idle)| since + idle);
-        let own =
-            [self.routes.due(), self.pause, end, self.handshake_due(), delivery, rest, self.hangs.due()];
+        let shaken = self.handshake_due().map(|(until, _)| until);
+        let own = [self.routes.due(), self.pause, end, shaken, delivery, rest, self.hangs.due()];
         own.into_iter().chain([self.conversation.due()]).flatten().min()
     }
 
