@@ -151,9 +151,12 @@ async fn run(
     held: ([Option<CallGuard>; 2], Place),
     reply: oneshot::Sender<Response<Body>>,
 ) {
-    let limits = &call.snapshot.config.limits;
-    let timeout = Duration::from_millis(limits.request_timeout_ms);
-    let timeout = if call.edit == Edit::Tell { timeout.min(TELL_TIMEOUT) } else { timeout };
+    let usual = Duration::from_millis(call.snapshot.config.limits.request_timeout_ms);
+    let timeout = match call.edit {
+        Edit::Pass | Edit::Filter(_) => usual,
+        Edit::OpenSession => call.worker.pool.opening_patience(&call.snapshot.config),
+        Edit::Tell => usual.min(TELL_TIMEOUT),
+    };
     let now = Instant::now();
     let deadline = Deadline::after(now, timeout);
     let mut client = Client::new(&call, reply, now);

@@ -57,7 +57,7 @@ use longshore_mcp::detect::Modern;
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::Revision;
-use longshore_sidecar_config::Upstream;
+use longshore_sidecar_config::{Config, Upstream};
 use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
@@ -353,6 +353,11 @@ impl Pool {
     /// How long a handshake with a server may take that somebody waits for.
     pub(crate) fn handshake_patience(&self, upstream: &Upstream) -> Duration {
         self.transport.handshake_patience(upstream)
+    }
+
+    /// How long the handshake of a client may take.
+    pub(crate) fn opening_patience(&self, config: &Config) -> Duration {
+        self.transport.opening_patience(config)
     }
 
     /// Notes that a server has answered for the first time within so long of its start.

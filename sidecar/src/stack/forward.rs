@@ -87,7 +87,12 @@ pub(crate) async fn forward(
     let place = place(worker, caller, is_call, body)?;
     let call = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
-    let limit = Duration::from_millis(config.limits.request_timeout_ms) + LATER;
+    let usual = Duration::from_millis(config.limits.request_timeout_ms);
+    let opening = worker.pool.opening_patience(config);
+    // What a message is matters only where a process of the server takes that long to start.
+    let opens = opening > usual && is_call && !in_session && body::shakes_hands(body);
+    let longest = if opens { opening } else { usual };
+    let limit = longest + LATER;
     let limit = if is_get { limit.max(OPENS) } else { limit };
     let mut line = Elsewhere(Some(trail.entry.hand_over()));
     let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining(), full);

@@ -25,8 +25,19 @@ impl Starts {
 
     /// What the next one is given.
     pub(super) fn patience(&self) -> Duration {
+        self.twice().max(AT_LEAST)
+    }
+
+    /// What a client's session is given to begin with a process, where a call has `usual` and a place may be waited for
+    /// for so long as is `queued`. Ended any sooner, a process that takes longer than a call may would never be there.
+    pub(super) fn patience_of_client(&self, usual: Duration, queued: Duration) -> Duration {
+        usual.max(queued + self.twice())
+    }
+
+    /// Twice what the last one took: others may start beside the next one.
+    fn twice(&self) -> Duration {
         let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-        last.saturating_mul(2).clamp(AT_LEAST, AT_MOST)
+        last.saturating_mul(2).min(AT_MOST)
     }
 }
 
@@ -41,6 +52,30 @@ mod tests {
         for (took, given) in [(1, 30), (20, 40), (100, 200), (200, 300), (u64::MAX / 1000, 300), (2, 30)] {
             starts.saw(Duration::from_secs(took));
             assert_eq!(starts.patience(), Duration::from_secs(given), "{took}");
+        }
+    }
+
+    #[test]
+    fn a_client_waits_for_a_start_that_takes_longer_than_a_call_may() {
+        let starts = Starts::default();
+        let patience = |usual, queued| {
+            starts.patience_of_client(Duration::from_secs(usual), Duration::from_secs(queued)).as_secs()
+        };
+        assert_eq!(patience(60, 5), 60, "nothing is known");
+        for (took, usual, queued, given) in [
+            (1, 60, 5, 60),
+            (1, 5, 0, 5),
+            (29, 60, 0, 60),
+            (40, 60, 0, 80),
+            (75, 60, 5, 155),
+            // Who has waited for a place for most of the time has the whole time of a start left.
+            (10, 60, 54, 74),
+            (1, 60, 54, 60),
+            (75, 600, 5, 600),
+            (1_000, 60, 0, 300),
+        ] {
+            starts.saw(Duration::from_secs(took));
+            assert_eq!(patience(usual, queued), given, "{took} {usual} {queued}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
-use longshore_sidecar_config::Upstream;
+use longshore_sidecar_config::{Config, Upstream};
 use tokio::sync::Semaphore;
 use tokio::time::Duration;
 
@@ -87,6 +87,19 @@ impl Transport {
         match upstream {
             Upstream::Stdio {} => self.stdio.starts.patience(),
             Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => starts::AT_LEAST,
+        }
+    }
+
+    /// How long the handshake of a client may take: as long as a call may, unless a process is started for it that takes
+    /// longer.
+    pub(super) fn opening_patience(&self, config: &Config) -> Duration {
+        let usual = Duration::from_millis(config.limits.request_timeout_ms);
+        match config.upstream {
+            Upstream::Stdio {} => {
+                let queued = config.limits.processes.map_or(0, |processes| processes.queue_ms);
+                self.stdio.starts.patience_of_client(usual, Duration::from_millis(queued))
+            }
+            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => usual,
         }
     }
 

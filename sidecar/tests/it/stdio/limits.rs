@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use longshore_sidecar_config::Isolation;
 use serde_json::json;
 
-use super::pid;
 use super::warm::handshakes;
+use super::{config, error, pid};
 use crate::harness::config::{idle, keys, processes};
 use crate::harness::shim::{server, serving, settled, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
@@ -57,19 +58,48 @@ fn nobody_gets_more_than_their_part() {
 }
 
 #[test]
+fn a_place_comes_back_of_a_handshake_that_takes_too_long() {
+    let mut config = stdio();
+    config.limits.processes = Some(processes(1, 1));
+    // Longer than the start of the sidecar's own takes, which is what others are judged by.
+    config.limits.request_timeout_ms = 10_000;
+    let (_shim, sidecar) = serving(&config, &server(&["wordy"]), &[]);
+    let initialize = || Request::post(client::initialize("2025-11-25"));
+    let reply = initialize().send(sidecar.mcp);
+    assert!(reply.text().contains("did not answer within 10 seconds"), "{}", reply.text());
+    let processes = |count| {
+        let what = format!("{count} processes run");
+        eventually(&what, || (sidecar.metric("longshore_processes") == count).then_some(()));
+    };
+    processes(1.0);
+    let mut stream = crate::harness::http::connect(sidecar.mcp);
+    initialize().write(&mut stream);
+    processes(2.0);
+}
+
+/// Whoever ends it too early and starts it again gets nowhere.
+#[test]
+fn a_server_that_starts_for_longer_than_a_call_may_take_has_sessions() {
+    for isolation in [Isolation::Session, Isolation::Principal] {
+        let mut config = config(isolation, 2);
+        config.limits.request_timeout_ms = 2_000;
+        let (_shim, sidecar) = serving(&config, &server(&["sluggish"]), &[]);
+        let client = Client::open(&sidecar, None);
+        pid(&client);
+        // A call has no more time for that.
+        let late = client.call("hang", json!({}));
+        assert!(error(&late).contains("did not answer within 2 seconds"), "{late}");
+    }
+}
+
+#[test]
 fn a_place_comes_back_on_every_way() {
     let mut config = stdio();
     config.limits.processes = Some(processes(1, 1));
-    config.limits.request_timeout_ms = 200;
+    config.limits.request_timeout_ms = 20_000;
     let (_shim, sidecar) = serving(&config, &server(&["slow"]), &[]);
     let initialize = || Request::post(client::initialize("2025-11-25"));
-    // The handshake takes too long.
-    let reply = initialize().send(sidecar.mcp);
-    assert!(reply.text().contains("did not answer within 0.2 seconds"), "{}", reply.text());
     let free = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
-    eventually("its process is gone", free);
-    config.limits.request_timeout_ms = 20_000;
-    sidecar.runs(&sidecar.files.write(&config));
     // The client goes away meanwhile.
     let mut stream = crate::harness::http::connect(sidecar.mcp);
     initialize().write(&mut stream);
