@@ -25,6 +25,8 @@
 //!   how many had the process before, so that what they called their calls is never used again.
 //! * A sidecar that begins, and cannot ask for them yet, says `Keep` now and then: all that wait do so for [`ADOPTION`] from
 //!   then on. It has no answer.
+//! * One that will never ask for them says `Leave`: all that wait end. It has no answer either, but that a shim which knows
+//!   no such word says so with `Refused`, and ends them after [`ADOPTION`].
 //! * `End` may come again with less patience, never with more.
 //!
 //! A packet is the version, the kind, and the kind's fields; integers are little-endian:
@@ -35,6 +37,7 @@
 //! | 2 | `Adopt` | session: 16 bytes |
 //! | 3 | `End` | milliseconds after closing stdin: 4, milliseconds after SIGTERM: 4 |
 //! | 4 | `Keep` | |
+//! | 5 | `Leave` | |
 //! | 129 | `Started` | number: 4, life: 2 |
 //! | 130 | `Refused` | reason: 1, errno or 0: 4, words in UTF-8: the rest, at most [`MAX_WORDS`] |
 //! | 131 | `Ended` | 0 exited or 1 killed: 1, status or signal: 4, cause: 1, stderr: the rest, at most [`MAX_STDERR`] |
@@ -84,6 +87,8 @@ pub enum Request {
     End(Patience),
     /// Let those wait on whose sidecars have died.
     Keep,
+    /// End those whose sidecars have died: nobody comes for them.
+    Leave,
 }
 
 /// What the shim says.
@@ -219,6 +224,7 @@ impl Request {
                 packet(3, &[&milliseconds(patience.input), &milliseconds(patience.terminate)])
             }
             Self::Keep => packet(4, &[]),
+            Self::Leave => packet(5, &[]),
         }
     }
 
@@ -230,6 +236,7 @@ impl Request {
             2 => Self::Adopt(Session(u128::from_le_bytes(fields.take()?))),
             3 => Self::End(Patience { input: fields.duration()?, terminate: fields.duration()? }),
             4 => Self::Keep,
+            5 => Self::Leave,
             kind => return Err(DecodeError::Kind(kind)),
         };
         if fields.0.is_empty() { Ok(request) } else { Err(DecodeError::Length) }
@@ -390,7 +397,7 @@ mod tests {
     fn requests() -> Vec<Request> {
         let patience = Patience { input: Duration::from_millis(1500), terminate: Duration::ZERO };
         let of_one = [Request::Start(Session(7)), Request::Adopt(Session(u128::MAX)), Request::End(patience)];
-        of_one.into_iter().chain([Request::Keep]).collect()
+        of_one.into_iter().chain([Request::Keep, Request::Leave]).collect()
     }
 
     fn reports() -> Vec<Report> {

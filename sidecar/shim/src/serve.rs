@@ -290,7 +290,7 @@ impl Shim<'_> {
         match lifeline.receive() {
             Received::Request(Request::End(patience)) => process.end(Cause::Asked, patience, now),
             Received::Nothing => {}
-            Received::Request(Request::Start(_) | Request::Adopt(_) | Request::Keep)
+            Received::Request(Request::Start(_) | Request::Adopt(_) | Request::Keep | Request::Leave)
             | Received::Nonsense(_)
             | Received::Closed => {
                 process.abandon(now, &mut self.log);
@@ -325,6 +325,11 @@ impl Shim<'_> {
                 Received::Request(Request::Adopt(session)) => self.adopt(session, lifeline),
                 Received::Request(Request::Keep) => {
                     self.processes.iter_mut().for_each(|process| process.keep(now));
+                }
+                Received::Request(Request::Leave) => {
+                    for process in &mut self.processes {
+                        process.leave(now, &mut self.log);
+                    }
                 }
                 Received::Request(Request::End(_)) => {
                     lifeline.send(&refused(Refusal::Misunderstood, "there is nothing to end"));

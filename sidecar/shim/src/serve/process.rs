@@ -162,6 +162,14 @@ impl Process {
         }
     }
 
+    /// No sidecar will come for it.
+    pub(super) fn leave(&mut self, now: Instant, log: &mut Log) {
+        if let Hold::Abandoned(_) = self.hold {
+            log.about(self.number, "no other sidecar will come for it");
+            self.end(Cause::Asked, ladder::DEFAULT, now);
+        }
+    }
+
     /// Brings it to its end when nobody who has it asked for that. Its sidecar still has a descriptor of its stdin, which
     /// does not close now: there is nothing to wait for before SIGTERM.
     pub(super) fn force_end(&mut self, cause: Cause, now: Instant) {

@@ -1,6 +1,8 @@
 //! A sidecar that dies, and the one that comes after it.
 
-use longshore_shim::protocol::{Cause, Outcome, Refusal};
+use std::time::Instant;
+
+use longshore_shim::protocol::{ADOPTION, Cause, Outcome, Refusal, Request};
 
 use crate::harness::{ALL_PATIENCE, Process, Shim, eventually};
 
@@ -77,4 +79,20 @@ fn what_nobody_takes_over_within_ten_seconds_is_ended() {
     eventually("they are ended", || shim.children().is_empty());
     assert_eq!(shim.descriptors(), descriptors);
     assert_eq!(shim.log().matches("no other sidecar came for it").count(), 5);
+}
+
+/// As where sessions share processes, and none goes on with the one that it had.
+#[test]
+fn what_the_next_sidecar_has_no_use_for_is_ended_at_once() {
+    let shim = Shim::of(&["cat"]);
+    let mut alive = shim.start(1);
+    killed((2..=5).map(|session| shim.start(session)).collect());
+    eventually("the shim knows", || shim.log().matches("its sidecar went away").count() == 4);
+    let told = Instant::now();
+    shim.connect().send(&Request::Leave.encode());
+    eventually("they are ended", || shim.children().len() == 1);
+    assert!(told.elapsed() < ADOPTION / 2, "{:?}", told.elapsed());
+    assert_eq!(shim.adopt(2).unwrap_err().0, Refusal::Unknown);
+    alive.write("mine\n");
+    assert_eq!(alive.line(), "mine", "its sidecar lives");
 }

@@ -1,6 +1,8 @@
 //! The processes that a sidecar before this one has left in its pod. The shim keeps them for a while, in which the
 //! sessions that they belong to are used again; but no client is sent to a pod whose server has not shaken hands, and that
 //! takes as long as the server takes to start.
+//!
+//! Where no session goes on with what it had, they would only take up memory beside as many new ones.
 
 use std::future::pending;
 use std::io;
@@ -8,18 +10,21 @@ use std::sync::Arc;
 
 use longshore_shim::protocol::ADOPTION;
 use longshore_sidecar_config::{Isolation, Processes};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{process, warm};
 use crate::shared::Shared;
 use crate::upstream::starts;
 
-/// Has them kept until this sidecar has a server, for as long as it may take to start.
+/// Has them kept until this sidecar has a server, for as long as it may take to start; or ended, where nobody comes for
+/// them.
 pub(crate) async fn keep_former(shared: Arc<Shared>) -> io::Result<()> {
+    let mut config = shared.config_changed.subscribe();
     let keeping = async {
         loop {
-            keep(&shared).await;
-            sleep(ADOPTION / 4).await;
+            keep_or_leave(&shared).await;
+            // Sooner, where only then it is known what is to become of them.
+            let _ = timeout(ADOPTION / 4, config.changed()).await;
         }
     };
     tokio::select! {
@@ -27,17 +32,19 @@ pub(crate) async fn keep_former(shared: Arc<Shared>) -> io::Result<()> {
         () = keeping => {}
     }
     // Whoever comes for them has the shim's own time from here on: all of it.
-    keep(&shared).await;
+    keep_or_leave(&shared).await;
     pending().await
 }
 
-/// Has them kept for the shim's own time.
-async fn keep(shared: &Shared) {
-    let config = shared.config();
-    if config.as_ref().and_then(|snapshot| warm::limits_of(&snapshot.config)).is_some_and(are_kept) {
-        // Where there is no shim yet there is nothing to be kept.
-        let _ = process::keep(&shared.stdio.socket).await;
-    }
+/// Has them kept for the shim's own time, or ended.
+async fn keep_or_leave(shared: &Shared) {
+    let limits = shared.config().as_ref().and_then(|snapshot| warm::limits_of(&snapshot.config));
+    // Where there is no shim yet there is nothing of either.
+    let _ = match limits {
+        Some(limits) if are_kept(limits) => process::keep(&shared.stdio.socket).await,
+        Some(_) => process::leave(&shared.stdio.socket).await,
+        None => Ok(()),
+    };
 }
 
 /// Whether a session may go on with what is kept: none does that has a process with others.

@@ -182,6 +182,11 @@ pub(super) async fn keep(socket: &Path) -> io::Result<()> {
     Lifeline::connect(socket).await?.say(&Request::Keep)
 }
 
+/// Has the shim end them: nobody will come for them. One that does not know the word says so, and ends them a little later.
+pub(super) async fn leave(socket: &Path) -> io::Result<()> {
+    Lifeline::connect(socket).await?.say(&Request::Leave)
+}
+
 impl Running {
     /// How many mebibytes it had in memory when that was last measured.
     pub(super) fn mebibytes(&self) -> u64 {

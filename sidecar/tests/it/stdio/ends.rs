@@ -305,6 +305,22 @@ fn a_sidecar_that_is_killed_leaves_no_orphans() {
     within(Duration::from_secs(25), "the shim reaps them", || shim.processes().is_empty().then_some(()));
 }
 
+/// They would be there for ten seconds beside as many new ones.
+#[test]
+fn processes_that_sessions_share_end_when_the_next_sidecar_is_there() {
+    let mut config = stdio();
+    config.limits.processes = Some(Processes { isolation: Isolation::Principal, ..processes(2, 2) });
+    let (shim, sidecar) = serving(&config, &server(&[]), &Sidecar::POD);
+    pid(&Client::open(&sidecar, None));
+    let before = shim.processes();
+    assert_eq!(before.len(), 2);
+    let sidecar = sidecar.again();
+    within(Duration::from_secs(5), "those from before end", || {
+        shim.processes().iter().all(|process| !before.contains(process)).then_some(())
+    });
+    pid(&Client::open(&sidecar, None));
+}
+
 #[test]
 fn each_way_not_to_start_has_a_reason_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
