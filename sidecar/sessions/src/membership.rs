@@ -228,6 +228,12 @@ impl View {
         self.members.get(&address).is_some_and(|member| member.pod.is_some())
     }
 
+    /// Whether an address gives no answer where another pod than this was heard last.
+    pub(crate) fn is_silent_other(&self, address: IpAddr, pod: &PodId) -> bool {
+        let is_other = |member: &Member| member.pod.as_ref().is_some_and(|known| known != pod);
+        self.members.get(&address).is_some_and(|member| member.silent.is_some() && is_other(member))
+    }
+
     /// Whether nothing was ever heard of an address, nor has anybody been asked there.
     pub(crate) fn is_untried(&self, address: IpAddr) -> bool {
         let tried =

@@ -6,7 +6,8 @@
 //! 4. Somebody says, being asked, that they hold it: that one.
 //! 5. Nobody does. The replica that opened it takes it again if it is there; else the winner of rendezvous hashing
 //!    among those that serve. Both must be certain first: they mark their claim and ask everybody who may be alive, and
-//!    if one of them cannot be asked, nobody takes it.
+//!    if one of them cannot be asked, nobody takes it. One that goes on nowhere but at the replica that opened it is lost
+//!    with that one all the same: nobody else can have it.
 //!
 //! Of two that want the same session each marks its claim before it asks the other, so at least one of them hears of the
 //! other's claim. It then steps back, unless it opened the session: then it waits.
@@ -46,6 +47,8 @@ pub struct Route {
     /// How old the session was at the moment `began`.
     age: Duration,
     entry: Entry,
+    /// It goes on nowhere but at its owner.
+    stays: bool,
     /// When the request came, or when all had passed the session on.
     began: Moment,
     phase: Phase,
@@ -184,6 +187,7 @@ impl Route {
             owner: capsule.owner.clone(),
             age: Duration::from_secs(unix.saturating_sub(capsule.issued)),
             entry,
+            stays: false,
             began: now,
             phase: Phase::Deciding,
             looked: false,
@@ -192,6 +196,12 @@ impl Route {
             hint: None,
             full: None,
         }
+    }
+
+    /// It goes on nowhere but at the replica that opened it: once that one is gone, nobody has it.
+    #[must_use]
+    pub fn staying(self) -> Self {
+        Self { stays: true, ..self }
     }
 
     /// Which session it is about.

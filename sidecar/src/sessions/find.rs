@@ -223,6 +223,8 @@ impl Search {
             Some(full) => route.past(full),
             None => route,
         };
+        // Its client begins anew, rather than wait for somebody silent who cannot have it.
+        let route = if sessions.can_move(&capsule) { route } else { route.staying() };
         Self { sessions, capsule, route }
     }
 

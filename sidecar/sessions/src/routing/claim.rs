@@ -116,10 +116,13 @@ impl Route {
             _ => {}
         }
         let is_silent = |address: &&IpAddr| !answered.contains(address) && !refused.contains(address);
-        let mut silent = asked.iter().filter(is_silent);
+        let silent: Vec<IpAddr> = asked.iter().filter(is_silent).copied().collect();
         // One who was never heard knows nothing of a session that is given.
-        if silent.any(|address| !self.is_given() || replica.view.has_heard(*address)) {
+        if silent.iter().any(|address| !self.is_given() || replica.view.has_heard(*address)) {
             replica.release(&self.key, claim);
+            if self.is_lost(&silent, replica, now) {
+                return Step::Fail(Failure::NotFound);
+            }
             // Perhaps it was only slow, or has just gone, and somebody says so.
             return self.wait(now, Failure::Unreachable);
         }
@@ -142,6 +145,20 @@ impl Route {
     /// so that they know this replica from then on.
     fn is_given(&self) -> bool {
         self.entry == Entry::HandOver
+    }
+
+    /// Whether nobody has it, whatever those say who are silent: it was at its owner or nowhere, that one is gone, and they
+    /// are others. Where somebody was never heard, that may be the owner, at another address.
+    fn is_lost<T>(&self, silent: &[IpAddr], replica: &Replica<T>, now: Moment) -> bool {
+        let view = &replica.view;
+        let is_gone = || {
+            view.standing(&self.owner, self.age_at(now), now) == Standing::Gone
+                || view.is_down(self.owner.address, now)
+        };
+        self.stays
+            && !self.is_mine(replica)
+            && silent.iter().all(|address| view.is_silent_other(*address, &self.owner.pod))
+            && is_gone()
     }
 
     /// Nobody else has it, and nobody else can.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::bounds::INTRODUCED;
+use crate::bounds::{FRESH, INTRODUCED};
 use crate::capsule::{PrincipalDigest, ServerSession};
 use crate::membership::View;
 use crate::message::{Introduction, Word};
@@ -274,5 +274,37 @@ fn a_session_goes_to_whoever_has_a_server_that_stays() {
         let winner = route.winner(&replica, now);
         assert_eq!(winner.as_ref() == Some(replica.me()), takes, "{i_am} {they_are}");
         assert!(winner.is_some());
+    }
+}
+
+/// Who is silent may hold whatever can move, but not what is at its owner or nowhere.
+#[test]
+fn a_session_that_ends_with_its_replica_is_lost_with_it_whoever_is_silent() {
+    // Whoever was heard at first is not alive any more.
+    let now = Moment::default().after(FRESH + RETRY);
+    let gone = Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() };
+    let never_heard = IpAddr::from([10, 0, 0, 3]);
+    for (stays, is_silent_itself, others, is_lost) in [
+        (true, false, &[][..], true),
+        (false, false, &[], false),
+        (true, true, &[], false),
+        // It may be there since its node was started again.
+        (true, false, &[never_heard], false),
+    ] {
+        let case = format!("stays: {stays}, silent itself: {is_silent_itself}, others: {others:?}");
+        let (mut replica, silent, mut capsule) = two(State::Serving);
+        capsule.owner = if is_silent_itself { silent.clone() } else { gone.clone() };
+        let listed: Vec<IpAddr> =
+            [replica.me().address, silent.address].into_iter().chain(others.iter().copied()).collect();
+        replica.view.listed(&listed, Moment::default());
+        let route = Route::new(&capsule, Entry::Client, now, 100);
+        let mut route = if stays { route.staying() } else { route };
+        let Step::Ask(asked) = route.step(Event::Begin, &mut replica, now) else { panic!("{case}") };
+        assert_eq!(asked, listed[1..], "{case}");
+        let outcomes = asked.into_iter().map(|address| (address, Outcome::Silent)).collect();
+        let step = route.step(Event::Asked(outcomes), &mut replica, now);
+        let expected = if is_lost { Step::Fail(Failure::NotFound) } else { Step::Wait(now.after(RETRY)) };
+        assert_eq!(step, expected, "{case}");
+        assert!(!replica.is_taking(), "{case}");
     }
 }

@@ -55,6 +55,27 @@ fn sessions_of_a_dead_pod_go_on_where_they_can() {
     }
 }
 
+/// It was nowhere but at the pod that has left, so its client need not wait for a third one, which may be off for long.
+#[test]
+fn a_session_that_ends_with_its_pod_is_lost_also_while_another_pod_is_silent() {
+    let servers = [(); 3].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let config = on_loss(OnOwnerLoss::NotFound);
+    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let lost = Client::open(&replicas[0], ALICE);
+    let kept = Client::open(&replicas[1], ALICE);
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    drop(hook);
+    replicas[2].signal(Signal::STOP);
+    network.list(&[2, 3]);
+    // It is listed still.
+    knows(&replicas[1], 0);
+    assert_eq!(lost.through(&replicas[1]).send("ping", json!({})).status, 404);
+    echo(&kept);
+}
+
 /// Its client begins anew, and finds a pod that has room.
 #[test]
 fn a_session_that_is_lost_is_lost_also_where_there_is_no_room() {
