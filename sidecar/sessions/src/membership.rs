@@ -248,11 +248,18 @@ impl View {
 
     /// Those of them with a place left, as far as they have said.
     pub fn with_room(&self, now: Moment) -> impl Iterator<Item = Peer> {
-        let room = self
-            .members
-            .values()
-            .filter(|member| member.state == State::Serving && !member.shaken && !member.full);
-        room.filter_map(move |member| member.alive(now))
+        self.that_have_room().filter_map(move |member| member.alive(now))
+    }
+
+    /// Those of these that began after a process of that number, as far as they have said.
+    pub(crate) fn younger_with_room(&self, process: u64, now: Moment) -> impl Iterator<Item = Peer> {
+        let is_younger = move |member: &&Member| member.word.is_some_and(|word| word.process > process);
+        self.that_have_room().filter(is_younger).filter_map(move |member| member.alive(now))
+    }
+
+    fn that_have_room(&self) -> impl Iterator<Item = &Member> {
+        let has_room = |member: &&Member| member.state == State::Serving && !member.shaken && !member.full;
+        self.members.values().filter(has_room)
     }
 
     /// Those too whose server was lost soon after its handshake, which each of them is told with.

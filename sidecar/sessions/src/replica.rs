@@ -19,7 +19,7 @@ use recent::Recent;
 #[derive(Debug)]
 pub struct Replica<T> {
     me: Peer,
-    /// Which process of its pod it is.
+    /// Which process of its pod it is. Of two pods the one whose number is higher began later, as far as their clocks agree.
     process: u64,
     /// How many words it has said.
     said: Cell<u64>,
@@ -62,7 +62,8 @@ pub enum Effect<T> {
 pub struct Ended<T>(pub T);
 
 impl<T> Replica<T> {
-    /// A replica that starts, in a process whose number no other one of its pod has.
+    /// A replica that starts, in a process whose number no other one of its pod has, and which is higher than those of
+    /// processes that began before.
     pub fn new(me: Peer, process: u64, view: View, tombstones: Tombstones) -> Self {
         Self {
             me,
@@ -245,10 +246,12 @@ impl<T> Replica<T> {
         rendezvous::preferred(key, self.view.that_serve(now))
     }
 
-    /// Whom a session would go to if this replica gave it up now: those that have no room get it where nobody has any.
-    /// `None`: there is nobody.
+    /// Whom a session would go to if this replica gave it up now: those that have no room get it where nobody has any, and
+    /// others before those that are older than this replica, which are about to end too in a rollout: each session moves
+    /// once then. `None`: there is nobody.
     pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
-        rendezvous::winner(key, self.view.with_room(now))
+        rendezvous::winner(key, self.view.younger_with_room(self.process, now))
+            .or_else(|| rendezvous::winner(key, self.view.with_room(now)))
             .or_else(|| rendezvous::winner(key, self.view.serving(now)))
     }
 

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::replicas::Network;
-use crate::harness::{Client, GoServer, Over, Request, Sidecar, config};
+use crate::harness::{Client, GoServer, Over, Request, Sidecar, config, eventually};
 
 /// One pod: a sidecar, and its server.
 struct Pod {
@@ -83,4 +83,22 @@ fn a_rolling_update_loses_no_call_and_no_session() {
     let held: f64 = pods.iter().map(|pod| pod.sidecar.metric("longshore_sessions")).sum();
     assert_eq!(held, 9.0, "each is held by one");
     assert!(calls.load(Ordering::Relaxed) > 100);
+}
+
+/// An older one ends next, and what goes there moves once more.
+#[test]
+fn what_a_pod_gives_away_goes_to_pods_that_came_after_it() {
+    const SESSIONS: u8 = 12;
+    let servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    for _ in 0..SESSIONS {
+        Client::open(&replicas[1], Some("key-a"));
+    }
+    let hook = replicas[1].hook();
+    replicas[1].signal(Signal::TERM);
+    let has = |number: usize| replicas[number].metric("longshore_sessions");
+    eventually("they have moved", || (has(2) == f64::from(SESSIONS)).then_some(()));
+    assert_eq!(has(0), 0.0);
+    drop(hook);
 }

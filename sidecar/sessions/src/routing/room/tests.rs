@@ -5,7 +5,7 @@ use super::super::{Event, Failure, NotForwarded, Outcome, Take};
 use super::*;
 use crate::bounds::INTRODUCED;
 use crate::capsule::Capsule;
-use crate::message::{Answer, Holding, Introduction, Message};
+use crate::message::{Answer, Holding, Introduction, Message, Word};
 
 /// A replica that serves and knows so many others that do, by weight the lightest last, with a session of one that is gone.
 /// The replica itself is heavier than all of them.
@@ -72,6 +72,34 @@ fn who_has_no_room_is_given_a_session_only_where_nobody_has_any() {
     assert!(!replica.introduction(now).full);
     replica.set_full(true);
     assert!(replica.introduction(now).full);
+}
+
+/// In a rollout those that are older end next. One of an earlier release does not say how old it is.
+#[test]
+fn a_session_is_given_to_who_is_younger_if_there_is_room() {
+    let (mut replica, others, capsule, now) = many(2);
+    let says = |process, number, full, peer| {
+        let word = Some(Word { process, number });
+        Introduction { word, full, ..serving(peer) }
+    };
+    for (number, words, expected) in [
+        (1, [None, None], 0),
+        (2, [None, Some((1, false))], 1),
+        (3, [None, Some((1, true))], 0),
+        // As old as this one.
+        (4, [Some((0, false)), Some((1, false))], 1),
+        (5, [Some((2, false)), Some((1, false))], 0),
+        (6, [Some((2, true)), Some((1, false))], 1),
+        (7, [Some((2, true)), Some((1, true))], 0),
+    ] {
+        for (other, word) in others.iter().zip(words) {
+            if let Some((process, full)) = word {
+                replica.view.heard(&says(process, number, full, other), now);
+            }
+        }
+        let successor = replica.successor(&capsule.key, now);
+        assert_eq!(successor.as_ref(), Some(&others[expected]), "{words:?}");
+    }
 }
 
 /// The request of a client goes from one to the next by weight, and comes back to the first, which has the last word.
