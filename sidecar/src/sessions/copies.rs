@@ -1,6 +1,7 @@
 //! Copies of what clients have set in their sessions. Each is at the replica that would adopt the session, so that any
-//! one of them may be lost, and after it another one. A replica that ends passes on what it keeps of others' sessions:
-//! nobody may hold them just now.
+//! one of them may be lost, and after it another one; also where the session cannot be adopted, since a sidecar that dies
+//! alone is followed by one that finds the session again, and asks the others for what was set in it. A replica that ends
+//! passes on what it keeps of others' sessions: nobody may hold them just now.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use futures::future::join_all;
 use longshore_sessions::bounds::HEARTBEAT;
 use longshore_sessions::membership::State;
 use longshore_sessions::message::Copy;
-use longshore_sessions::{Peer, PodId, Question, SessionKey};
+use longshore_sessions::{Peer, PodId, Question, ServerSession, SessionKey};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Change, Session, Sessions};
@@ -45,8 +46,15 @@ impl Sessions {
     fn to_copy(&self, session: &Session) -> Option<(Peer, Copy)> {
         // Who would adopt it is likely to have it at hand then, and says so if it is another one.
         let buddy = self.lock().heir(&session.capsule.key, self.now())?;
-        let copy = session.to_copy(&buddy.pod).filter(|_| self.can_leave(session))?;
+        let copy = session.to_copy(&buddy.pod).filter(|_| self.may_go_on(session))?;
         Some((buddy, copy))
+    }
+
+    /// Whether a session may go on where nobody knows what its client has set: at another replica, or here, with the server
+    /// that knows it, where the sidecar alone dies.
+    fn may_go_on(&self, session: &Session) -> bool {
+        let may_be_found_again = matches!(session.capsule.server, ServerSession::Id(_));
+        !session.is_keyless() && (may_be_found_again || self.can_leave(session))
     }
 
     /// The same for all sessions that are held.

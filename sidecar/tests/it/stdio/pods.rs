@@ -341,29 +341,35 @@ fn sessions_that_share_a_process_are_begun_again_or_end_when_their_sidecar_alone
 /// The process of a session goes on with the next sidecar, and what its client has set is told to the one after it.
 #[test]
 fn what_was_set_outlives_the_sidecar_and_the_process() {
-    let network = Network::new();
-    let config = config(Isolation::Session, OnOwnerLoss::Reinitialize);
-    let mut pods = Pod::start(&network, &config, &server(&[]), 2);
-    let (first, second) = (pods.remove(0), pods.remove(0));
-    let client = Client::open(&first.sidecar, ALICE);
-    client.ask("logging/setLevel", json!({"level": "notice"}));
-    client.ask("resources/subscribe", json!({"uri": "x:1"}));
-    eventually("another pod keeps it", || (first.sidecar.copied(2) > 0).then_some(()));
-    let before = pid(&client);
-    let through = client.through(&second.sidecar);
-    first.sidecar.signal(Signal::KILL);
-    let files = first.sidecar.files.clone();
-    drop(first.sidecar);
-    let again = network.start_again(1, "pod-1", files).ready();
-    let through = through.through(&again);
-    assert_eq!(pid(&through), before, "its process goes on");
-    kill_process(Pid::from_raw(i32::try_from(before).unwrap()).unwrap(), Signal::KILL).unwrap();
-    eventually("another one has taken its place", || {
-        let message = through.call("pid", json!({}));
-        (message["result"].is_object() && text(&message) != before.to_string()).then_some(())
-    });
-    let state = state(&through);
-    assert_eq!((&state["level"], &state["subscriptions"]), (&json!("notice"), &json!(["x:1"])));
+    for what in [OnOwnerLoss::NotFound, OnOwnerLoss::Reinitialize] {
+        let network = Network::new();
+        let config = config(Isolation::Session, what);
+        let mut pods = Pod::start(&network, &config, &server(&[]), 2);
+        let (first, second) = (pods.remove(0), pods.remove(0));
+        let client = Client::open(&first.sidecar, ALICE);
+        client.ask("logging/setLevel", json!({"level": "notice"}));
+        client.ask("resources/subscribe", json!({"uri": "x:1"}));
+        eventually("another pod keeps it", || (first.sidecar.copied(2) > 0).then_some(()));
+        let before = pid(&client);
+        let through = client.through(&second.sidecar);
+        first.sidecar.signal(Signal::KILL);
+        let files = first.sidecar.files.clone();
+        drop(first.sidecar);
+        let again = network.start_again(1, "pod-1", files).ready();
+        let through = through.through(&again);
+        assert_eq!(pid(&through), before, "its process goes on");
+        kill_process(Pid::from_raw(i32::try_from(before).unwrap()).unwrap(), Signal::KILL).unwrap();
+        eventually("another one has taken its place", || {
+            let message = through.call("pid", json!({}));
+            (message["result"].is_object() && text(&message) != before.to_string()).then_some(())
+        });
+        let state = state(&through);
+        assert_eq!(
+            (&state["level"], &state["subscriptions"]),
+            (&json!("notice"), &json!(["x:1"])),
+            "{what:?}"
+        );
+    }
 }
 
 /// No client comes to the next sidecar before that has a process of its own, which takes longer than processes wait.
