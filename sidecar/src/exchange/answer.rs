@@ -230,13 +230,11 @@ async fn failed(
         }
         Collected::Start(..) => Bytes::new(),
     };
-    if let Some(session) = call.session.as_ref().filter(|session| session.upstream().is_some()) {
+    if let Some(session) = call.session.as_ref().filter(|session| session.may_be_unknown()) {
         let ping = request::ping(&call.worker.pool, &call.snapshot, session);
-        let is_lost = async {
-            // Another call may have begun it again meanwhile.
-            request::within_still(call).is_none()
-                || forgotten::is_forgotten(&Method::POST, status, ping).await
-        };
+        // Another call may have begun it again meanwhile.
+        let is_begun = session.upstream() != *call.within.borrow();
+        let is_lost = async { is_begun || forgotten::is_forgotten(&Method::POST, status, ping).await };
         if forgotten::says(&Method::POST, status) != Says::Nothing && is_lost.await {
             return Err(Refusal::SessionLost);
         }

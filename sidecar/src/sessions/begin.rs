@@ -67,7 +67,13 @@ pub(super) async fn begin(
     };
     let opener = Opener::client(principal, &snapshot.config);
     match (take, &capsule.server) {
-        (_, ServerSession::None) => return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how)),
+        (Take::Up, ServerSession::None) => {
+            return Ok(Begun::Session(Box::new(go_on(place, None, copy)), how));
+        }
+        // Its server is found to be of another kind by the first message that it refuses.
+        (Take::Adopt, ServerSession::None) => {
+            return Ok(Begun::Session(Box::new(go_on(place, None, copy).of_nameless()), how));
+        }
         (Take::Up, ServerSession::Id(id)) => {
             let id = secret(id)?;
             let former = former(opener.clone(), capsule, copy.clone());
@@ -139,7 +145,10 @@ pub(crate) async fn begin_again(
     lost: Option<HeaderValue>,
 ) -> Result<bool, Refusal> {
     let session = &used.session;
-    if !used.sessions.can_move(&session.capsule) || !is_as_it_was(pool, snapshot, &session.capsule).await {
+    let capsule = &session.capsule;
+    // One without a name at its server may go anywhere, but nobody may know by then what its client can do.
+    let may_begin_again = used.sessions.can_move(capsule) && capsule.can_begin_again();
+    if !may_begin_again || !is_as_it_was(pool, snapshot, capsule).await {
         return Ok(false);
     }
     // One at a time: calls that find out together begin it once.

@@ -76,6 +76,8 @@ pub(crate) struct Session {
     pub(super) cancellable: Cancellable,
     /// A sidecar before this one has had it: its server may still answer calls that nobody here knows.
     was_before: bool,
+    /// It came from another replica, whose server gave it no name: the one here may give names, and know nobody without.
+    may_lack_name: AtomicBool,
     /// Which of its requests have other ids at the server.
     pub(super) aliases: Aliases,
 }
@@ -111,6 +113,7 @@ impl Session {
             questions: Questions::default(),
             cancellable: Cancellable::default(),
             was_before: false,
+            may_lack_name: AtomicBool::new(false),
             aliases: Aliases::default(),
         }
     }
@@ -195,6 +198,16 @@ impl Session {
         Self { was_before: true, ..self }
     }
 
+    /// The same session of a replica whose server gave it no name, with the server here.
+    pub(super) fn of_nameless(self) -> Self {
+        Self { may_lack_name: AtomicBool::new(true), ..self }
+    }
+
+    /// Whether the server here may have forgotten it, or never have known it: it gave it a name, or was not asked for one.
+    pub(crate) fn may_be_unknown(&self) -> bool {
+        self.is_known_to_server() || self.may_lack_name.load(Ordering::Relaxed)
+    }
+
     /// Its client cancels the call with this id. `None`: none is under way, neither here nor at the server.
     pub(crate) fn cancels(&self, id: &Id<'_>) -> Option<Telling> {
         let cancelling = self.cancellable.cancel(id);
@@ -210,6 +223,7 @@ impl Session {
     pub(super) fn set_upstream(&self, upstream: Option<HeaderValue>, then: impl FnOnce()) {
         let mut known = self.upstream.write();
         *known = upstream.and_then(alone);
+        self.may_lack_name.store(false, Ordering::Relaxed);
         then();
     }
 

@@ -116,7 +116,8 @@ async fn ask_within(
         session.upstream() != within
             || forgotten::is_forgotten(&Method::GET, status, request::ping(pool, snapshot, session)).await
     };
-    if within.is_some() && forgotten::says(&Method::GET, status) != Says::Nothing && is_lost.await {
+    let may_be_unknown = within.is_some() || session.may_be_unknown();
+    if may_be_unknown && forgotten::says(&Method::GET, status) != Says::Nothing && is_lost.await {
         return Err(Refusal::SessionLost);
     }
     Err(Refusal::NoServerStream)

@@ -92,6 +92,41 @@ fn a_session_that_is_lost_is_lost_also_where_there_is_no_room() {
     echo(&kept);
 }
 
+/// The server of its next pod may be of another image, and know nobody to whom it gave no name.
+#[test]
+fn a_session_without_a_name_is_begun_again_at_a_server_that_gives_names() {
+    const REVISION: &str = "2025-06-18";
+    let nameless = Scripted::nameless(|request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let naming = Scripted::beginning_again(REVISION, |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        if request.value("mcp-session-id").is_none() {
+            let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
+            let id = &scripted::message(request)["id"];
+            let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
+            return scripted::json_with(stream, 400, "", &refusal.to_string());
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &[nameless.port, naming.port]);
+    let client = Client::of(&replicas[0], ALICE, REVISION);
+    assert!(client.call("t", json!({}))["result"].is_object());
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2]);
+    let client = client.through(&replicas[1]);
+    for _ in 0..2 {
+        let message = client.call("t", json!({}));
+        assert!(message["result"].is_object(), "{message}");
+    }
+    let begins = |it: &&Request| scripted::message(it)["params"]["protocolVersion"] == REVISION;
+    assert_eq!(naming.seen_all().iter().filter(begins).count(), 1, "it is begun once");
+    assert_eq!(replicas[1].metric("longshore_sessions"), 1.0);
+}
+
 /// Whoever goes on with a session has one more, and asks its server for one more.
 #[test]
 fn a_session_that_is_begun_again_counts_like_a_new_one() {
