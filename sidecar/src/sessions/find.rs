@@ -147,6 +147,22 @@ pub(crate) async fn let_go(
     timeout(HELD, moved).await.unwrap_or(Ok(()))
 }
 
+/// The same for what does not wait here, and only has to hear that its session ends.
+pub(crate) fn goes_on(
+    worker: &Worker,
+    snapshot: &Arc<Snapshot>,
+    principal: &Arc<str>,
+    id: &str,
+) -> Result<(), Refusal> {
+    let sessions = &worker.shared.sessions;
+    let capsule =
+        worker.ids.open_current(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    match sessions.fate(&capsule) {
+        Fate::Nothing | Fate::Moves => Ok(()),
+        Fate::Ends => Err(Refusal::PodEnds),
+    }
+}
+
 /// What becomes of a session here when its replica ends.
 enum Fate {
     /// It is not here, or nobody else could serve its client.

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{Method as HttpMethod, Response};
-use longshore_mcp::envelope::{self, Message};
+use longshore_mcp::batch::Batch;
+use longshore_mcp::envelope::{self, Malformed, Message};
 use longshore_mcp::method::Method;
 use longshore_sessions::routing::{Entry, Outcome};
 use longshore_sessions::{Question, SessionKey};
@@ -45,6 +46,10 @@ pub(crate) async fn find(
         let _waits = worker.shared.forwards.begin();
         sessions::let_go(worker, &caller.snapshot, caller.principal(), id).await?;
     }
+    // What is in a batch waits by itself. But no client begins anew because of errors that are the answers in one.
+    if drain::takes_no_calls(&worker.shared) && holds_calls(body) {
+        sessions::goes_on(worker, &caller.snapshot, caller.principal(), id)?;
+    }
     let is_left =
         || caller.through == Through::Replica && drain::leaves_calls(&worker.shared) && is_call(body);
     Ok(match search(worker, caller, id, Purpose::Use, body, trail).await? {
@@ -59,7 +64,17 @@ pub(crate) async fn find(
 /// Whether a message is a call that may take long. Answers to the server and the like belong to calls that are under way,
 /// and a client that hears nothing of a ping gives those up. Batches go with what they may hold of that.
 fn is_call(body: &[u8]) -> bool {
-    matches!(envelope::read(body), Ok(Message::Request(request)) if !request.is(Method::Ping))
+    envelope::read(body).is_ok_and(|message| calls(&message))
+}
+
+/// Whether it is a batch with such calls in it.
+fn holds_calls(body: &[u8]) -> bool {
+    let is_batch = matches!(envelope::read(body), Err(Malformed::Batch));
+    is_batch && Batch::read(body).is_ok_and(|batch| batch.iter().any(|(message, _)| calls(message)))
+}
+
+fn calls(message: &Message<'_>) -> bool {
+    matches!(message, Message::Request(request) if !request.is(Method::Ping))
 }
 
 /// Ends a session, because its client says so.

@@ -138,6 +138,35 @@ fn who_begins_anew_does_so_while_its_session_ends() {
     drop(hook);
 }
 
+/// Errors that answer what is in it would not have its client begin anew.
+#[test]
+fn a_batch_in_a_session_that_ends_is_refused_as_a_whole() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::of(&replicas[0], ALICE, "2025-03-26");
+    let mut stream = connect(replicas[0].mcp);
+    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    let through = client.through(&replicas[1]);
+    let echo = json!({"name": "echo", "arguments": {"text": "e"}});
+    eventually("no more calls are taken", || {
+        (through.send("tools/call", echo.clone()).status == 404).then_some(())
+    });
+    for client in [&client, &through] {
+        let [call, ping, other] = [("tools/call", &echo), ("ping", &json!({})), ("ping", &json!({}))]
+            .map(|(method, params)| client.message(method, params));
+        let reply = client.request(format!("[{call},{ping}]")).send(client.sidecar.mcp);
+        assert_eq!(reply.status, 404, "{}", reply.text());
+        let reply = client.request(format!("[{other}]")).send(client.sidecar.mcp);
+        assert_eq!(reply.status, 200, "what is no call is heard: {}", reply.text());
+    }
+    drop(hook);
+}
+
 /// The others are there, and too busy to say so in time.
 #[test]
 fn a_call_that_comes_last_waits_for_replicas_that_are_silent() {
