@@ -62,7 +62,7 @@ pub(crate) use copies::keep_copies;
 use errands::Errand;
 pub(crate) use errands::{Queue, follow};
 pub(crate) use expiry::expire;
-pub(crate) use find::{Purpose, Way, end_elsewhere, find, goes_on, hold, let_go, revision_of};
+pub(crate) use find::{HELD, Purpose, Way, end_elsewhere, find, goes_on, hold, let_go, revision_of};
 pub(crate) use ids::Ids;
 use journal::Journal;
 pub(crate) use opening::{NoId, Opened};

@@ -29,7 +29,7 @@ use crate::worker::Worker;
 const LOOK: Duration = Duration::from_millis(20);
 /// For how long it waits. A call that is under way may itself wait for this one, where the server has asked something
 /// for which its client calls it.
-const HELD: Duration = Duration::from_secs(10);
+pub(crate) const HELD: Duration = Duration::from_secs(10);
 
 /// What a session is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,8 +19,10 @@ use http_body::Body as _;
 use longshore_mcp::envelope;
 use longshore_mcp::method::Method as McpMethod;
 use longshore_mcp::revision::Revision;
+use longshore_sessions::bounds::DECIDE;
 use longshore_sessions::routing::{self, NotForwarded};
 use longshore_sessions::{Peer, PodId};
+use longshore_sidecar_config::Config;
 use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
@@ -31,7 +33,7 @@ use crate::metrics::Forward;
 use crate::peers::{self, Failure, Notice, Sent};
 use crate::piece::UnderWay;
 use crate::rescue::Refusal;
-use crate::sessions::Place;
+use crate::sessions::{HELD, Place};
 use crate::upstream::Form;
 use crate::worker::Worker;
 use relay::Elsewhere;
@@ -93,6 +95,7 @@ pub(crate) async fn forward(
     let opens = opening > usual && is_call && !in_session && body::shakes_hands(body);
     let longest = if opens { opening } else { usual };
     let limit = longest + LATER;
+    let limit = if in_session { limit + until_found(worker, config) } else { limit };
     let limit = if is_get { limit.max(OPENS) } else { limit };
     let mut line = Elsewhere(Some(trail.entry.hand_over()));
     let sent = worker.peers.forward(caller, body.clone(), to, worker.shared.is_draining(), full);
@@ -174,6 +177,13 @@ pub(super) async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over
         () = worker.stopped() => Over::Elsewhere,
         () = standing::revoked(worker.clone(), caller) => Over::Revoked,
     }
+}
+
+/// How long the other replica may take until it has a session, when the call's own time begins: it waits until that may go
+/// elsewhere, finds out who has it, once more where all have passed it on, and shakes hands with its server. One that is
+/// gone is not waited for so long (`peers::cut_the_silent`).
+fn until_found(worker: &Worker, config: &Config) -> Duration {
+    HELD + 2 * DECIDE + worker.pool.handshake_patience(&config.upstream)
 }
 
 /// Whether a client comes back to a stream that has ended. All do to one that has broken off, but newer ones take that for

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use crate::harness::config::{keys, session_key};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::replicas::{Network, knows, with_peers};
+use crate::harness::scripted::Greeting;
 use crate::harness::{
-    Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+    Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
 };
 
 const ALICE: Option<&str> = Some("key-a");
@@ -309,6 +310,49 @@ fn a_client_that_pauses_holds_up_nobody_and_misses_nothing() {
     }
     assert!(next(&mut events)["result"].is_object());
     assert_eq!(forwarded(&replicas[1], "lost"), 0.0);
+}
+
+/// Its time begins when its session is there, which may take longer than the call may.
+#[test]
+fn a_call_waits_for_its_session_also_by_way_of_another_replica() {
+    const REVISION: &str = "2025-03-26";
+    // Some of them go to the second replica, and others to the third.
+    const SESSIONS: usize = 8;
+    let (gate, lost) = (Gate::default(), GoServer::start(&[]));
+    let next = [(); 2].map(|()| {
+        let greeting = Greeting::At(gate.clone());
+        Scripted::greeting_again(REVISION, greeting, |request, stream| {
+            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        })
+    });
+    let network = Network::new();
+    let mut config = config(0);
+    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    config.limits.request_timeout_ms = 2_000;
+    let replicas = network.replicas(&config, &[lost.port, next[0].port, next[1].port]);
+    let sessions = [(); SESSIONS].map(|()| Client::of(&replicas[0], ALICE, REVISION).session);
+    replicas[0].signal(Signal::KILL);
+    network.list(&[2, 3]);
+    std::thread::scope(|scope| {
+        let entry = &replicas[1];
+        let calls = sessions.each_ref().map(|session| {
+            scope.spawn(move || {
+                let mut client = Client::in_session(entry, session).with_key("key-a");
+                client.revision = REVISION;
+                client.send("tools/call", json!({"name": "t"}))
+            })
+        });
+        let begins = |it: &&Request| scripted::message(it)["params"]["protocolVersion"] == REVISION;
+        let begun = |server: &Scripted| server.seen_all().iter().filter(begins).count();
+        eventually("all are begun", || (next.iter().map(begun).sum::<usize>() >= SESSIONS).then_some(()));
+        // Longer than the call may take, and the wait for it beyond that.
+        std::thread::sleep(Duration::from_secs(8));
+        gate.open();
+        for call in calls {
+            let reply = call.join().unwrap();
+            assert!(reply.message()["result"].is_object(), "{}", reply.text());
+        }
+    });
 }
 
 #[test]
