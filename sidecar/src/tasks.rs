@@ -128,7 +128,7 @@ impl Tasks {
         let task = TaskId { owner: self.me.clone(), principal, tool: tool.to_owned(), id: id.to_owned() };
         // What is asked for elsewhere first may have been named already.
         let again = self.known.lock().tasks.again(principal, tool, id, at).map(|task| task.name.clone());
-        let name = again.or_else(|| seal(snapshot, &task))?;
+        let name = again.filter(|name| opens(snapshot, name)).or_else(|| seal(snapshot, &task))?;
         self.known.lock().tasks.begin(principal, Named::of(&task, name.clone()), at.clone());
         self.changed.notify_waiters();
         Some(name)
@@ -140,7 +140,7 @@ impl Tasks {
     }
 
     /// The same where it is shown unasked, to somebody who may do this now: whoever may not call its tool any more does
-    /// not hear of it either.
+    /// not hear of it either. Where the key has gone by which it was named, it has another name from then on.
     pub(crate) fn shown(
         &self,
         principal: PrincipalDigest,
@@ -148,8 +148,18 @@ impl Tasks {
         at: &At,
         now: Option<&Now>,
     ) -> Option<String> {
-        let task = self.named(principal, id, at)?;
-        now?.permits(&Target::Tool((*task.tool).into())).then(|| (*task.name).to_owned())
+        let (task, now) = (self.named(principal, id, at)?, now?);
+        if !now.permits(&Target::Tool((*task.tool).into())) {
+            return None;
+        }
+        if opens(now.snapshot(), &task.name) {
+            return Some((*task.name).to_owned());
+        }
+        let Named { id, name: former, tool } = task;
+        let task = TaskId { owner: self.me.clone(), principal, tool: (*tool).to_owned(), id: id.into() };
+        let name = seal(now.snapshot(), &task)?;
+        self.known.lock().tasks.rename(principal, &former, &name);
+        Some((*name).to_owned())
     }
 
     /// Whether a call of this principal is under way that may begin a task.
@@ -169,6 +179,11 @@ impl Tasks {
             changed.await;
         }
     }
+}
+
+/// Whether whoever knows a task by this name finds it still.
+fn opens(snapshot: &Snapshot, name: &str) -> bool {
+    snapshot.keyring.open_task(name).is_some()
 }
 
 /// What a client knows a task by.

@@ -26,8 +26,9 @@ const SECRET_BYTES: usize = 32;
 /// How many keys there may be at once. Each is a try for whoever opens an id, and a part of the file that every pod
 /// mounts; a server that rotates once a week and has sessions of a month needs six.
 const MOST_HELD: usize = 8;
-/// For how long a call waits for its client's answer, whose way back is sealed too: as long as sidecars wait.
-const ANSWERS: Duration = Duration::from_secs(600);
+/// The least that what a key has sealed may matter, however short sessions are: ids of tasks are sealed too, and some run
+/// for a night. Ids of calls that wait for their clients' answers are as well, which sidecars do for ten minutes.
+const LEAST: Duration = Duration::from_secs(24 * 3600);
 /// How much longer than what it has sealed a key is kept: clocks differ.
 const SLACK: Duration = Duration::from_secs(60);
 
@@ -208,11 +209,11 @@ impl SessionKeys {
     }
 }
 
-/// How long what a key has sealed may matter: as long as a session may live, or a call may wait for its client. Both may
-/// have begun under the key of before, and be sealed when the server answers.
+/// How long what a key has sealed may matter: as long as a session may live, or a task may be looked for. Both may have
+/// begun under the key of before, and be sealed when the server answers.
 #[must_use]
 pub(crate) fn lives(max_age: Duration, request_timeout: Duration) -> Duration {
-    max_age.max(ANSWERS) + request_timeout
+    max_age.max(LEAST) + request_timeout
 }
 
 /// A wish is remembered by its digest, since it may be of any length.

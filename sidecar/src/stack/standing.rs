@@ -113,6 +113,11 @@ impl Now {
         Some(Self { snapshot, caller })
     }
 
+    /// The configuration.
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
     /// Whether the caller may see this. It is the decision that guards calls.
     pub(crate) fn permits(&self, target: &Target<'_>) -> bool {
         permits(&self.snapshot, &self.caller, target)

@@ -5,6 +5,7 @@
 //! with the sessions of a server over HTTP, a task has its id where it was begun, and elsewhere the newest has it.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use http::HeaderValue;
 use longshore_sessions::capsule::PrincipalDigest;
@@ -104,6 +105,14 @@ impl All {
         let mut own = self.of.get(&principal).into_iter().flatten();
         if !own.any(|it| it.task.id == task.id) {
             self.add(principal, Known { task, at: At::Anywhere, number: 0 });
+        }
+    }
+
+    /// A principal knows a task by another name from now on.
+    pub(super) fn rename(&mut self, principal: PrincipalDigest, former: &str, name: &Arc<str>) {
+        let own = self.of.get_mut(&principal).into_iter().flatten();
+        for it in own.filter(|it| *it.task.name == *former) {
+            it.task.name = name.clone();
         }
     }
 

@@ -111,9 +111,12 @@ fn keys_are_kept_for_the_longest_session_there_can_be() {
 }
 
 #[test]
-fn keys_are_kept_for_calls_that_wait_and_for_what_takes_long() {
+fn keys_are_kept_for_tasks_and_for_what_takes_long() {
+    const DAY: u64 = 24 * 60;
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    for (max_age, request_timeout, expected) in [(60, 1, 61), (60, 30, 90), (1, 1, 11)] {
+    for (max_age, request_timeout, expected) in
+        [(60, 1, DAY + 1), (60, 30, DAY + 30), (DAY, 30, DAY + 30), (2 * DAY, 1, 2 * DAY + 1)]
+    {
         assert_eq!(lives(minutes(max_age), minutes(request_timeout)), minutes(expected));
     }
 }

@@ -5,9 +5,11 @@ use std::net::Shutdown;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use longshore_sidecar_config::Keys;
 use serde_json::{Value, json};
 
 use super::{forbid, is_unknown, shared, task};
+use crate::harness::config::{keys, session_key};
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
 use crate::harness::{Client, Events, Gate, Reply, Scripted, config, eventually, scripted};
@@ -104,6 +106,30 @@ fn r047_a_task_is_its_principals_and_nobody_elses() {
     assert!(listed(&alice).is_empty() && listed(&bob).is_empty());
     let written = sidecar.written();
     assert!(!written.contains(&first) && !written.contains("task-1"), "ids are in a log");
+}
+
+/// One may run for longer than the key is kept that its id was sealed with. Who asks which tasks there are goes on with it.
+#[test]
+fn a_task_that_a_list_shows_is_found_whatever_keys_there_were() {
+    let (server, _tell) = server();
+    let sidecar = shared(server.port);
+    let first = begin(&Client::open(&sidecar, Some("key-a")));
+    for (numbers, seal_with) in [(&[1, 2][..], 2), (&[2], 2)] {
+        let mut config = config(server.port);
+        config.sessions.seal_with = seal_with;
+        let sessions = numbers.iter().map(|number| session_key(*number)).collect();
+        let keys = Keys { sessions, ..keys(&[("alice", "key-a")]) };
+        let digest = sidecar.files.write_with_keys(&config, &keys);
+        sidecar.runs(&digest);
+    }
+    let alice = Client::open(&sidecar, Some("key-a"));
+    is_unknown(&alice.send("tasks/get", json!({"taskId": first})));
+    let listed = || alice.names("tasks/list", "tasks", "taskId");
+    let named = listed();
+    assert!(named.len() == 1 && named[0] != first, "{named:?}");
+    assert_eq!(listed(), named, "it has one name");
+    let task = alice.ask("tasks/get", json!({"taskId": named[0]}));
+    assert_eq!(task["result"]["status"], "working", "{task}");
 }
 
 /// 47: servers that count their tasks give each id once beside every replica, and again when they start anew.
