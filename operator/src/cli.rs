@@ -153,6 +153,7 @@ mod tests {
             ("--sidecar-limits=memory=0", "memory=0 is no limit that a sidecar could keep"),
             ("--sidecar-limits=cpu=0,memory=16Mi", "cpu=0 is no limit"),
             ("--metrics-from=team", "`team` is not a label"),
+            ("--callers-from=team", "`team` is not a label"),
         ] {
             let refused = parse(flag).unwrap_err().to_string();
             assert!(refused.contains(words), "{flag}: {refused}");

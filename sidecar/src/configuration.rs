@@ -52,8 +52,8 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Notes what there is too little memory for: a request of more bytes than `largest`, and more than `most` sessions, of
-    /// which each principal may have the same part as of all that the file permits.
+    /// Notes what there is too little memory for: a request of more bytes than `largest`, and more than `most` sessions. Of
+    /// those a principal may have the part that it may have of all, or a tenth, if that is more.
     fn fit(&mut self, largest: u64, most: u32) {
         let sessions = &mut self.config.sessions;
         self.short = Short {
@@ -62,7 +62,8 @@ impl Snapshot {
         };
         if self.short.sessions.is_some() {
             let part = u64::from(most) * u64::from(sessions.per_principal) / u64::from(sessions.total);
-            sessions.per_principal = u32::try_from(part).unwrap_or(most).max(1);
+            let part = u32::try_from(part).unwrap_or(most).max(most / 10);
+            sessions.per_principal = sessions.per_principal.min(part).max(1);
             sessions.total = most;
         }
     }

@@ -78,8 +78,13 @@ pub(super) async fn tools(
 
 /// Makes an answer that may take its time, in the turn of whoever asked.
 async fn in_turn(make: impl FnOnce() -> Response + Send + 'static) -> Response {
-    let Ok(_turn) = TURNS.acquire().await else { return failed() };
-    tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| failed())
+    let Ok(turn) = TURNS.acquire().await else { return failed() };
+    // Whoever asked may go: the turn lasts as long as the work.
+    let work = move || {
+        let _turn = turn;
+        make()
+    };
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| failed())
 }
 
 fn failed() -> Response {

@@ -22,8 +22,7 @@ use crate::written::Written;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pod {
-    /// Labels and annotations of the pod, beside Longshore's own. What else is made of the server has the labels too, but for
-    /// its Secret and ConfigMaps.
+    /// Labels and annotations of the pod, beside Longshore's own. The Deployment and what else is made for it get the labels too.
     #[serde(default, skip_serializing_if = "is_default")]
     pub metadata: ObjectMetadata,
     /// What the server's container requests and may use.

@@ -10,7 +10,7 @@ use crate::UPDATE;
 const HEAD: &str = "\
 # Every field of an `McpServer`
 
-As `kubectl explain mcpserver.spec --recursive` has them, where the chart is installed. `[]` is each entry of a list. Fields below
+As `kubectl explain mcpserver.spec` has them, one level at a time, where the chart is installed. `[]` is each entry of a list. Fields below
 those that are a pod's own (`env`, `volumes`, `tolerations` and their like) are as in a pod.
 ";
 

@@ -146,8 +146,9 @@ pub(crate) fn build(server: &ValidatedServer, settings: &Settings) -> (Resources
     (resources, Desired { template, configs, replicas: server.replicas, recreates })
 }
 
-/// The metadata of objects that people read and policies of clusters are about: with the labels of the manifest's pods too. A
-/// Secret and a ConfigMap go without: of a label that the API server refuses no revoked key may be kept.
+/// The metadata of what is made beside the pods and is there for their sake: with the labels of the manifest's pods too, as
+/// policies of clusters may want them. What says who comes in goes without, which are the Secret, the ConfigMaps and the
+/// NetworkPolicy: no label that the API server refuses keeps those from being in force. The Service has labels of its own.
 fn labelled(server: &ValidatedServer, name: String) -> ObjectMeta {
     let own = metadata(server, name);
     let mut labels = server.pod.labels.clone();

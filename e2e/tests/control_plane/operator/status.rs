@@ -47,6 +47,9 @@ fn how_a_server_ended_outlives_the_operator_that_saw_it() {
 
         let servers: Api<McpServer> = namespace.api();
         let before = servers.get("demo").await.unwrap().status.unwrap();
+        // As it is, and not as Longshore reads it: what the API server wrote before the first look is gone.
+        let shown = namespace.kubectl(&["get", "lmcp", "demo", "-o", "json"]).await.unwrap();
+        assert!(!shown.contains("Pending"), "{shown}");
         let operator = Operator::start(namespace);
         // Whatever it has to write comes before that.
         until("the operator has looked", || operator.log().contains("reconciled")).await;

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_sidecar_config::ports;
 
-use super::{labelled, own_pods};
+use super::{metadata, own_pods};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names;
 use crate::settings::Settings;
@@ -23,7 +23,7 @@ pub(super) fn build(server: &ValidatedServer, settings: &Settings) -> NetworkPol
         std::iter::once(control_plane(settings)).chain(settings.metrics_from.iter().cloned().map(namespace));
     let callers: Vec<_> = settings.callers_from.iter().cloned().map(namespace).collect();
     NetworkPolicy {
-        metadata: labelled(server, server.names.network_policy()),
+        metadata: metadata(server, server.names.network_policy()),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(own_pods(server)),
             policy_types: Some(vec!["Ingress".to_owned()]),

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use longshore_crds::mcp_server::ObjectMetadata;
 use longshore_sidecar_config::ports;
 
-use super::{labelled, peers};
+use super::{metadata, peers};
 use crate::mcp_server::validate::ValidatedServer;
 use crate::names;
 
@@ -13,7 +13,7 @@ use crate::names;
 const PORT: i32 = 80;
 
 pub(super) fn build(server: &ValidatedServer) -> Service {
-    let mut metadata = labelled(server, server.names.service());
+    let mut metadata = metadata(server, server.names.service());
     let ObjectMetadata { labels, annotations } = &server.service;
     // None of them is Longshore's.
     metadata.labels.get_or_insert_default().extend(labels.clone());

@@ -51,7 +51,7 @@ pub(super) fn service(path: &str, metadata: &mut ObjectMetadata, problems: &mut 
     }));
     let ours = metadata.annotations.keys().filter(|key| is_of(key, DOMAIN));
     problems.extend(ours.map(|key| is_ours(&path_of("annotations"), key)));
-    metadata.labels.retain(|key, _| may_label(key));
+    metadata.labels.retain(|key, _| !is_label_of_ours(key) && !is_of_kubernetes(key));
     metadata.annotations.retain(|key, _| !is_of(key, DOMAIN));
 }
 
@@ -87,9 +87,9 @@ fn is_of_kubernetes(key: &str) -> bool {
     key.starts_with("service.kubernetes.io/")
 }
 
-/// Whether a manifest may put a label of this key on all that is made of it.
+/// Whether a label of this key, which is meant for pods, may be on other objects too. A mesh's tells other things there.
 pub(crate) fn may_label(key: &str) -> bool {
-    !is_label_of_ours(key) && !is_of_kubernetes(key)
+    !is_label_of_ours(key) && !is_of_kubernetes(key) && !is_of(key, "istio.io")
 }
 
 /// Whether a key is under a domain.

@@ -86,10 +86,13 @@ fn callers_may_be_those_of_some_namespaces_alone() {
 }
 
 #[test]
-fn labels_of_the_pods_are_on_all_that_policies_of_clusters_are_about() {
+fn labels_of_the_pods_are_on_what_is_made_for_their_sake() {
     let mut manifest = with(minimal(), "replicas", json!(2));
     manifest["pod"] = json!({"metadata": {
-        "labels": {"cost-center": "42", "team": "pods", "service.kubernetes.io/service-proxy-name": "none"},
+        "labels": {
+            "cost-center": "42", "team": "pods",
+            "service.kubernetes.io/service-proxy-name": "none", "istio.io/use-waypoint": "of-pods",
+        },
         "annotations": {"note": "of pods"},
     }});
     manifest["expose"] = json!({"service": {"labels": {"team": "services"}}});
@@ -105,19 +108,18 @@ fn labels_of_the_pods_are_on_all_that_policies_of_clusters_are_about() {
         labels
     };
     let of_pods = json!({"cost-center": "42", "team": "pods"});
-    for object in [
-        serde_json::to_value(&made.service_account),
-        serde_json::to_value(&made.peers),
-        serde_json::to_value(&made.network_policy),
-        serde_json::to_value(&made.disruption_budget),
-        serde_json::to_value(&made.deployment),
+    for (object, expected) in [
+        (serde_json::to_value(&made.service_account), &of_pods),
+        (serde_json::to_value(&made.peers), &of_pods),
+        (serde_json::to_value(&made.disruption_budget), &of_pods),
+        (serde_json::to_value(&made.deployment), &of_pods),
+        (serde_json::to_value(&made.service), &json!({"team": "services"})),
+        // Whatever it says, these are in force.
+        (serde_json::to_value(&made.secret), &json!({})),
+        (serde_json::to_value(&made.config_maps[0]), &json!({})),
+        (serde_json::to_value(&made.network_policy), &json!({})),
     ] {
-        assert_eq!(labels(object.unwrap()), of_pods);
-    }
-    let of_service = json!({"cost-center": "42", "team": "services"});
-    assert_eq!(labels(serde_json::to_value(&made.service).unwrap()), of_service);
-    for object in [serde_json::to_value(&made.secret), serde_json::to_value(&made.config_maps[0])] {
-        assert_eq!(labels(object.unwrap()), json!({}), "whatever it says, keys and rules are in force");
+        assert_eq!(&labels(object.unwrap()), expected);
     }
 }
 
