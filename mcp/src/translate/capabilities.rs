@@ -5,12 +5,17 @@ use std::borrow::Cow;
 use super::{Untranslatable, Way};
 use crate::capabilities::ClientCapabilities;
 use crate::envelope::is_object;
+use crate::object::Object;
 use crate::revision::Elicitation;
 
 /// The experimental tasks of 2025-11-25: they are not carried between revisions.
 const TASKS: &str = "tasks";
-/// Extensions are negotiated between two modern sides. Each would have to be translated by itself.
+/// What both sides have beside the protocol. Within an era that is their own business. Between eras each extension would have
+/// to be translated by itself, but for [`SILENT`].
 const EXTENSIONS: &str = "extensions";
+/// Extensions that add no message between client and server, and nothing that only one era has: MCP Apps, whose tools name
+/// their user interface in `_meta`, and whose hosts read that like any resource.
+const SILENT: [&str; 1] = ["io.modelcontextprotocol/ui"];
 
 /// A client's capabilities, for its server.
 pub fn client(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
@@ -20,10 +25,8 @@ pub fn client(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     const WHAT: &str = "the client's capabilities";
     let mut capabilities = way.object(WHAT, json)?;
     capabilities.remove(TASKS);
+    extensions(way, WHAT, &mut capabilities)?;
     let (from, to) = (way.from.features(), way.to.features());
-    if !from.extensions || !to.extensions {
-        capabilities.remove(EXTENSIONS);
-    }
     let mut without = |capability: &str, member: &str| {
         capabilities.edit(capability, |json| {
             if !is_object(json) {
@@ -62,12 +65,33 @@ pub fn server(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     if way.is_same() {
         return Ok(Cow::Borrowed(json));
     }
-    let mut capabilities = way.object("the server's capabilities", json)?;
+    const WHAT: &str = "the server's capabilities";
+    let mut capabilities = way.object(WHAT, json)?;
     capabilities.remove(TASKS);
-    if !way.from.features().extensions || !way.to.features().extensions {
-        capabilities.remove(EXTENSIONS);
-    }
+    extensions(way, WHAT, &mut capabilities)?;
     Ok(capabilities.into_text())
+}
+
+/// Leaves those extensions that the other era can have too.
+fn extensions(way: Way, what: &'static str, capabilities: &mut Object<'_>) -> Result<(), Untranslatable> {
+    if way.from.era() == way.to.era() {
+        return Ok(());
+    }
+    let mut kept = Object::empty();
+    if let Some(all) = capabilities.get(EXTENSIONS).filter(|json| is_object(json)) {
+        let all = way.object(what, all)?;
+        for name in SILENT {
+            if let Some(extension) = all.get(name) {
+                kept.set(name, extension.to_owned());
+            }
+        }
+    }
+    if kept.is_empty() {
+        capabilities.remove(EXTENSIONS);
+    } else {
+        capabilities.set(EXTENSIONS, kept.write());
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -77,29 +101,33 @@ mod tests {
 
     #[test]
     fn only_what_can_be_kept_is_offered() {
-        let all = r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"elicitation":{"url":{}},"tasks":{},"extensions":{"a/b":{}},"experimental":{"x":1}}"#;
+        let all = r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"elicitation":{"url":{}},"tasks":{},"extensions":{"a/b":{},"io.modelcontextprotocol/ui":{"x":1}},"experimental":{"x":1}}"#;
         for (from, to, expected) in [
             (
                 V2025_11_25,
                 V2026_07_28,
-                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"experimental":{"x":1}}"#,
+                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"extensions":{"io.modelcontextprotocol/ui":{"x":1}},"experimental":{"x":1}}"#,
             ),
             (
                 V2026_07_28,
                 V2025_11_25,
-                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"experimental":{"x":1}}"#,
+                r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"url":{}},"extensions":{"io.modelcontextprotocol/ui":{"x":1}},"experimental":{"x":1}}"#,
             ),
             // What their own revision does not have.
-            (V2025_06_18, V2026_07_28, r#"{"roots":{},"sampling":{},"experimental":{"x":1}}"#),
+            (
+                V2025_06_18,
+                V2026_07_28,
+                r#"{"roots":{},"sampling":{},"extensions":{"io.modelcontextprotocol/ui":{"x":1}},"experimental":{"x":1}}"#,
+            ),
             (
                 V2024_11_05,
                 V2025_11_25,
-                r#"{"roots":{"listChanged":true},"sampling":{},"experimental":{"x":1}}"#,
+                r#"{"roots":{"listChanged":true},"sampling":{},"extensions":{"a/b":{},"io.modelcontextprotocol/ui":{"x":1}},"experimental":{"x":1}}"#,
             ),
             (
                 V2025_11_25,
                 V2025_06_18,
-                r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"experimental":{"x":1}}"#,
+                r#"{"roots":{"listChanged":true},"sampling":{"tools":{}},"extensions":{"a/b":{},"io.modelcontextprotocol/ui":{"x":1}},"experimental":{"x":1}}"#,
             ),
             (V2025_11_25, V2025_11_25, all),
         ] {
@@ -112,12 +140,14 @@ mod tests {
             let way = Way { from, to: V2026_07_28 };
             assert_eq!(client(way, forms).unwrap(), expected, "{from}");
         }
-        let all = r#"{"tools":{"listChanged":true},"tasks":{},"extensions":{}}"#;
-        // A server with sessions may declare extensions too, as its own business with a client of the same revision.
-        for (from, to) in [(V2026_07_28, V2025_11_25), (V2025_11_25, V2026_07_28), (V2025_11_25, V2025_06_18)]
-        {
-            let way = Way { from, to };
-            assert_eq!(server(way, all).unwrap(), r#"{"tools":{"listChanged":true}}"#, "{from} {to}");
+        // A server with sessions may declare extensions too, as its own business with a client of its era.
+        let all = r#"{"tools":{"listChanged":true},"tasks":{},"extensions":{"a/b":{}}}"#;
+        for (from, to, expected) in [
+            (V2026_07_28, V2025_11_25, r#"{"tools":{"listChanged":true}}"#),
+            (V2025_11_25, V2026_07_28, r#"{"tools":{"listChanged":true}}"#),
+            (V2025_11_25, V2025_06_18, r#"{"tools":{"listChanged":true},"extensions":{"a/b":{}}}"#),
+        ] {
+            assert_eq!(server(Way { from, to }, all).unwrap(), expected, "{from} {to}");
         }
     }
 }

@@ -5,7 +5,7 @@ mod matrix;
 mod page;
 mod rows;
 mod rules;
-mod rust;
+pub(crate) mod rust;
 mod server;
 pub(crate) mod suite;
 mod tasks;

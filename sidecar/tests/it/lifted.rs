@@ -1,5 +1,6 @@
 //! Requests that stand alone, in front of servers with sessions.
 
+mod beside;
 mod ends;
 mod eras;
 mod faults;

@@ -121,6 +121,7 @@ features! {
     "`roots/list`", ToClient, |pair| question(pair, ServerRequest::RootsList, json!({}));
     "tasks of 2025-11-25", ToServer, |pair| alike(&[capability(pair, Tasks::Core, "tasks"), capability_of_client(pair, Tasks::Core, "tasks")]),
         shown by ["r047_no_tasks_are_carried_between_revisions"];
+    "extensions that add no message, as `io.modelcontextprotocol/ui` for MCP Apps", ToServer, silent_extensions;
     "the extension for tasks, and other extensions (2026-07-28)", ToServer, |pair| alike(&[capability(pair, Tasks::Extension, "extensions"), capability_of_client(pair, Tasks::Extension, "extensions")]),
         shown by ["r047_no_tasks_are_carried_between_revisions"];
     "`tasks/get`, `tasks/cancel` and what else there is for tasks (since 2025-11-25)", ToServer, asks_for_tasks,
@@ -129,7 +130,8 @@ features! {
     "the error for an unknown resource", ToClient, |pair| not_found(pair);
     "the error for an unknown method", ToClient, |pair| no_method(pair);
     "errors -32020, -32021, -32022 of a server", ToClient, |pair| reserved(pair);
-    "other errors", ToClient, |pair| error(pair, Method::ToolsCall, r#"{"code":-32603,"message":"m","data":{"x":[1]}}"#, Passes, Passes);
+    "a server's own errors from -32099 to -32020", ToClient, |pair| error(pair, Method::ToolsCall, r#"{"code":-32050,"message":"m","data":{"x":[1]}}"#, Becomes("-32603, with the same words"), Passes);
+    "other errors", ToClient, |pair| error(pair, Method::ToolsCall, r#"{"code":-32000,"message":"m","data":{"x":[1]}}"#, Passes, Passes);
     "members that nobody knows", ToClient, |pair| strangers(pair);
 }
 
@@ -464,6 +466,14 @@ fn capability(pair: Pair, tasks: Tasks, name: &str) -> Verdict {
         "{made}"
     );
     Becomes("not offered to the other side")
+}
+
+/// Told to either side as it was declared.
+fn silent_extensions(pair: Pair) -> Verdict {
+    let all = r#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html"]}}}"#;
+    assert_eq!(capabilities::server(pair.down(), all).unwrap(), all);
+    assert_eq!(capabilities::client(pair.up(), all).unwrap(), all);
+    Passes
 }
 
 /// A request for a task, in either of the two forms that there are.

@@ -88,12 +88,14 @@ pub(super) async fn run(way: Way, mut client: Client) {
 impl Call {
     /// Finds it a session, and sends it.
     async fn begin(way: &Rc<Way>, asked: &Arc<Asked>) -> Result<Self, Failure> {
-        let purpose = Purpose::of(asked, &way.upstream, &way.opener);
+        let purpose = Purpose::of(asked, &way.upstream, &way.opener, way.asks_aside());
         let lease = way.lease(asked, purpose).await?;
         let session = lease.session.clone();
-        // Over HTTP a server may say all of it beside the call; otherwise it finds its call by itself.
+        // Over HTTP a server may say all of it beside the call, and what its client cannot be asked has to be heard too, or
+        // the server waits for an answer; otherwise it finds its call by itself.
         let is_http = matches!(way.upstream, Upstream::StreamableHttp { .. });
-        if asked.can_be_asked() || asked.level.is_some() || is_http && asked.token.is_some() {
+        let may_be_asked = asked.method.may_need_input() && (is_http || asked.can_be_asked());
+        if may_be_asked || asked.level.is_some() || is_http && asked.token.is_some() {
             Box::pin(hearing::begin(&session, &way.transport)).await;
         }
         let pair = session.pair();
@@ -147,6 +149,9 @@ impl Call {
                     if client.is_waiting() && !self.parked.is_waiting() =>
                 {
                     self.session.end();
+                    if let Some(lease) = &self.lease {
+                        lease.leave_unused();
+                    }
                     return Some(client);
                 }
                 (Event::Heard(heard), stage) => self.heard(heard, stage).await,

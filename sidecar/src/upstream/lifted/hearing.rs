@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use longshore_mcp::envelope::{self, Message};
-use longshore_mcp::method::ServerNotification;
+use longshore_mcp::method::{ServerNotification, ServerRequest};
 use longshore_mcp::params::Params;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -274,12 +274,16 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, de
                 }
                 // What could be about several calls is about none.
                 Some(ServerNotification::Message | ServerNotification::Cancelled) => {
+                    session.note_aside();
                     session.aside(message.clone(), deaf).await;
                 }
                 _ => {}
             }
         }
         Ok(Message::Request(request)) => {
+            if ServerRequest::parse(&request.method) != Some(ServerRequest::Ping) {
+                session.note_aside();
+            }
             session.asked(transport, message.clone(), &request, deaf).await;
         }
         // An answer belongs to a call's own stream; what is no message belongs nowhere.

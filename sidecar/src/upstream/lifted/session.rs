@@ -63,6 +63,8 @@ pub(super) struct Session {
     over: watch::Sender<bool>,
     /// The server has forgotten it.
     forgotten: AtomicBool,
+    /// What is set where the server says something beside the calls that it may be about.
+    asks_aside: Arc<AtomicBool>,
     /// What the server is told for those who listen.
     pub(super) subscribing: Subscribing,
     /// Held while it is told a level of log messages.
@@ -140,6 +142,7 @@ impl Session {
             hold: Mutex::new(Some(hold)),
             over: watch::Sender::new(false),
             forgotten: AtomicBool::new(false),
+            asks_aside: Arc::default(),
             subscribing: Subscribing::default(),
             telling: tokio::sync::Mutex::default(),
             hearing: Hearing::default(),
@@ -289,6 +292,16 @@ impl Session {
         if let Some(inbox) = self.inbox_of(token) {
             deaf.give(inbox, Heard::Own(message)).await;
         }
+    }
+
+    /// Where it is noted from now on if the server asks aside.
+    pub(super) fn note_asides_in(&mut self, asks_aside: Arc<AtomicBool>) {
+        self.asks_aside = asks_aside;
+    }
+
+    /// The server asks or tells something on the session's own stream, of one of its calls.
+    pub(super) fn note_aside(&self) {
+        self.asks_aside.store(true, Ordering::Relaxed);
     }
 
     /// Gives a message to the only call under way. Says whether there is one that has room for it.

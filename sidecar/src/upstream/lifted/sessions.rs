@@ -40,6 +40,8 @@ pub(super) struct Sessions {
     table: Mutex<Table>,
     /// One was given back, or is new, or its place is free.
     freed: Notify,
+    /// The server has asked or told something on the stream of a session and not of a call, and does not say of which.
+    asks_aside: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -137,12 +139,12 @@ impl Bounds {
 
 impl Purpose {
     /// That of a call.
-    pub(super) fn of(asked: &Asked, upstream: &Upstream, opener: &Opener) -> Self {
-        // Over HTTP a question comes on the stream of its call.
-        let one_stream = !matches!(upstream, Upstream::StreamableHttp { .. });
+    pub(super) fn of(asked: &Asked, upstream: &Upstream, opener: &Opener, asks_aside: bool) -> Self {
+        // Over HTTP a question should come on the stream of its call. With several SDKs it comes on that of the session.
+        let one_stream = asks_aside || !matches!(upstream, Upstream::StreamableHttp { .. });
         // A process that several sessions share was told that nobody can be asked.
         let shares = opener.isolation().is_some_and(|isolation| isolation != Isolation::Session);
-        let needs = asked.can_be_asked() || asked.level.is_some();
+        let needs = asked.can_be_asked() && asked.method.may_need_input() || asked.level.is_some();
         if one_stream && !shares && needs { Self::Alone } else { Self::Call }
     }
 }
@@ -277,7 +279,8 @@ impl Sessions {
         }
     }
 
-    fn add(self: &Arc<Self>, key: Key, place: Place, session: Session, purpose: Purpose) -> Lease {
+    fn add(self: &Arc<Self>, key: Key, place: Place, mut session: Session, purpose: Purpose) -> Lease {
+        session.note_asides_in(self.asks_aside.clone());
         let session = Arc::new(session);
         let entry = Entry {
             session: session.clone(),
@@ -292,8 +295,14 @@ impl Sessions {
         Lease { session, key, purpose, sessions: self.clone() }
     }
 
+    /// Whether the server says beside its calls what it asks in them, in any session.
+    pub(super) fn ask_aside(&self) -> bool {
+        self.asks_aside.load(Ordering::Relaxed)
+    }
+
     /// Ends all of them, those that somebody uses as soon as nobody does.
     pub(super) fn end_all(&self, transport: &Rc<Transport>) {
+        self.asks_aside.store(false, Ordering::Relaxed);
         for entry in self.table.lock().open.values().flatten() {
             entry.session.leave();
         }
@@ -423,6 +432,13 @@ impl Drop for Place {
 }
 
 impl Lease {
+    /// The server has forgotten the session, and so probably those like it that nobody uses either.
+    pub(super) fn leave_unused(&self) {
+        let table = self.sessions.table.lock();
+        let entries = table.open.get(&self.key).into_iter().flatten();
+        entries.filter(|entry| entry.users == 0).for_each(|entry| entry.session.leave());
+    }
+
     /// Whether no other call may use the session meanwhile.
     pub(super) fn is_alone(&self) -> bool {
         self.purpose == Purpose::Alone

@@ -51,6 +51,11 @@ impl Way {
         self.lifted.sessions.lease(&self.transport, &self.upstream, &self.opener, wanted).await
     }
 
+    /// Whether the server says beside its calls what it asks in them.
+    pub(super) fn asks_aside(&self) -> bool {
+        self.lifted.sessions.ask_aside()
+    }
+
     /// Whose request it is.
     pub(super) fn principal(&self) -> PrincipalDigest {
         PrincipalDigest::of(self.opener.principal().map_or("", |principal| principal))

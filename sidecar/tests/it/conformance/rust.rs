@@ -10,7 +10,7 @@ pub(super) const CLIENT: &str = "conformance::rust::client::explore";
 /// The server, which is told as the others are: a revision, a transport, and a port.
 pub(super) const SERVER: &str = "conformance::rust::server::serve";
 /// The same on the last release before the next revision.
-pub(super) const OLDER_SERVER: &str = "conformance::rust::server::older::serve";
+pub(crate) const OLDER_SERVER: &str = "conformance::rust::server::older::serve";
 
 /// What the matrix calls them is what is built.
 #[test]
