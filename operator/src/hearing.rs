@@ -96,13 +96,25 @@ pub(crate) async fn discarding<T>(until: impl Future<Output = ()>, news: impl St
     }
 }
 
-/// A client whose watches can be heard here.
+/// A client whose watches can be heard here. What fails for a moment it asks for once more by itself: a page of a long list
+/// is not to cost all that came before it.
 pub(crate) async fn client() -> anyhow::Result<Client> {
+    connected(true).await
+}
+
+/// One for single calls, which says at once what the API server says, that it has too much to do for example: who makes them
+/// waits at a pace of its own, and others have their turn meanwhile.
+pub(crate) async fn client_for_calls() -> anyhow::Result<Client> {
+    connected(false).await
+}
+
+async fn connected(retries: bool) -> anyhow::Result<Client> {
     let mut config = kube::Config::infer().await.context("found no way to the API server")?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENT);
     // Nobody speaks over a connection that nothing is asked over: the time begins with a request.
     config.reset_reader_on_write = true;
+    config.default_retry = retries;
     let builder = ClientBuilder::try_from(config).context("cannot speak to the API server")?;
     Ok(builder.with_layer(&patience()).build())
 }

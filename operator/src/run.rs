@@ -61,7 +61,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let metrics = Metrics::new().context("cannot register the metrics")?;
     let readiness = Readiness::default();
     let health = health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
-    let client = hearing::client().await?;
+    let (client, watching) = (hearing::client_for_calls().await?, hearing::client().await?);
     let port = health.address().context("cannot tell the health port")?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity = %options.identity, probes = %port, "the operator starts");
@@ -69,7 +69,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     // Ends only after everything else has, so that the process is seen to live while it drains.
     let health_stop = CancellationToken::new();
     let health = health.serve(health_stop.clone());
-    let operator = operate(options, client, metrics, readiness, stop.clone());
+    let operator = operate(options, client, watching, metrics, readiness, stop.clone());
     tokio::pin!(health, operator);
     loop {
         tokio::select! {
@@ -88,6 +88,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
 async fn operate(
     options: Options,
     client: Client,
+    watching: Client,
     metrics: Metrics,
     readiness: Readiness,
     stop: CancellationToken,
@@ -121,7 +122,7 @@ async fn operate(
     let work = async {
         let access = cluster::inventory_access(&client, subjects, Some(&known));
         let Some(access) = stop.run_until_cancelled(access).await else { return Ok(()) };
-        let context = context(&options, client.clone(), metrics.clone(), inventories, access);
+        let context = context(&options, client.clone(), watching, metrics.clone(), inventories, access);
         work(&options, context, changes, poller, stop.clone()).await
     };
     let lease = leadership.hold(work_ended.clone());
@@ -144,6 +145,7 @@ async fn operate(
 fn context(
     options: &Options,
     client: Client,
+    watching: Client,
     metrics: Metrics,
     inventories: Inventories,
     access: longshore_sidecar_config::InventoryAccess,
@@ -152,6 +154,7 @@ fn context(
     Arc::new(Context {
         recorder: Recorder::new(client.clone(), reporter),
         client,
+        watching,
         settings: options.settings.clone(),
         inventory_access: ArcSwap::from_pointee(access),
         mirrors: Mirrors::default(),

@@ -18,6 +18,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
@@ -42,6 +43,9 @@ const NO_VERSION: &str = "1";
 
 /// As whose kind it is remembered that the Deployment that is there cannot be given its number of pods.
 pub(crate) const SCALE: &str = "Scale";
+
+/// The reason of the event that tells of what was undone.
+const CHANGED_BACK: &str = "ChangedBack";
 
 /// Applies objects for one server.
 pub(crate) struct Applier<'a> {
@@ -227,6 +231,8 @@ impl Applier<'_> {
             self.note((kind, name), &state, &Ok(()));
             return Ok(());
         }
+        // What is sent again is sent since somebody else has changed it, or may have.
+        let is_as_before = record.as_ref().is_some_and(|record| record.digest == digest);
         // What is known of ours by this name. Somebody else's would not be in the mirror.
         let applied = record.as_ref().map(|record| &record.live);
         let ours = live.filter(|live| self.is_ours(live)).into_iter().chain(applied);
@@ -249,14 +255,37 @@ impl Applier<'_> {
         });
         self.memory.lock().end((kind, name.clone()), record);
         let outcome = match answer {
-            Ok(_) => {
+            Ok(now) => {
                 tracing::debug!(kind, name, "applied");
+                if is_as_before && live.is_some_and(|live| Live::of(&now.metadata).version > live.version) {
+                    self.tell_changed_back(kind, &name).await;
+                }
                 Ok(())
             }
             Err(error) => Err(self.keeps_what_was(kind, self.refused(&objects, kind, &name, error).await)),
         };
         self.note((kind, name), &state, &outcome);
         outcome
+    }
+
+    /// Says that somebody else had changed an object, and that it is as the manifest says again: who scales a Deployment that
+    /// is a server's, say, sees nothing but that it does not help. Once in a while, since that may go on for ever.
+    async fn tell_changed_back(&self, kind: &'static str, name: &str) {
+        if !self.memory.lock().may_tell_changed_back(Instant::now()) {
+            return;
+        }
+        tracing::warn!(kind, name, namespace = %self.server.namespace, "something else had changed it, and it is changed back");
+        let event = Event {
+            type_: EventType::Warning,
+            reason: CHANGED_BACK.to_owned(),
+            note: Some(format!(
+                "something else had changed {kind} {name}, and it is changed back: change the McpServer instead, and let one \
+                 operator look after it"
+            )),
+            action: "Apply".to_owned(),
+            secondary: None,
+        };
+        self.context.tell(self.server, self.uid, &event).await;
     }
 
     /// Remembers what came of applying an object in this state.

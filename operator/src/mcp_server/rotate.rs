@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::{Event, EventType};
 use longshore_crds::McpServer;
 
+use crate::digest;
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::context::Context;
 use crate::mcp_server::dereference::own_keys;
@@ -47,7 +48,7 @@ pub(crate) fn rotate(
             Duration::from_millis(server.sessions.max_age_ms),
             Duration::from_millis(server.limits.request_timeout_ms),
         ),
-        rotate_after: settings.rotate_session_keys_after,
+        rotate_after: settings.rotate_session_keys_after.map(|after| spread(after, &server.identity.uid)),
         wish,
         confirmed: pods.iter().all(|facts| confirms(facts, desired, now.as_second())),
     };
@@ -59,6 +60,12 @@ pub(crate) fn rotate(
         None => server.session_keys.due(&situation),
     };
     Ok(Rotation { next, again })
+}
+
+/// Up to a tenth sooner, by the server's UID: those that were made together do not have all their keys made anew at once.
+fn spread(after: Duration, uid: &str) -> Duration {
+    let part = u8::from_str_radix(&digest::hex(uid.as_bytes())[..2], 16).unwrap_or_default();
+    after - after / 10 * u32::from(part) / 256
 }
 
 /// What the server's owner wrote to ask for a new key.

@@ -1,6 +1,7 @@
 //! The memory of one server.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use longshore_crds::McpServerStatus;
 use longshore_sidecar_config::Processes;
@@ -44,6 +45,8 @@ pub(crate) struct ServerMemory {
     pub upgrades_to: Option<String>,
     /// What the API server did not take when it was applied last, and why.
     refused: BTreeMap<Object, Refusal>,
+    /// When it was last said that somebody else had changed an object.
+    changed_back: Option<Instant>,
     /// Whether the Service of its name was last found to be somebody else's, to whom clients would show their keys.
     pub service_is_others: bool,
     /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
@@ -53,6 +56,9 @@ pub(crate) struct ServerMemory {
     /// Why it goes on with pods of an earlier release, if it does.
     pub pending: Option<Pending>,
 }
+
+/// How seldom it is said that somebody else changes objects, who may do so all the time.
+const CHANGED_BACK_PAUSE: Duration = Duration::from_secs(60);
 
 /// The kind of the object that holds the session keys.
 pub(crate) const SECRET: &str = "Secret";
@@ -108,6 +114,15 @@ pub(crate) struct Touch {
 // === impl ServerMemory ===
 
 impl ServerMemory {
+    /// Whether it is time to say that somebody else had changed an object, and that it is said now.
+    pub(crate) fn may_tell_changed_back(&mut self, now: Instant) -> bool {
+        let may = self.changed_back.is_none_or(|told| now - told >= CHANGED_BACK_PAUSE);
+        if may {
+            self.changed_back = Some(now);
+        }
+        may
+    }
+
     /// Of a server of which nothing is known yet.
     pub(super) fn of(uid: &str) -> Self {
         Self { uid: uid.to_owned(), ..Self::default() }
