@@ -247,8 +247,8 @@ impl<T> Replica<T> {
     }
 
     /// Whom a session would go to if this replica gave it up now: those that have no room get it where nobody has any, and
-    /// others before those that are older than this replica, which are about to end too in a rollout: each session moves
-    /// once then. `None`: there is nobody.
+    /// others before those that are older than this replica, which are about to end too in a rollout: fewer sessions move
+    /// twice then. `None`: there is nobody.
     pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
         rendezvous::winner(key, self.view.younger_with_room(self.process, now))
             .or_else(|| rendezvous::winner(key, self.view.with_room(now)))

@@ -234,7 +234,9 @@ async fn failed(
         let ping = request::ping(&call.worker.pool, &call.snapshot, session);
         // Another call may have begun it again meanwhile.
         let is_begun = session.upstream() != *call.within.borrow();
-        let is_lost = async { is_begun || forgotten::is_forgotten(&Method::POST, status, ping).await };
+        let is_named = session.is_known_to_server();
+        let is_lost =
+            async { is_begun || forgotten::is_forgotten(&Method::POST, status, is_named, ping).await };
         if forgotten::says(&Method::POST, status) != Says::Nothing && is_lost.await {
             return Err(Refusal::SessionLost);
         }

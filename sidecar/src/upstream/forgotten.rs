@@ -43,18 +43,22 @@ pub(crate) fn is_not_now(status: StatusCode) -> bool {
 }
 
 /// Whether the server has forgotten the session in which it answered so. `ping` is awaited only if that is to be found out:
-/// the status of its answer, if there is any. No answer at all says nothing.
+/// the status of its answer, if there is any. No answer at all says nothing. A session that has no name is never told to be
+/// forgotten by a 404: it is about what was asked, if the server knows no sessions.
 pub(crate) async fn is_forgotten(
     method: &Method,
     status: StatusCode,
+    is_named: bool,
     ping: impl Future<Output = Option<StatusCode>>,
 ) -> bool {
     match says(method, status) {
         Says::Nothing => false,
-        Says::Forgotten => true,
+        Says::Forgotten if is_named => true,
         // A ping asks for nothing that could be wrong with it, or that could need credentials, so here these are about the
         // session too. Who wants credentials for everything refuses the next handshake in the same way.
-        Says::Perhaps => ping.await.is_some_and(|status| says(&Method::POST, status) != Says::Nothing),
+        Says::Forgotten | Says::Perhaps => {
+            ping.await.is_some_and(|status| says(&Method::POST, status) != Says::Nothing)
+        }
     }
 }
 
@@ -94,9 +98,9 @@ mod tests {
 
     #[test]
     fn a_ping_decides_where_a_status_could_mean_either() {
-        let pinged = |method, number, ping: Option<u16>| {
+        let pinged = |method, number, is_named, ping: Option<u16>| {
             let ping = async { ping.map(status) };
-            is_forgotten(method, status(number), ping).now_or_never().unwrap()
+            is_forgotten(method, status(number), is_named, ping).now_or_never().unwrap()
         };
         for (ping, forgotten) in [
             (None, false),
@@ -114,7 +118,13 @@ mod tests {
             let posts = [400, 401, 403].map(|number| (&Method::POST, number));
             let gets = [400, 401, 403, 404, 410].map(|number| (&Method::GET, number));
             for (method, number) in posts.into_iter().chain(gets) {
-                assert_eq!(pinged(method, number, ping), forgotten, "{method}, {number}, {ping:?}");
+                for is_named in [true, false] {
+                    let found = pinged(method, number, is_named, ping);
+                    assert_eq!(found, forgotten, "{method}, {number}, {is_named}, {ping:?}");
+                }
+            }
+            for number in [404, 410] {
+                assert_eq!(pinged(&Method::POST, number, false, ping), forgotten, "{number}, {ping:?}");
             }
         }
         // Nobody asks where nothing is to be found out.
@@ -122,7 +132,7 @@ mod tests {
             [(&Method::POST, 404, true), (&Method::POST, 429, false), (&Method::GET, 405, false)]
         {
             let asked = std::future::pending();
-            assert_eq!(is_forgotten(method, status(number), asked).now_or_never(), Some(forgotten));
+            assert_eq!(is_forgotten(method, status(number), true, asked).now_or_never(), Some(forgotten));
         }
     }
 }

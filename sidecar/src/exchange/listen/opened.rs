@@ -114,7 +114,13 @@ async fn ask_within(
     let is_lost = async {
         // A call may have begun the session again meanwhile.
         session.upstream() != within
-            || forgotten::is_forgotten(&Method::GET, status, request::ping(pool, snapshot, session)).await
+            || forgotten::is_forgotten(
+                &Method::GET,
+                status,
+                session.is_known_to_server(),
+                request::ping(pool, snapshot, session),
+            )
+            .await
     };
     let may_be_unknown = within.is_some() || session.may_be_unknown();
     if may_be_unknown && forgotten::says(&Method::GET, status) != Says::Nothing && is_lost.await {

@@ -338,7 +338,7 @@ impl Session {
         method: &Method,
         status: StatusCode,
     ) -> bool {
-        self.id.is_some() && forgotten::is_forgotten(method, status, self.ping(transport)).await
+        self.id.is_some() && forgotten::is_forgotten(method, status, true, self.ping(transport)).await
     }
 
     /// Pings the server in it. None: there is no answer.

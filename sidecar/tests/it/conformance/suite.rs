@@ -113,7 +113,7 @@ fn result(found: &Results, name: String) -> (String, Vec<String>) {
 
 /// A program that gives way to those of other tests: here everybody waits for as long as it takes, and tries again, while
 /// these are at work all the time.
-pub(super) fn patient(program: impl AsRef<OsStr>) -> Command {
+pub(crate) fn patient(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "10"]).arg(program);
     command

@@ -404,10 +404,17 @@ fn a_key_that_was_revoked_opens_nothing_by_way_of_a_replica_that_ends() {
     let digest = replicas[1].files.write_with_keys(&left, &keys(&[("bob", "key-b")]));
     replicas[1].runs(&digest);
     let status = |client: &Client<'_>| client.through(&replicas[0]).send("ping", json!({})).status;
-    assert_eq!((status(&alice), status(&bob)), (200, 200), "one that serves may know of more keys");
+    assert_eq!((status(&alice), status(&bob)), (401, 200), "hers was seen to go");
+    // One that this one has never seen may be yet to come here.
+    let more = [("alice", "key-a"), ("bob", "key-b"), ("carol", "key-c")];
+    let digest = replicas[0].files.write_with_keys(&with_peers(&config(servers[0].port)), &keys(&more));
+    replicas[0].runs(&digest);
     let _hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     eventually("it ends", || (replicas[0].get("/readyz").text() == "draining\n").then_some(()));
     assert_eq!((status(&alice), status(&bob)), (401, 200));
+    // It takes new sessions to the other one, which knows better by now.
+    let begins = |key: &str| Request::post(client::initialize("2025-11-25")).key(key).send(replicas[0].mcp);
+    assert_eq!((begins("key-c").status, begins("key-b").status), (401, 200));
     replicas[1].audit(|line| line["reason"] == "no live key" && line["status"] == 401);
 }

@@ -1,5 +1,6 @@
 //! What a client over HTTP+SSE posts while much of it waits.
 
+use std::io::BufReader;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use super::caller::{Caller, call};
 use crate::harness::client::initialize;
 use crate::harness::config::keys;
+use crate::harness::http::connect;
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Files, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted};
 
@@ -50,7 +52,13 @@ fn busy(sidecar: &Sidecar, server: &Scripted, key: Option<&'static str>) -> (Cal
 
 /// Posts a message whose answer is waited for elsewhere.
 fn posting(request: Request, mcp: SocketAddr) -> JoinHandle<Reply> {
-    std::thread::spawn(move || request.send(mcp))
+    std::thread::spawn(move || {
+        let mut stream = connect(mcp);
+        // It waits for what the test does meanwhile.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        request.write(&mut stream);
+        Reply::read(&mut BufReader::new(stream)).expect("a response")
+    })
 }
 
 fn cancelled(id: u32) -> String {
