@@ -92,11 +92,12 @@ impl Stdio {
         }
         let kind = kind_of(&group, &limits);
         let (channel, ends) = Channel::new();
+        let restarts = open.restarts_for(&group, &limits);
         let registered = open.begin(self, name, channel.clone(), Some(group))?;
         drop(open);
         let handshake = Handshake::none();
         let opening = Opening { registered, kind, number: name, place: None, ends, handshake };
-        tokio::task::spawn_local(Conversation::new(opening).run_alone(client.cloned()));
+        tokio::task::spawn_local(Conversation::new(opening).run_alone(client.cloned(), restarts));
         Ok(channel)
     }
 }

@@ -35,8 +35,6 @@ pub(super) struct Conversation {
     number: u128,
     /// For whom a place is taken again, where sessions share a process that rests.
     client: Option<Client>,
-    /// Its process has ended because nobody called it, or there was none yet: the next one does not count as a restart.
-    rests: bool,
     /// A process that is there already.
     ready: Option<Process>,
     /// What is known of that.
@@ -123,7 +121,6 @@ impl Conversation {
             number,
             place,
             client: None,
-            rests: false,
             ready: None,
             start: Start::default(),
             commands,
@@ -202,11 +199,12 @@ impl Conversation {
         self
     }
 
-    /// Lives for as long as there are calls that stand alone, and a while longer. The first of them is on its way.
-    pub(super) async fn run_alone(mut self, client: Option<Client>) {
+    /// Lives for as long as there are calls that stand alone, and a while longer. The first of them is on its way. It may go
+    /// on where another conversation has left off, which nobody called any more.
+    pub(super) async fn run_alone(mut self, client: Option<Client>, restarts: Restarts) {
         self.client = client;
-        // Nothing has died: the first process is none too many.
-        self.rests = true;
+        self.restarts = restarts;
+        self.note_tired();
         self.run().await;
     }
 
@@ -245,8 +243,13 @@ impl Conversation {
 
     /// Its process has ended because nobody called it: somebody else may have its place.
     pub(super) fn rest(&mut self) {
-        self.rests = true;
+        self.restarts.rested();
         self.place = None;
+    }
+
+    /// Its process has ended, and somebody may call it still.
+    pub(super) fn note_death(&mut self) {
+        self.restarts.died();
     }
 
     /// Lives for as long as its sessions do.
@@ -281,10 +284,9 @@ impl Conversation {
         // Those who wait for the end hear of it now.
     }
 
-    /// Its process has gone. Where the next one would be one too many, others go elsewhere, if they can.
-    fn note_tired(&mut self) {
-        // One that rests has not died.
-        if let Some(until) = self.restarts.until(Instant::now()).filter(|_| !self.rests) {
+    /// It has no process. Where the next one would be one too many, others go elsewhere, if they can.
+    fn note_tired(&self) {
+        if let Some(until) = self.restarts.until(Instant::now()) {
             self.registered.tires(until);
         }
     }
@@ -314,13 +316,12 @@ impl Conversation {
                 Talk::new(self, process, start, commands).run().await
             }
             Err(failure) => {
-                if matches!(&failure, Failure::Process(gone) if gone.why.concerns_all()) {
+                match &failure {
                     // The container is away for a moment: the session has done nothing that is to be slowed down.
-                    self.restarts.give_back();
-                }
-                if let Failure::Full { .. } | Failure::FullForPrincipal { .. } | Failure::Queue = &failure {
+                    Failure::Process(gone) if gone.why.concerns_all() => self.restarts.give_back(),
+                    Failure::Process(_) => self.restarts.died(),
                     // Nothing has died: there was no room.
-                    self.rests = true;
+                    _ => {}
                 }
                 // Who has just come is told why, and not only that there is nothing.
                 while let Ok(control) = self.control.try_recv() {
@@ -397,7 +398,7 @@ impl Conversation {
                     let listens = if let Control::Listen(name, _) = &control { Some(*name) } else { None };
                     self.control(control);
                     if listens.is_some_and(|name| self.members.awaits_updates(name)) {
-                        if self.restarts.take(Instant::now()).is_ok() {
+                        if self.restarts.take_uncalled(Instant::now()).is_ok() {
                             return Some(Vec::new());
                         }
                         self.members.end_listening();
@@ -412,8 +413,6 @@ impl Conversation {
                         Kind::Request(_) if let Some(failure) = self.failed_meanwhile(&command) => {
                             command.caller.end(Err(failure));
                         }
-                        // It has not died.
-                        Kind::Request(_) if std::mem::take(&mut self.rests) => return Some(vec![command]),
                         Kind::Request(_) => {
                             let admitted = self.admit(vec![command]);
                             if !admitted.is_empty() {

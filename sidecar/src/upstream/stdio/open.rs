@@ -173,7 +173,7 @@ impl Stdio {
         };
         // Everybody's sessions are spread over as many processes as there may be, and go where there may be one.
         let spreads = limits.isolation == Isolation::Shared && (sessions > 0 || is_tired);
-        let another = open.shared_by_all() < limits.total as usize && has_room();
+        let another = open.shared_by_all(wanted, now) < limits.total as usize && has_room();
         Ok((!(spreads && another)).then_some(host))
     }
 

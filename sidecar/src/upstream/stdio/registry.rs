@@ -1,10 +1,12 @@
 //! The conversations that there are, and the sessions that each of them serves.
 //!
 //! * [`group`]: which of them another session may join;
-//! * [`room`]: which of them ends for another one, that lacks a place.
+//! * [`room`]: which of them ends for another one, that lacks a place;
+//! * [`worn`]: how often those had another process that are over.
 
 mod group;
 mod room;
+mod worn;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,10 +16,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use super::message::Command;
+use super::restarts::Restarts;
 use super::{Channel, Control, Failure, Gone, Name, Stdio, Why};
 pub(in crate::upstream) use group::Limits;
 pub(super) use group::{Group, Need};
 use room::GivesWay;
+use worn::Worn;
 
 /// The conversations that are open.
 #[derive(Default)]
@@ -27,6 +31,8 @@ pub(super) struct Open {
     hosts: HashMap<u64, Host>,
     /// Those that were asked to end for others, until they have.
     giving_way: HashMap<u64, GivesWay>,
+    /// What those leave behind that are over, for the next ones.
+    worn: Worn,
     last: u64,
     /// There will be no more of them.
     closed: bool,
@@ -104,11 +110,24 @@ impl Open {
         hosts.min_by_key(|found| (found.is_tired, found.sessions, found.host))
     }
 
-    /// How many conversations are for everybody.
-    pub(super) fn shared_by_all(&self) -> usize {
+    /// How many conversations are for everybody; to one of this kind those that are over are too, as long as they could
+    /// start no other process.
+    pub(super) fn shared_by_all(&self, wanted: &Group, now: Instant) -> usize {
         let of_all =
             |host: &&Host| host.group.as_ref().is_some_and(|group| group.principal.is_none() && !group.own);
-        self.hosts.values().filter(of_all).count()
+        let tired = if wanted.alone { self.worn.tired(None, now) } else { 0 };
+        self.hosts.values().filter(of_all).count() + tired
+    }
+
+    /// How often a conversation of calls that stand alone had another process, which is about to begin: it goes on where
+    /// another one of its kind has left off, unless it is one more of those that there may be.
+    pub(super) fn restarts_for(&mut self, wanted: &Group, limits: &Processes) -> Restarts {
+        if wanted.own {
+            return Restarts::default();
+        }
+        let (whose, now) = (wanted.principal.as_ref(), Instant::now());
+        let another = whose.is_none() && self.shared_by_all(wanted, now) < limits.total as usize;
+        self.worn.take(whose, another, now)
     }
 
     /// How many conversations of this principal have sessions, or of those for everybody: also those that rest, which need
@@ -185,11 +204,18 @@ impl Registered {
         open.make_room(&self.stdio.places.wanted());
     }
 
-    /// Closes, if nobody is about to join. Says whether it is closed.
-    pub(super) fn vanish(&self) -> bool {
+    /// Closes, if nobody is about to join. Says whether it is closed. Calls that stand alone begin another conversation
+    /// each time that nobody is there: so what was counted in this one is kept.
+    pub(super) fn vanish(&self, restarts: &Restarts) -> bool {
         let mut open = self.stdio.open.lock();
-        let empty = open.hosts.get(&self.host).is_none_or(|host| host.sessions.is_empty());
+        let host = open.hosts.get(&self.host);
+        let empty = host.is_none_or(|host| host.sessions.is_empty());
+        let alone = host.and_then(|host| host.group.as_ref()).filter(|group| group.alone && !group.own);
+        let whose = alone.map(|group| group.principal.clone());
         if empty {
+            if let Some(whose) = whose {
+                open.worn.leave(whose, restarts.clone(), Instant::now());
+            }
             open.remove(self.host);
         }
         empty
@@ -232,5 +258,71 @@ impl Drop for Registered {
         open.make_room(&self.stdio.places.wanted());
         drop(open);
         self.stdio.count.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_sidecar_config::Isolation;
+
+    use super::*;
+    use crate::upstream::stdio::Begins;
+    use crate::upstream::stdio::open::tests::limits;
+
+    fn alone() -> Group {
+        Group {
+            own: false,
+            alone: true,
+            principal: None,
+            begins: Begins::Anew,
+            asked: String::new(),
+            version: None,
+            began: Instant::now(),
+            max_age: None,
+        }
+    }
+
+    #[test]
+    fn one_that_starts_no_process_is_the_last_that_is_found() {
+        let (channel, _ends) = Channel::new();
+        let mut open = Open::default();
+        let now = Instant::now();
+        for (number, tired, sessions) in [(1, true, vec![]), (2, false, vec![7, 8]), (3, false, vec![9])] {
+            let tired = tired.then(|| now + Duration::from_secs(1));
+            open.hosts
+                .insert(number, Host { channel: channel.clone(), group: Some(alone()), sessions, tired });
+        }
+        let found = |open: &Open, now| {
+            let found = open.fewest(&alone(), Need::Spoken, now);
+            found.map(|found| (found.host, found.sessions, found.is_tired))
+        };
+        assert_eq!(found(&open, now), Some((3, 1, false)));
+        assert_eq!(found(&open, now + Duration::from_secs(1)), Some((1, 0, false)), "it may start one again");
+        open.hosts.retain(|number, _| *number == 1);
+        assert_eq!(found(&open, now), Some((1, 0, true)), "where there is no other");
+    }
+
+    #[test]
+    fn what_was_counted_in_one_that_is_over_counts_in_the_next() {
+        let now = Instant::now();
+        let mut tired = Restarts::default();
+        while tired.take(now).is_ok() {
+            tired.died();
+        }
+        let limits = |total| Processes { total, ..limits(Isolation::Shared) };
+        let mut open = Open::default();
+        assert_eq!(open.shared_by_all(&alone(), now), 0);
+        open.worn.leave(None, tired, now);
+        assert_eq!(open.shared_by_all(&alone(), now), 1);
+        assert_eq!(open.shared_by_all(&Group { alone: false, ..alone() }, now), 0, "sessions have their own");
+        // There may be another beside it, and then not.
+        assert!(open.restarts_for(&alone(), &limits(2)).until(now).is_none());
+        let next = open.restarts_for(&alone(), &limits(1));
+        assert!(next.until(now).is_some());
+        // Of one principal there is none.
+        let of = |whose: &str| Group { principal: Some(whose.into()), ..alone() };
+        open.worn.leave(Some("a".into()), next, now);
+        assert!(open.restarts_for(&of("b"), &limits(9)).until(now).is_none());
+        assert!(open.restarts_for(&of("a"), &limits(9)).until(now).is_some());
     }
 }

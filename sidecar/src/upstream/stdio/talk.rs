@@ -415,8 +415,9 @@ impl<'a> Talk<'a> {
         if ended.is_none() {
             process.end(if why == Why::Asked { PATIENCE } else { IMPATIENCE }).await;
         }
-        if matches!(failure, Failure::Ended) && !conversation.ending {
-            conversation.rest();
+        match failure {
+            Failure::Ended if !conversation.ending => conversation.rest(),
+            _ => conversation.note_death(),
         }
         metrics.process_ended(why.end());
         again

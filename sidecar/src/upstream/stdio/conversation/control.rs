@@ -101,7 +101,7 @@ impl Conversation {
 
     /// Ends, unless somebody is about to join.
     pub(super) fn vanish(&mut self) {
-        if self.registered.vanish() {
+        if self.registered.vanish(&self.restarts) {
             self.ending = true;
         }
     }
