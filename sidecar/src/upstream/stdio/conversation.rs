@@ -35,8 +35,8 @@ pub(super) struct Conversation {
     number: u128,
     /// For whom a place is taken again, where sessions share a process that rests.
     client: Option<Client>,
-    /// A process that is there already.
-    ready: Option<Process>,
+    /// A process that is there already, and since when.
+    ready: Option<(Process, Instant)>,
     /// What is known of that.
     pub(super) start: Start,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -181,10 +181,10 @@ impl Conversation {
     }
 
     fn make_ready(&mut self, ready: Ready) -> Result<(), Failure> {
-        let Ready { parts, told } = ready;
+        let Ready { parts, told, started } = ready;
         self.start = Start { life: parts.life, told: told.is_some(), goes_on: false };
         let broken = |error: std::io::Error| Gone::failure(Why::NotStarted(error.to_string()), &[]);
-        self.ready = Some(Process::from_parts(parts).map_err(broken)?);
+        self.ready = Some((Process::from_parts(parts).map_err(broken)?, started));
         Ok(())
     }
 
@@ -260,6 +260,7 @@ impl Conversation {
         while !self.ending {
             if needed || !waits.is_empty() {
                 let unseen = self.with_process(waits).await;
+                self.registered.ended();
                 if self.is_own() || !self.handshake.can_be_repeated() {
                     waits = unseen;
                     break;
@@ -338,18 +339,18 @@ impl Conversation {
 
     /// The process that is there, or another one.
     async fn process(&mut self, since: Instant) -> Result<Process, Failure> {
-        let process = self.any_process(since).await?;
+        let (process, started) = self.any_process(since).await?;
         if let Some(client) = &self.client {
-            self.registered.renewed(client.limits);
+            self.registered.renewed(client.limits, started);
         }
         Ok(process)
     }
 
     /// The same. Once asked for, another one is waited for even if nobody needs it any more: only so can it be ended.
-    async fn any_process(&mut self, since: Instant) -> Result<Process, Failure> {
+    async fn any_process(&mut self, since: Instant) -> Result<(Process, Instant), Failure> {
         self.acquire(since).await?;
-        if let Some(process) = self.ready.take() {
-            return Ok(process);
+        if let Some(ready) = self.ready.take() {
+            return Ok(ready);
         }
         let stdio = self.stdio().clone();
         // The same number again: whoever comes after this sidecar finds the process that is there by then.
@@ -375,7 +376,7 @@ impl Conversation {
             stdio.metrics.process_ended(ProcessEnd::Asked);
             return Err(Failure::Ended);
         }
-        Ok(process)
+        Ok((process, Instant::now()))
     }
 
     /// Waits, without a process, for what needs one: a message, or somebody who listens for what it has subscribed to.

@@ -298,7 +298,9 @@ impl Stdio {
             return Ok(Recalled::Forgotten);
         };
         let broken = |error: std::io::Error| Gone::failure(Why::NotStarted(error.to_string()), &[]);
-        let ready = Ready { parts: process.into_parts().map_err(broken)?, told: None };
+        // Its age is nobody's business: it takes no other session.
+        let started = Instant::now();
+        let ready = Ready { parts: process.into_parts().map_err(broken)?, told: None, started };
         // It has run all the time: it is counted, whatever the limit is by now.
         let place = self.places.take_back(Some(&principal));
         let handshake = Handshake::former(former.revision.as_str(), former.capabilities.as_deref());
@@ -325,7 +327,7 @@ async fn begun((name, channel, waiting): Begun) -> Result<(Answer, Hold), Failur
 /// Who may join a conversation of this client's, or of the sidecar's.
 pub(super) fn group_of(client: Option<&Client>, limits: &Processes, asked: String) -> Group {
     Group {
-        began: Instant::now(),
+        began: None,
         own: client.is_none(),
         alone: false,
         principal: client.and_then(|client| client.principal.clone()),

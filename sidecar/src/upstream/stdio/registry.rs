@@ -221,16 +221,25 @@ impl Registered {
         empty
     }
 
-    /// It has another process from now on, for a client who came under these limits: its age is that of the process.
-    pub(super) fn renewed(&self, limits: Processes) {
+    /// It has another process from now on, for a client who came under these limits: its age is that of the process, which
+    /// may have been started ahead.
+    pub(super) fn renewed(&self, limits: Processes, started: Instant) {
         let mut open = self.stdio.open.lock();
         let Some(host) = open.hosts.get_mut(&self.host) else { return };
         let Some(group) = &mut host.group else { return };
-        group.began = Instant::now();
+        group.began = Some(started);
         // Those in force are asked for here, so that none from before are told after others that come meanwhile.
         let limits = self.stdio.places.in_force(limits);
         // One that is over needs none.
         let _ = host.channel.control.send(Control::Limits(group.limits(&limits)));
+    }
+
+    /// It has no process any more: whoever comes to it has a new one.
+    pub(super) fn ended(&self) {
+        let mut open = self.stdio.open.lock();
+        if let Some(group) = open.hosts.get_mut(&self.host).and_then(|host| host.group.as_mut()) {
+            group.began = None;
+        }
     }
 
     /// It starts no other process until then.
@@ -277,7 +286,7 @@ mod tests {
             begins: Begins::Anew,
             asked: String::new(),
             version: None,
-            began: Instant::now(),
+            began: None,
             max_age: None,
         }
     }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use longshore_sidecar_config::{Config, Processes, Upstream};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 
 use super::limits::Place;
 use super::process::{PATIENCE, Parts, Process};
@@ -74,6 +74,7 @@ pub(super) struct Ready {
     pub(super) parts: Parts,
     /// What it was told.
     pub(super) told: Option<Bytes>,
+    pub(super) started: Instant,
 }
 
 impl Warm {

@@ -22,8 +22,8 @@ pub(in super::super) struct Group {
     pub(in super::super) asked: String,
     /// The one that it chose, once that is known.
     pub(in super::super) version: Option<String>,
-    /// When its conversation began, or had its last process.
-    pub(in super::super) began: Instant,
+    /// When its process began. None: there is none, and the next one will be young.
+    pub(in super::super) began: Option<Instant>,
     /// Nobody once it is as old as that, as long as there is another place to go to.
     pub(in super::super) max_age: Option<Duration>,
 }
@@ -50,7 +50,7 @@ pub(in crate::upstream) struct Limits {
 
 impl Group {
     fn aged(&self) -> Option<Instant> {
-        self.max_age.map(|age| self.began + age)
+        self.max_age.zip(self.began).map(|(age, began)| began + age)
     }
 
     /// What holds for its process.
@@ -113,7 +113,7 @@ mod tests {
                     begins,
                     asked,
                     version,
-                    began,
+                    began: Some(began),
                     max_age: None,
                 }
             };
@@ -127,6 +127,8 @@ mod tests {
                     "somebody's"
                 );
             }
+            let unborn = Group { max_age: Some(Duration::ZERO), began: None, ..group.clone() };
+            assert_eq!(unborn.suits(&wanted, young), suits, "no process is no old one");
             let aged = Group { max_age: Some(Duration::ZERO), ..group };
             assert!(!aged.suits(&wanted, young), "too old");
             assert_eq!(aged.suits(&wanted, Need::Spoken), suits, "where there is none that is not");
@@ -142,6 +144,7 @@ mod tests {
         let (old, new) = ("2025-06-18", "2025-11-25");
         let group = |begins, asked: &str, version: Option<&str>| {
             let (asked, version) = (asked.to_owned(), version.map(str::to_owned));
+            let began = Some(began);
             Group { own: false, alone: false, principal: None, begins, asked, version, began, max_age: None }
         };
         for (asked, version, revision, suits) in [

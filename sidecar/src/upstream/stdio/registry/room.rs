@@ -104,8 +104,6 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
     use crate::upstream::stdio::{Begins, Channel};
 
@@ -119,7 +117,7 @@ mod tests {
             begins: Begins::Anew,
             asked: String::new(),
             version: None,
-            began: Instant::now(),
+            began: None,
             max_age: None,
         };
         let mut open = Open::default();

@@ -157,15 +157,17 @@ async fn wait_for(
         biased;
         order = &mut ordered => match order {
             Ok(Order::Give(give)) => {
-                let given = process.into_parts().map(|parts| Given { number, place, ready: Ready { parts, told } });
-                return match given.map(|given| give.send(given)) {
-                    Ok(Ok(())) => Left::Taken,
-                    // Whoever wanted it has gone.
-                    Ok(Err(Given { ready, place, .. })) => {
-                        end(ready, place, &stdio.metrics);
-                        Left::Ended
-                    }
-                    Err(error) => failed(&error),
+                let parts = match process.into_parts() {
+                    Ok(parts) => parts,
+                    Err(error) => return failed(&error),
+                };
+                let ready = Ready { parts, told, started };
+                // Whoever wanted it may have gone.
+                return if let Err(Given { ready, place, .. }) = give.send(Given { number, place, ready }) {
+                    end(ready, place, &stdio.metrics);
+                    Left::Ended
+                } else {
+                    Left::Taken
                 };
             }
             Ok(Order::End) => {

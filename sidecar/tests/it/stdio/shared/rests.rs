@@ -110,6 +110,24 @@ fn a_process_that_was_started_anew_is_young() {
     assert_eq!(pid(&first), another, "who has it keeps it");
 }
 
+/// One that rests is of no age: whoever comes has its next process, and a second one would keep half of what is kept.
+#[test]
+fn a_process_that_is_not_there_is_not_old() {
+    let mut config = config(Isolation::Principal, 2);
+    let processes = config.limits.processes.as_mut().unwrap();
+    (processes.idle_ms, processes.max_age_ms) = (300, Some(2_000));
+    let (_shim, sidecar) = shared(&config, &[], &[]);
+    let began = Instant::now();
+    let first = open(&sidecar, 0);
+    eventually("it has ended", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    std::thread::sleep(Duration::from_millis(2_500).saturating_sub(began.elapsed()));
+    let second = open(&sidecar, 0);
+    // From here on it has something to do.
+    let _under_way = listen(&first);
+    let process = pid(&first);
+    assert_eq!(pid(&second), process);
+}
+
 /// Also for processes that were started before.
 #[test]
 fn a_change_of_the_limits_counts_at_once() {
