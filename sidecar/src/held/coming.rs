@@ -235,6 +235,11 @@ impl Came {
         self.turn.take()
     }
 
+    /// It is complete, and may wait for whoever reads it: others have their turn meanwhile.
+    pub(crate) fn without_turn(self) -> Self {
+        Self { turn: None, ..self }
+    }
+
     /// So many of its bytes, counted by themselves.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
         Self { share: self.share.split(bytes), turn: None }
@@ -365,6 +370,15 @@ mod tests {
         // So does what has come behind one that is complete.
         second.settle();
         assert!(!first.room().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_waits_for_its_reader_leaves_the_turn_to_others() {
+        let (mut first, mut second) = two().await;
+        let came = first.hand_on(2 * FEW).unwrap();
+        assert!(!second.room().await, "it has yet to find its place");
+        let _waits = came.without_turn();
+        assert!(second.room().await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -42,7 +42,8 @@ impl Talk<'_> {
                     // Copies: one that waits for its reader does not hold all the others.
                     let copy = |part: &str| Bytes::copy_from_slice(part.as_bytes());
                     self.batch = parts.into_iter().map(copy).collect();
-                    self.batch_came = self.came.take().filter(|_| !self.batch.is_empty());
+                    self.batch_came =
+                        self.came.take().filter(|_| !self.batch.is_empty()).map(Came::without_turn);
                     return;
                 }
                 None
