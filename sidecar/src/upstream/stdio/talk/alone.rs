@@ -47,7 +47,8 @@ impl Talk<'_> {
     }
 
     /// A message of the server's log names no call. It goes to the newest that wants such messages, where all calls are
-    /// one principal's; where they are everybody's, only while there is a single one that it can be about. Who listens is in none.
+    /// one principal's; where they are everybody's, only while there is a single one that it can be about. Calls that
+    /// only listen do not count.
     fn logged(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
         let only = self.routes.only().and_then(|call| call.from);
         if self.conversation.is_of_many() && only.is_none_or(|name| self.is_in_doubt(name)) {
