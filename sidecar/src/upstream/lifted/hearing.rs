@@ -274,7 +274,6 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, de
                 }
                 // What could be about several calls is about none.
                 Some(ServerNotification::Message | ServerNotification::Cancelled) => {
-                    session.note_aside();
                     session.aside(message.clone(), deaf).await;
                 }
                 _ => {}
@@ -282,7 +281,7 @@ async fn route(session: &Arc<Session>, transport: &Transport, message: Bytes, de
         }
         Ok(Message::Request(request)) => {
             if ServerRequest::parse(&request.method) != Some(ServerRequest::Ping) {
-                session.note_aside();
+                session.note_question_aside();
             }
             session.asked(transport, message.clone(), &request, deaf).await;
         }

@@ -299,9 +299,11 @@ impl Session {
         self.asks_aside = asks_aside;
     }
 
-    /// The server asks or tells something on the session's own stream, of one of its calls.
-    pub(super) fn note_aside(&self) {
-        self.asks_aside.store(true, Ordering::Relaxed);
+    /// The server asks something on the session's own stream. While no call is under way it asks on its own account.
+    pub(super) fn note_question_aside(&self) {
+        if !self.state.lock().calls.is_empty() {
+            self.asks_aside.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Gives a message to the only call under way. Says whether there is one that has room for it.

@@ -40,7 +40,7 @@ pub(super) struct Sessions {
     table: Mutex<Table>,
     /// One was given back, or is new, or its place is free.
     freed: Notify,
-    /// The server has asked or told something on the stream of a session and not of a call, and does not say of which.
+    /// The server has asked something on the stream of a session and not of a call, and does not say in which.
     asks_aside: Arc<AtomicBool>,
 }
 
@@ -437,6 +437,17 @@ impl Lease {
         let table = self.sessions.table.lock();
         let entries = table.open.get(&self.key).into_iter().flatten();
         entries.filter(|entry| entry.users == 0).for_each(|entry| entry.session.leave());
+    }
+
+    /// The server asks aside in the session: no other call may join it from now on, if none has by now.
+    pub(super) fn take_alone(&mut self) {
+        let mut table = self.sessions.table.lock();
+        let entries = table.open.get_mut(&self.key).into_iter().flatten();
+        let entry = entries.into_iter().find(|entry| Arc::ptr_eq(&entry.session, &self.session));
+        if let Some(entry) = entry.filter(|entry| entry.calls == 1 && self.purpose == Purpose::Call) {
+            entry.taken = true;
+            self.purpose = Purpose::Alone;
+        }
     }
 
     /// Whether no other call may use the session meanwhile.

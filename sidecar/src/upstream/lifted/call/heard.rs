@@ -49,6 +49,9 @@ impl Call {
             self.stage = stage;
             return self.session.refuse(&self.way.transport, request).await;
         }
+        if let Some(lease) = self.lease.as_mut().filter(|_| !is_certain) {
+            lease.take_alone();
+        }
         let params = request.params.map(|params| params.get());
         let asks = ServerRequest::parse(&request.method);
         if let Some(asks) = asks {
