@@ -96,8 +96,8 @@ pub(crate) async fn discarding<T>(until: impl Future<Output = ()>, news: impl St
     }
 }
 
-/// A client whose watches can be heard here. What fails for a moment it asks for once more by itself: a page of a long list
-/// is not to cost all that came before it.
+/// A client whose watches can be heard here. What fails for a moment it asks for again by itself, for some time: a page of a
+/// long list is not to cost all that came before it.
 pub(crate) async fn client() -> anyhow::Result<Client> {
     connected(true).await
 }

@@ -152,7 +152,8 @@ fn context(
 ) -> Arc<Context> {
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(options.identity.clone()) };
     Arc::new(Context {
-        recorder: Recorder::new(client.clone(), reporter),
+        // An event is told once, and tried again by this one.
+        recorder: Recorder::new(watching.clone(), reporter),
         client,
         watching,
         settings: options.settings.clone(),

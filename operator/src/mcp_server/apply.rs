@@ -257,7 +257,12 @@ impl Applier<'_> {
         let outcome = match answer {
             Ok(now) => {
                 tracing::debug!(kind, name, "applied");
-                if is_as_before && live.is_some_and(|live| Live::of(&now.metadata).version > live.version) {
+                // Of the version alone nothing follows: status and revision move it too.
+                let is_changed =
+                    live.is_some_and(|live| Live::of(&now.metadata).fingerprint != live.fingerprint);
+                let was_scaled =
+                    kind == DeploymentView::KIND && std::mem::take(&mut self.memory.lock().scaled);
+                if is_as_before && is_changed && !was_scaled {
                     self.tell_changed_back(kind, &name).await;
                 }
                 Ok(())
@@ -323,6 +328,7 @@ impl Applier<'_> {
         match api::call(objects.patch_metadata(&name, &parameters, &Patch::Merge(patch))).await {
             Ok(_) => {
                 self.context.metrics.wrote(Write::Apply);
+                self.memory.lock().scaled = true;
                 tracing::debug!(name, replicas, "scaled");
                 Ok(())
             }

@@ -42,6 +42,8 @@ fn objects_come_with_their_server_are_mended_and_go_with_it() {
         namespace
             .wait(&config_maps, &config_map.name_any(), "to be mended", |now| now.data == config_map.data)
             .await;
+        let said = wait_for_events(namespace, "ChangedBack", 1).await;
+        assert!(said.iter().any(|it| it.contains("ConfigMap")), "whoever did it finds out why: {said:?}");
         let patch = Patch::Merge(json!({"spec": {"template": {"spec": {"containers": []}}, "replicas": 3}}));
         let refused = deployments.patch("demo", &PatchParams::default(), &patch).await;
         assert!(refused.is_err(), "a pod without containers is no pod");

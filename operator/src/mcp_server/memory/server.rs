@@ -45,6 +45,8 @@ pub(crate) struct ServerMemory {
     pub upgrades_to: Option<String>,
     /// What the API server did not take when it was applied last, and why.
     refused: BTreeMap<Object, Refusal>,
+    /// Whether the Deployment was given another number of pods since it was applied last.
+    pub scaled: bool,
     /// When it was last said that somebody else had changed an object.
     changed_back: Option<Instant>,
     /// Whether the Service of its name was last found to be somebody else's, to whom clients would show their keys.
