@@ -118,10 +118,19 @@ pub(crate) fn end_elsewhere(
     id: &str,
 ) -> Result<SessionKey, Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule =
-        worker.ids.open_current(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let capsule = opened(worker, snapshot, principal, id)?;
     sessions.bury(Sessions::tombstone(&capsule));
     Ok(capsule.key)
+}
+
+/// What stands in the id of a session that may still live.
+fn opened(
+    worker: &Worker,
+    snapshot: &Arc<Snapshot>,
+    principal: &Arc<str>,
+    id: &str,
+) -> Result<Rc<Capsule>, Refusal> {
+    worker.ids.open_current(&worker.shared.sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)
 }
 
 /// Before a call in a session of a replica that takes no more calls: waits until the session has moved to another replica.
@@ -133,8 +142,7 @@ pub(crate) async fn let_go(
     id: &str,
 ) -> Result<(), Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule =
-        worker.ids.open_current(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let capsule = opened(worker, snapshot, principal, id)?;
     let moved = async {
         loop {
             match sessions.fate(&capsule) {
@@ -155,8 +163,7 @@ pub(crate) fn goes_on(
     id: &str,
 ) -> Result<(), Refusal> {
     let sessions = &worker.shared.sessions;
-    let capsule =
-        worker.ids.open_current(sessions, snapshot, principal, id).ok_or(Refusal::UnknownSession)?;
+    let capsule = opened(worker, snapshot, principal, id)?;
     match sessions.fate(&capsule) {
         Fate::Nothing | Fate::Moves => Ok(()),
         Fate::Ends => Err(Refusal::PodEnds),
