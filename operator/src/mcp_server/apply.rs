@@ -224,15 +224,15 @@ impl Applier<'_> {
         let record = self.memory.lock().applied.get(&(kind, name.clone())).cloned();
         let live = mirror.get(self.server, &name);
         let live = live.as_deref().map(HasLive::live);
+        // What is sent again is sent since somebody else has changed it, or may have.
+        let is_as_before = record.as_ref().is_some_and(|record| record.digest == digest);
         if let Some(record) = &record
-            && record.digest == digest
+            && is_as_before
             && live.is_none_or(|live| is_as_applied(live, &record.live))
         {
             self.note((kind, name), &state, &Ok(()));
             return Ok(());
         }
-        // What is sent again is sent since somebody else has changed it, or may have.
-        let is_as_before = record.as_ref().is_some_and(|record| record.digest == digest);
         // What is known of ours by this name. Somebody else's would not be in the mirror.
         let applied = record.as_ref().map(|record| &record.live);
         let ours = live.filter(|live| self.is_ours(live)).into_iter().chain(applied);
