@@ -17,6 +17,8 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{self, ApiError};
+
 /// Why an operator no longer leads.
 #[derive(Debug, Error)]
 pub(crate) enum Lost {
@@ -86,6 +88,11 @@ impl Candidate {
             identity: identity.to_owned(),
             timings,
         }
+    }
+
+    /// Reads the lease, if there is one, as each try to take it begins.
+    pub(crate) async fn look(&self) -> Result<(), ApiError> {
+        api::call(self.api.get_opt(&self.name)).await.map(drop)
     }
 
     /// Waits until this operator leads. Failures of the API server are logged and waited out.

@@ -3,7 +3,8 @@
 //! Everything runs inside one future, as branches of one `select!`: there is no task that could end unseen. A branch
 //! that ends although nobody asked it to ends the process, and Kubernetes starts a new one.
 
-pub(crate) mod cluster;
+mod cluster;
+mod rights;
 mod watches;
 
 use std::net::SocketAddr;
@@ -94,14 +95,6 @@ async fn operate(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let subjects = &options.settings.inventory_subjects;
-    let prepared = async {
-        cluster::wait_for_api(&client, &scope::scopes(&options.watch_namespaces)).await;
-        cluster::inventory_access(&client, subjects, None).await
-    };
-    // Who may not read the keys now is not ready.
-    let Some(mut known) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
-    readiness.ready();
-
     let candidate = Candidate::new(
         client.clone(),
         &options.namespace,
@@ -109,6 +102,14 @@ async fn operate(
         &options.identity,
         Timings::default(),
     );
+    let prepared = async {
+        rights::wait_for_rights(&client, &scope::scopes(&options.watch_namespaces), &candidate).await;
+        cluster::inventory_access(&client, subjects, None).await
+    };
+    // Who may not see the cluster, or not read the keys now, is not ready.
+    let Some(mut known) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
+    readiness.ready();
+
     tracing::info!(lease = %options.lease_name, "stands for election");
     let elected = cluster::keeping_known(&mut known, &client, subjects, candidate.acquire());
     let Some(leadership) = stop.run_until_cancelled(elected).await else { return Ok(()) };

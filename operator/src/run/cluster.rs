@@ -1,4 +1,4 @@
-//! What the operator needs from the cluster before it can do anything, and the keys of the cluster's tokens.
+//! The keys of the cluster's tokens, which every sidecar is told.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kube::Client;
-use kube::api::ListParams;
-use kube::core::PartialObjectMeta;
-use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
 use serde::Deserialize;
 use thiserror::Error;
@@ -17,8 +14,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::watches::Triggers;
 use crate::api::{self, ApiError};
 use crate::mcp_server::context::Context;
-use crate::reading::Lean;
-use crate::scope::{self, Scope};
 
 /// The time between two tries while the cluster is not ready for the operator.
 const RETRY: Duration = Duration::from_secs(2);
@@ -40,24 +35,6 @@ enum Error {
     Request { path: &'static str, source: http::Error },
     #[error("the answer of {path} is not what it should be: {source}")]
     Answer { path: &'static str, source: serde_json::Error },
-}
-
-/// Waits until the API server answers and knows the kind `McpServer`, in one namespace at least.
-pub(crate) async fn wait_for_api(client: &Client, scopes: &[Scope]) {
-    loop {
-        for scope in scopes {
-            let servers = scope::api::<Lean<PartialObjectMeta<McpServer>>>(client, scope);
-            match api::call(servers.list(&ListParams::default().limit(1))).await {
-                Ok(_) => return,
-                Err(error) if error.is_not_found() => tracing::warn!(
-                    "the cluster does not know the kind McpServer: install the chart longshore-crds, or apply the \
-                     output of `longshore crds`; waiting for it"
-                ),
-                Err(error) => tracing::warn!(%error, "cannot list McpServers yet; waiting"),
-            }
-        }
-        sleep(RETRY).await;
-    }
 }
 
 /// Reads who may read the sidecars' inventories, and tries until it can. Whoever knows them acts with what it knows once it

@@ -8,7 +8,8 @@ use kube::Api;
 
 use super::node::Node;
 use super::stand::{
-    Operator, apply_keys, condition, give_back, has_key, is, until, wait_for, wait_for_events,
+    Operator, Request, apply_keys, audit_lines, condition, give_back, has_key, is, requests, until, wait_for,
+    wait_for_events,
 };
 use super::{LEAST, STAGE, server};
 use longshore_crds::McpServer;
@@ -100,19 +101,54 @@ fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
     });
 }
 
+/// Of two releases the older one has its rights still, and goes on until the newer one is ready.
+#[test]
+fn an_operator_that_may_not_list_what_it_watches_is_not_ready_and_says_so_once() {
+    STAGE.with_namespace(async |namespace| {
+        let from = audit_lines(namespace.cluster());
+        let operator = Operator::without(namespace, "list", "poddisruptionbudgets");
+        let is_refused =
+            |request: &&Request| request.resource == "poddisruptionbudgets" && request.code == 403;
+        let tries = || {
+            let requests = requests(namespace.cluster(), namespace.name(), from);
+            requests.iter().filter(is_refused).count()
+        };
+        until("it has tried again", || tries() > 2).await;
+        let log = operator.log();
+        let said: Vec<_> = log.lines().filter(|line| line.contains("lacks a right that it needs")).collect();
+        assert!(said.len() == 1 && said[0].contains("poddisruptionbudgets.policy is forbidden"), "{said:?}");
+        assert!(!operator.is_ready().await, "{log}");
+        assert!(!log.contains("stands for election"), "{log}");
+        give_back(namespace);
+        until("it stands for election", || operator.log().contains("stands for election")).await;
+        assert!(operator.is_ready().await);
+    });
+}
+
 /// It waits for the whole of what there is, perhaps for long, and keeps nothing of what happens meanwhile.
 #[test]
 fn a_server_that_comes_while_a_kind_may_not_be_listed_is_made_once_it_may() {
     STAGE.with_namespace(async |namespace| {
-        let operator = Operator::without(namespace, "list", "poddisruptionbudgets");
-        until("the list is refused", || operator.log().contains("poddisruptionbudgets.policy is forbidden")).await;
+        let operator = Operator::without_here(namespace, "list", "poddisruptionbudgets");
+        let here = format!("\"namespace\":\"{}\"", namespace.name());
+        let leads = || {
+            let log = operator.log();
+            let begins = log.lines().filter(|line| line.contains("knows the cluster and reconciles"));
+            begins.map(|line| line.contains(&here)).collect::<Vec<_>>()
+        };
+        until("it reconciles elsewhere", || !leads().is_empty()).await;
+        until("the list is refused", || {
+            let log = operator.log();
+            log.lines().any(|line| line.contains("a watch failed") && line.contains("poddisruptionbudgets"))
+        })
+        .await;
         namespace.apply(&LEAST).await;
         for value in 0..3 {
             let labels = "{longshore.dev/server: demo}";
             let map = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: theirs, labels: {labels}}}, data: {{a: '{value}'}}}}");
             namespace.apply(&map).await;
         }
-        assert!(!operator.leads(), "it acts without having seen what there is");
+        assert_eq!(leads(), [false], "it acts without having seen what there is");
         give_back(namespace);
         let deployments: Api<Deployment> = namespace.api();
         namespace.wait(&deployments, "demo", "to be made", |_| true).await;

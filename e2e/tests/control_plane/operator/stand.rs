@@ -14,7 +14,7 @@ use kube::Api;
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, run};
 use longshore_e2e::longshore::{NAMESPACE, chart, helm};
-use longshore_e2e::mcp_client::Endpoint;
+use longshore_e2e::mcp_client::{Answer, Endpoint};
 use longshore_e2e::testing::{Namespace, PATIENCE};
 use serde_json::{Value, json};
 
@@ -169,11 +169,27 @@ impl Operator {
         Self::with_role(namespace, &role, &[])
     }
 
+    /// The same of one that has all of its rights in the operator's own namespace, which it looks after too.
+    pub(super) fn without_here(namespace: &Namespace<'_>, verb: &str, resource: &str) -> Self {
+        let role = role_without(namespace, verb, resource);
+        let kubeconfig = account_with(namespace, &role);
+        let account = format!("--serviceaccount={NAMESPACE}:{}", namespace.name());
+        let name = format!("{}-all", namespace.name());
+        let binding = ["create", "rolebinding", &name, "--clusterrole=longshore", &account];
+        let binding = [&binding[..], &["--namespace", NAMESPACE]].concat();
+        kubectl(namespace.cluster(), &binding, None).unwrap();
+        Self::spawn_watching(&kubeconfig, namespace.name(), &[NAMESPACE])
+    }
+
     fn with_role(namespace: &Namespace<'_>, role: &str, others: &[&str]) -> Self {
         let kubeconfig = account_with(namespace, role);
+        Self::spawn_watching(&kubeconfig, namespace.name(), others)
+    }
+
+    fn spawn_watching(kubeconfig: &str, namespace: &str, others: &[&str]) -> Self {
         let mut more = vec!["--sidecar-image", "registry.invalid/longshore-sidecar:1"];
         others.iter().for_each(|other| more.extend(["--watch-namespace", other]));
-        Self::spawn_with(&kubeconfig, namespace.name(), &more)
+        Self::spawn_with(kubeconfig, namespace, &more)
     }
 
     /// Starts another like this one, which needs no API server to be there.
@@ -243,14 +259,23 @@ impl Operator {
 
     /// What it has counted, in the words of Prometheus.
     pub(super) async fn metrics(&self) -> String {
+        let answer = self.ask("/metrics").await;
+        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
+        answer.body
+    }
+
+    /// Whether it says that it can do its part.
+    pub(super) async fn is_ready(&self) -> bool {
+        self.ask("/readyz").await.status.is_success()
+    }
+
+    async fn ask(&self, path: &str) -> Answer {
         let log = self.log();
         let mut events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let address = events.find_map(|event| event["probes"].as_str()?.parse().ok());
         let address = address.expect("it says where it is to be asked");
-        let port = Endpoint { address, host: "localhost".to_owned(), path: "/metrics".to_owned() };
-        let answer = port.send(Method::GET, &[], "", PATIENCE).await.unwrap();
-        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
-        answer.body
+        let port = Endpoint { address, host: "localhost".to_owned(), path: path.to_owned() };
+        port.send(Method::GET, &[], "", PATIENCE).await.unwrap()
     }
 
     /// The most memory that it has had.
