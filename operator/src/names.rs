@@ -23,6 +23,8 @@ pub(crate) const TEMPLATE_ANNOTATION: &str = "longshore.dev/template";
 /// On a pod: how its sidecar reaches its server, as JSON. A pod of an older version keeps it until it goes, whatever
 /// the manifest says by then.
 pub(crate) const UPSTREAM_ANNOTATION: &str = "longshore.dev/upstream";
+/// On what is made for a server: the digest of what was applied, by which whoever begins to act knows that it need not be.
+pub(crate) const APPLIED_ANNOTATION: &str = "longshore.dev/applied";
 /// On an `McpServer`: a value that its owner changes to ask for a new session key.
 pub(crate) const ROTATE_ANNOTATION: &str = "longshore.dev/rotate-session-keys";
 /// On the Secret with the session keys: how far they are, as JSON. It holds no key.

@@ -11,7 +11,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 
-use crate::names::TEMPLATE_ANNOTATION;
+use crate::names::{APPLIED_ANNOTATION, TEMPLATE_ANNOTATION};
 pub(crate) use objects::BriefDeployment;
 #[cfg(test)]
 pub(crate) use objects::BriefPod;
@@ -50,6 +50,8 @@ pub(crate) struct Live {
     pub fingerprint: u64,
     /// The UID of the object that controls it.
     pub controller: Option<String>,
+    /// The digest of what was applied, as it says itself.
+    pub applied: Option<String>,
 }
 
 /// An object of which the metadata says enough.
@@ -122,7 +124,7 @@ impl View for ReplicaSetView {
 impl PartialEq for Live {
     fn eq(&self, other: &Self) -> bool {
         // A new version alone is a status that changes all the time, or else it shows in the fingerprint.
-        let Self { uid, version: _, fingerprint, controller } = self;
+        let Self { uid, version: _, fingerprint, controller, applied: _ } = self;
         (uid, fingerprint, controller) == (&other.uid, &other.fingerprint, &other.controller)
     }
 }
@@ -138,6 +140,7 @@ impl Live {
             version,
             fingerprint: fingerprint(metadata).unwrap_or(version),
             controller: controller(metadata),
+            applied: annotation(metadata.annotations.as_ref(), APPLIED_ANNOTATION),
         }
     }
 }

@@ -24,6 +24,7 @@ mod rivals;
 mod scopes;
 pub(crate) mod stand;
 mod status;
+mod takeover;
 mod touched;
 mod webhooks;
 

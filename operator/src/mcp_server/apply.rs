@@ -4,7 +4,9 @@
 //! an object that belongs to somebody else is never taken over: each request says what it expects to find, and the API
 //! server refuses it in the same step where that is not so. Nobody has to look first, and nothing can come in between.
 
+mod claims;
 mod error;
+mod found;
 pub(crate) mod prune;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -17,7 +19,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt as _};
 use parking_lot::Mutex;
@@ -243,12 +245,23 @@ impl Applier<'_> {
             (_, _, Some(ours)) => (Some(&ours.uid), None),
         };
         let mut object = object.clone();
-        (object.meta_mut().uid, object.meta_mut().resource_version) = (uid.cloned(), version);
+        found::mark(kind, &mut object, &digest);
         let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
-        let parameters = PatchParams::apply(MANAGER).force();
         self.memory.lock().begin((kind, name.clone()));
+        if record.is_none()
+            && let Some(live) = self.untouched(&objects, &object, &digest, live).await
+        {
+            let record = Record { digest, live, at: Instant::now() };
+            self.memory.lock().end((kind, name.clone()), Some(record));
+            self.note((kind, name), &state, &Ok(()));
+            return Ok(());
+        }
+        (object.meta_mut().uid, object.meta_mut().resource_version) = (uid.cloned(), version);
+        let parameters = PatchParams::apply(MANAGER).force();
         let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(&object))).await;
-        self.context.metrics.wrote(Write::Apply);
+        if answer.is_ok() {
+            self.context.metrics.wrote(Write::Apply);
+        }
         let record = answer.as_ref().ok().map(|applied| {
             let live = Live::of(&applied.metadata);
             Record { digest, live, at: Instant::now() }
@@ -351,10 +364,9 @@ impl Applier<'_> {
             return Error::Api { what, source: error };
         }
         // There may be one that is not known yet, or none any more of one that is; and whoever answers this, and not the
-        // write, is no API server that has gone. (A list of one, since the right to read lists is there anyway.)
-        let this_one = ListParams::default().fields(&format!("metadata.name={name}"));
-        let found = match api::call(objects.list_metadata(&this_one)).await {
-            Ok(found) => found.items.into_iter().next(),
+        // write, is no API server that has gone.
+        let found = match found::find(objects, name).await {
+            Ok(found) => found,
             Err(source) => return Error::Api { what, source },
         };
         if let Some(found) = &found

@@ -1,5 +1,5 @@
 //! What the operator remembers of its own doings, to write nothing twice. All of it can be lost: a restart only means
-//! that every object is applied once more.
+//! that every object is looked at or applied once more.
 
 mod server;
 
@@ -116,7 +116,8 @@ mod tests {
         let server = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
         let object = || ("Service", "demo".to_owned());
         let record = |uid: &str| {
-            let live = Live { uid: uid.to_owned(), version: 7, fingerprint: 1, controller: None };
+            let live =
+                Live { uid: uid.to_owned(), version: 7, fingerprint: 1, controller: None, applied: None };
             Some(Record { digest: String::new(), live, at: Instant::now() })
         };
         for (gone, applied, remembered) in [
@@ -152,7 +153,8 @@ mod tests {
             ("it is of another kind", "Secret", early, None, false, false),
         ] {
             let memory = Memory::default();
-            let live = Live { uid: "a".to_owned(), version: 7, fingerprint: 1, controller: None };
+            let live =
+                Live { uid: "a".to_owned(), version: 7, fingerprint: 1, controller: None, applied: None };
             let record = Record { digest: String::new(), live, at };
             let of_server = memory.of(&server("tools"), "7b1c");
             of_server.lock().applied.insert((kind, "demo".to_owned()), record);

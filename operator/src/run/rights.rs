@@ -55,8 +55,8 @@ pub(super) async fn wait_for_rights(client: &Client, scopes: &[Scope], candidate
 fn say(error: &ApiError) {
     match error {
         error if error.is_not_found() => tracing::warn!(
-            "the cluster does not know the kind McpServer: install the chart longshore-crds, or apply the output of \
-             `longshore crds`; waiting for it"
+            "the cluster does not know the kind McpServer: install the chart longshore-crds, or apply the \
+             output of `longshore crds`; waiting for it"
         ),
         ApiError::Refused(_) => tracing::warn!(%error, "lacks a right that it needs; waiting for it"),
         ApiError::Conflict(_) | ApiError::Unavailable(_) | ApiError::TimedOut => {

@@ -12,7 +12,7 @@ use crate::view::Live;
 #[test]
 fn a_server_is_rolling_while_it_has_pods_of_before() {
     let pod = |template: &str| PodView { template: Some(template.to_owned()), ..PodView::default() };
-    let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None };
+    let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None, applied: None };
     for (replicas, pods, expected, why) in [
         (2, vec![pod("new"), pod("new")], false, "all are new"),
         (2, vec![pod("new"), pod("old")], true, "one is left"),
@@ -117,7 +117,7 @@ fn whoever_takes_over_tells_a_change_from_an_upgrade_whatever_is_wrong() {
 fn an_upgrade_that_waits_goes_on_waiting_where_its_deployment_was_found_to_be_another() {
     let upgrades = Upgrades::new(1);
     upgrades.ask(&server("other"));
-    let live = Live { uid: "d".to_owned(), version: 2, fingerprint: 1, controller: None };
+    let live = Live { uid: "d".to_owned(), version: 2, fingerprint: 1, controller: None, applied: None };
     let found = |digest: &str| Record { digest: digest.to_owned(), live: live.clone(), at: Instant::now() };
     for (record, expected) in [(None, Turn::Later), (Some(""), Turn::Later), (Some("applied"), Turn::Free)] {
         let mut memory = ServerMemory::default();
@@ -136,7 +136,7 @@ fn a_change_that_is_taken_back_after_an_upgrade_waits_for_no_turn_although_someb
     for record in ["applied", ""] {
         let upgrades = Upgrades::new(1);
         let mut memory = ServerMemory::default();
-        let live = Live { uid: "d".to_owned(), version: 2, fingerprint: 1, controller: None };
+        let live = Live { uid: "d".to_owned(), version: 2, fingerprint: 1, controller: None, applied: None };
         let found =
             |digest: &str| Record { digest: digest.to_owned(), live: live.clone(), at: Instant::now() };
         let mut look = |record: Option<&str>, generation, made_of, live: &str, template: &str| {

@@ -1,0 +1,60 @@
+//! What is there of an object before it is applied.
+
+use std::fmt::Debug;
+
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Resource, ResourceExt as _};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Applier, HasLive as _, claims};
+use crate::api::{self, ApiError};
+use crate::names::APPLIED_ANNOTATION;
+use crate::view::{DeploymentView, Live};
+
+/// The kinds of which an object's own word is taken that it is as it was applied. All else is about who may come in: whoever
+/// begins to act writes that, whatever it says.
+const TRUSTED: [&str; 4] = [DeploymentView::KIND, "PodDisruptionBudget", "Service", "ServiceAccount"];
+
+/// The object of this name. (A list of one, since the right to read lists is there anyway.)
+pub(super) async fn find<K>(objects: &Api<K>, name: &str) -> Result<Option<PartialObjectMeta<K>>, ApiError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let this_one = ListParams::default().fields(&format!("metadata.name={name}"));
+    Ok(api::call(objects.list_metadata(&this_one)).await?.items.into_iter().next())
+}
+
+/// Has an object say in which state it is applied, if that is to be asked of it.
+pub(super) fn mark<K: Resource>(kind: &str, object: &mut K, digest: &str) {
+    if TRUSTED.contains(&kind) {
+        object.annotations_mut().insert(APPLIED_ANNOTATION.to_owned(), digest.to_owned());
+    }
+}
+
+// === impl Applier ===
+
+impl Applier<'_> {
+    /// What is there of an object of which nothing is remembered, if it is what would be applied: whoever acted before has
+    /// applied it, and nobody has changed it since. Each write is one for the cluster's webhooks and policies, also where
+    /// nothing comes of it, and whoever begins to act would write all objects of all servers at once.
+    pub(super) async fn untouched<K>(
+        &self,
+        objects: &Api<K>,
+        object: &K,
+        digest: &str,
+        seen: Option<&Live>,
+    ) -> Option<Live>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let is_applied = |live: &Live| self.is_ours(live) && live.applied.as_deref() == Some(digest);
+        // Of a kind that is not trusted none says so, or somebody else wrote that.
+        seen.filter(|live| object.annotations().contains_key(APPLIED_ANNOTATION) && is_applied(live))?;
+        // Where it cannot be looked at, applying it tells why.
+        let found = find(objects, &object.name_any()).await.ok()??.metadata;
+        let applied = serde_json::to_value(object).ok()?;
+        let live = Live::of(&found);
+        (is_applied(&live) && claims::are_whole(&applied, &found)).then_some(live)
+    }
+}
