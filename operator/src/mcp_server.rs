@@ -382,11 +382,16 @@ async fn pursue(
     pursuit.pods = probe::probe(context, key, uid);
     let is_there = unapplied != Some(Part::Configuration);
     let touched = probe::touch(context, key, memory, &desired, &pursuit.pods, is_there).await;
-    pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
+    // What something else changes all the time is changed back in its turn.
+    let undo_at = memory.lock().undo_at.take();
+    let undo = undo_at.map(|at| at.saturating_duration_since(tokio::time::Instant::now()));
+    pursuit.again = [pursuit.again, touched.again, undo].into_iter().flatten().min();
     pursuit.untouched = touched.failed;
 
     // Delete what is left over, which nothing else waits for: all of the manifest is taken. Client required.
-    if let Some(applied) = applied {
+    if let Some(applied) = applied
+        && undo.is_none()
+    {
         pursuit.unpruned = !applier.prune(&applied, &desired).await;
     }
     pursuit.address = Address::of(&validated, &key.namespace, &context.settings.cluster_domain);

@@ -3,6 +3,7 @@
 //!
 //! Each test has a namespace and operators of its own that watch nothing else, with the rights that the chart gives.
 
+mod contested;
 mod contracts;
 mod ending;
 mod expired;

@@ -10,6 +10,7 @@ mod found;
 pub(crate) mod prune;
 #[cfg(test)]
 pub(crate) mod tests;
+mod undo;
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -20,7 +21,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
@@ -45,9 +45,6 @@ const NO_VERSION: &str = "1";
 
 /// As whose kind it is remembered that the Deployment that is there cannot be given its number of pods.
 pub(crate) const SCALE: &str = "Scale";
-
-/// The reason of the event that tells of what was undone.
-const CHANGED_BACK: &str = "ChangedBack";
 
 /// Applies objects for one server.
 pub(crate) struct Applier<'a> {
@@ -235,6 +232,9 @@ impl Applier<'_> {
             self.note((kind, name), &state, &Ok(()));
             return Ok(());
         }
+        if is_as_before && self.leaves_changed(kind) {
+            return Ok(());
+        }
         // What is known of ours by this name. Somebody else's would not be in the mirror.
         let applied = record.as_ref().map(|record| &record.live);
         let ours = live.filter(|live| self.is_ours(live)).into_iter().chain(applied);
@@ -284,26 +284,6 @@ impl Applier<'_> {
         };
         self.note((kind, name), &state, &outcome);
         outcome
-    }
-
-    /// Says that somebody else had changed an object, and that it is as the manifest says again: who scales a Deployment that
-    /// is a server's, say, sees nothing but that it does not help. Once in a while, since that may go on for ever.
-    async fn tell_changed_back(&self, kind: &'static str, name: &str) {
-        if !self.memory.lock().may_tell_changed_back(Instant::now()) {
-            return;
-        }
-        tracing::warn!(kind, name, namespace = %self.server.namespace, "something else had changed it, and it is changed back");
-        let event = Event {
-            type_: EventType::Warning,
-            reason: CHANGED_BACK.to_owned(),
-            note: Some(format!(
-                "something else had changed {kind} {name}, and it is changed back: change the McpServer instead, and let one \
-                 operator look after it"
-            )),
-            action: "Apply".to_owned(),
-            secondary: None,
-        };
-        self.context.tell(self.server, self.uid, &event).await;
     }
 
     /// Remembers what came of applying an object in this state.

@@ -2,6 +2,7 @@
 //! that every object is looked at or applied once more.
 
 mod server;
+mod undone;
 
 use std::collections::HashMap;
 use std::sync::Arc;

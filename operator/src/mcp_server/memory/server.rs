@@ -7,6 +7,7 @@ use longshore_crds::McpServerStatus;
 use longshore_sidecar_config::Processes;
 use tokio::time::Instant;
 
+use super::undone::Undone;
 use crate::mcp_server::apply::{HasLive as _, SCALE};
 use crate::mcp_server::condition::{Problem, Reason, Standing};
 use crate::mcp_server::failures::Failures;
@@ -47,6 +48,10 @@ pub(crate) struct ServerMemory {
     refused: BTreeMap<Object, Refusal>,
     /// Whether the Deployment was given another number of pods since it was applied last.
     pub scaled: bool,
+    /// How often something else's changes of the Deployment were undone.
+    pub undone: Undone,
+    /// When the one that is there is to be undone, if not yet.
+    pub undo_at: Option<Instant>,
     /// When it was last said that somebody else had changed an object.
     changed_back: Option<Instant>,
     /// Whether the Service of its name was last found to be somebody else's, to whom clients would show their keys.

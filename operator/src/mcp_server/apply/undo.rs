@@ -1,0 +1,61 @@
+//! What something else has changed is changed back, and that is said: whoever scales a Deployment that is a server's, say,
+//! sees nothing otherwise but that it does not help.
+
+use kube::runtime::events::{Event, EventType};
+use tokio::time::Instant;
+
+use super::{Applier, HasLive as _};
+use crate::view::DeploymentView;
+
+/// The reason of the event that tells of it.
+const CHANGED_BACK: &str = "ChangedBack";
+
+// === impl Applier ===
+
+impl Applier<'_> {
+    /// Whether what something else has changed stays so for now, and remembers until when. Of a Deployment that is changed all
+    /// the time the pods would come and go all the time; what is about who may come in waits for nothing.
+    pub(super) fn leaves_changed(&self, kind: &str) -> bool {
+        let mut memory = self.memory.lock();
+        // Its own doing is undone at once.
+        let waits = kind == DeploymentView::KIND && !memory.scaled;
+        let undo_at = memory.undone.next(Instant::now()).filter(|_| waits);
+        if undo_at.is_some() {
+            memory.undo_at = undo_at;
+        }
+        undo_at.is_some()
+    }
+
+    /// Says that something else had changed an object, and that it is as the manifest says again. Once in a while, since that
+    /// may go on for ever.
+    pub(super) async fn tell_changed_back(&self, kind: &'static str, name: &str) {
+        let (may_tell, is_often) = {
+            let (mut memory, now) = (self.memory.lock(), Instant::now());
+            let is_deployment = kind == DeploymentView::KIND;
+            if is_deployment {
+                memory.undone.again(now);
+            }
+            (memory.may_tell_changed_back(now), is_deployment && memory.undone.is_often())
+        };
+        if !may_tell {
+            return;
+        }
+        let namespace = self.server.namespace.as_str();
+        tracing::warn!(kind, name, namespace, is_often, "something else had changed it, and it is changed back");
+        let what = if is_often {
+            format!("something else changes {kind} {name} again and again, and it is changed back once a minute")
+        } else {
+            format!("something else had changed {kind} {name}, and it is changed back")
+        };
+        // Those of one action are told as one, in the words of the first.
+        let pace = if is_often { "Seldom" } else { "" };
+        let event = Event {
+            type_: EventType::Warning,
+            reason: CHANGED_BACK.to_owned(),
+            note: Some(format!("{what}: change the McpServer instead, and let one operator look after it")),
+            action: format!("Apply{kind}{pace}"),
+            secondary: None,
+        };
+        self.context.tell(self.server, self.uid, &event).await;
+    }
+}
