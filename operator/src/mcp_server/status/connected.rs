@@ -3,7 +3,7 @@
 use super::available::named;
 use super::cast::Cast;
 use super::diagnosis::{self, Diagnosis, Severity};
-use super::{Observation, Report, UNSAID, Verdict, before, is_silent, unheard, verdict};
+use super::{Observation, PodFacts, Report, UNSAID, Verdict, before, is_silent, unheard, verdict};
 use crate::inventory::Summary;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
@@ -33,7 +33,10 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         };
     }
     match &face.report {
-        Report::Pending => verdict(Truth::Unknown, Reason::Connecting, UNSAID),
+        Report::Pending => match lost_before(observed, face) {
+            Some((reason, message)) => verdict(Truth::False, reason, message),
+            None => verdict(Truth::Unknown, Reason::Connecting, UNSAID),
+        },
         Report::Unreachable(error) => {
             let diagnosis = diagnosis::unreachable(error);
             verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
@@ -58,6 +61,17 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             },
         },
     }
+}
+
+/// What was said last of a pod that serves and has lost its server. So it is until its sidecar is heard: the operator has just
+/// started.
+fn lost_before(observed: &Observation<'_>, face: &PodFacts) -> Option<(Reason, String)> {
+    if !is_silent(face) || before(observed, ConditionType::Available, Truth::True).is_none() {
+        return None;
+    }
+    let was = before(observed, ConditionType::Connected, Truth::False)?;
+    let reason = Reason::ALL.iter().find(|reason| reason.name() == was.reason)?;
+    Some((*reason, was.message.clone()))
 }
 
 /// How many of the pods that serve have lost their server, and why one of them has.

@@ -267,6 +267,20 @@ fn a_sidecar_that_is_not_heard_yet_leaves_no_condition_without_words() {
     }
 }
 
+/// It is no news, and no event, to whoever takes over.
+#[test]
+fn a_server_that_was_lost_is_so_until_its_sidecar_is_heard() {
+    let lost = failed(ConnectionReason::ConnectionLost, "the server does not answer");
+    let lost = Scene::of(vec![said(ready(pod("new")), lost)]).status();
+    assert_eq!(of(&lost, ConditionType::Connected).reason, "ConnectionLost");
+    let serves = || Scene::of(vec![silent(ready(pod("new")))]);
+    assert_eq!(serves().after(&lost).status(), lost);
+    // It was never heard of one that did not serve.
+    let never = Scene::of(vec![silent(pod("new"))]).status();
+    let connected = of(&serves().after(&never).status(), ConditionType::Connected).reason.clone();
+    assert_eq!(connected, "Connecting");
+}
+
 #[test]
 fn messages_are_cut() {
     let mut scene = Scene::of(vec![]);
