@@ -245,8 +245,18 @@ impl Leadership {
             spec.renew_time = Some(MicroTime(Timestamp::now()));
         }
         let Candidate { api, name, timings, .. } = &self.candidate;
-        let released = timeout(timings.retry, api.replace(name, &PostParams::default(), &self.lease)).await;
-        if !matches!(released, Ok(Ok(_))) {
+        let release = async {
+            loop {
+                match api.replace(name, &PostParams::default(), &self.lease).await {
+                    Ok(_) => return true,
+                    // Somebody else has written to it.
+                    Err(kube::Error::Api(status)) if status.is_conflict() => return false,
+                    // The API server may have too much to do just now.
+                    Err(_) => sleep(timings.retry / 4).await,
+                }
+            }
+        };
+        if !matches!(timeout(timings.retry, release).await, Ok(true)) {
             tracing::warn!("the lease was not released: the next operator waits until it expires");
         }
     }
@@ -273,5 +283,47 @@ fn lost_race_is_none(result: Result<Lease, Failure>) -> Result<Option<Lease>, Fa
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse as _;
+    use kube::client::ClientBuilder;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The next operator would wait until it expires.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_released_though_the_api_server_has_too_much_to_do_at_first() {
+        for (code, expected) in [(StatusCode::TOO_MANY_REQUESTS, 2), (StatusCode::CONFLICT, 1)] {
+            let tries = Arc::new(AtomicUsize::new(0));
+            let count = tries.clone();
+            let answer = async move |lease: String| {
+                if count.fetch_add(1, Ordering::Relaxed) > 0 {
+                    return lease.into_response();
+                }
+                let status = json!({
+                    "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no",
+                    "reason": if code == StatusCode::CONFLICT { "Conflict" } else { "TooManyRequests" },
+                    "code": code.as_u16(),
+                });
+                (code, axum::Json(status)).into_response()
+            };
+            let client = ClientBuilder::new(Router::new().fallback(answer), "own").build();
+            let candidate = Candidate::new(client, "own", "longshore", "me", Timings::default());
+            let lease = Lease { spec: Some(candidate.claim(0)), ..Lease::default() };
+            let leadership = Leadership { candidate, lease, renewed: Instant::now() };
+            let began = Instant::now();
+            leadership.release().await;
+            assert_eq!(tries.load(Ordering::Relaxed), expected, "{code}");
+            assert!(began.elapsed() < Timings::default().retry, "{code}");
+        }
     }
 }
