@@ -31,6 +31,8 @@ pub(crate) struct ServerMemory {
     /// When all writes so far would have been made at the pace that is kept in the long run (`status::write`): a change
     /// waits where this is too far ahead.
     pub status_pace: Option<Instant>,
+    /// Since when it could be said that clients use the server as it was before, and is not.
+    pub behind: Option<Instant>,
     /// The resource version that shows that status, and otherwise what the status speaks of.
     pub echo: Option<u64>,
     /// What sessions are sealed with, and the Secret that they are from. None is known where they were made here, and have yet

@@ -45,6 +45,10 @@ const PACE: Duration = Duration::from_secs(15);
 /// How many changes are written at once before that.
 const AT_ONCE: u32 = 20;
 
+/// How long a configuration may be on its way to the sidecars before it is said that clients use the server as it was. Keys
+/// that follow each other by themselves are there within a second, and nobody has changed anything.
+const ON_ITS_WAY: Duration = Duration::from_secs(3);
+
 /// How long to wait before this status is worth writing: a start has steps that last for moments, and each write costs
 /// the API server and everybody who watches. The first is written at once: it says that somebody is at work. So is what
 /// follows from another manifest.
@@ -54,17 +58,37 @@ pub(crate) fn wait(
     status: &McpServerStatus,
 ) -> Option<Duration> {
     let previous = previous?;
+    let mut memory = memory.lock();
+    let since = memory.behind.unwrap_or_else(Instant::now);
+    let behind = falls_behind(previous, status).then_some(since);
+    memory.behind = behind;
     if previous == status || previous.observed_generation != status.observed_generation {
         return None;
     }
-    let (written, pace) = {
-        let memory = memory.lock();
-        (memory.status_written?, memory.status_pace?)
+    let behind = behind.and_then(|since| ON_ITS_WAY.checked_sub(since.elapsed()));
+    let paced = memory.status_written.zip(memory.status_pace).and_then(|(written, pace)| {
+        let is_step = previous.url == status.url && is_starting(previous) && is_starting(status);
+        let step = PASSING.checked_sub(written.elapsed()).filter(|_| is_step);
+        let ahead = pace.saturating_duration_since(Instant::now()).checked_sub(PACE * AT_ONCE);
+        step.max(ahead)
+    });
+    behind.max(paced).filter(|left| !left.is_zero())
+}
+
+/// Whether all that is new is that clients who used the server as it is use it as it was.
+fn falls_behind(previous: &McpServerStatus, status: &McpServerStatus) -> bool {
+    let is = |status: &McpServerStatus, reason: Reason| {
+        find(&status.conditions, ConditionType::Ready)
+            .is_some_and(|ready| ready.status == Truth::True.name() && ready.reason == reason.name())
     };
-    let is_step = previous.url == status.url && is_starting(previous) && is_starting(status);
-    let step = PASSING.checked_sub(written.elapsed()).filter(|_| is_step);
-    let ahead = pace.saturating_duration_since(Instant::now()).checked_sub(PACE * AT_ONCE);
-    [step, ahead].into_iter().flatten().max().filter(|left| !left.is_zero())
+    let all_else = |status: &McpServerStatus| {
+        let mut status = status.clone();
+        status.conditions.retain(|condition| condition.type_ != ConditionType::Ready.name());
+        status
+    };
+    is(previous, Reason::Ready)
+        && is(status, Reason::ServingPrevious)
+        && all_else(previous) == all_else(status)
 }
 
 /// Remembers that a status was written now.
@@ -315,6 +339,30 @@ mod tests {
         }
         tokio::time::advance(PASSING - Duration::from_secs(1)).await;
         assert_eq!(wait(&memory, Some(&starting), &connecting), None);
+    }
+
+    /// As where session keys follow each other by themselves.
+    #[tokio::test(start_paused = true)]
+    async fn a_configuration_that_arrives_soon_is_not_said_to_be_on_its_way() {
+        let ready = status(("True", Reason::Ready), "a");
+        let behind = status(("True", Reason::ServingPrevious), "a");
+        let memory = Mutex::new(ServerMemory::default());
+        let second = Duration::from_secs(1);
+        assert_eq!(wait(&memory, Some(&ready), &behind), Some(ON_ITS_WAY), "though nothing was written yet");
+        tokio::time::advance(second).await;
+        assert_eq!(wait(&memory, Some(&ready), &behind), Some(ON_ITS_WAY - second));
+        assert_eq!(wait(&memory, Some(&ready), &ready), None, "it has arrived");
+        tokio::time::advance(ON_ITS_WAY).await;
+        assert_eq!(wait(&memory, Some(&ready), &behind), Some(ON_ITS_WAY), "this is another one");
+        tokio::time::advance(ON_ITS_WAY).await;
+        assert_eq!(wait(&memory, Some(&ready), &behind), None, "it does not arrive");
+        let other = status(("True", Reason::ServingPrevious), "b");
+        let lost = status(("False", Reason::ConnectionLost), "a");
+        let changed = McpServerStatus { observed_generation: Some(2), ..behind.clone() };
+        for news in [other, lost, changed] {
+            memory.lock().behind = None;
+            assert_eq!(wait(&memory, Some(&ready), &news), None, "{news:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
