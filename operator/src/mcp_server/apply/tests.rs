@@ -319,3 +319,48 @@ async fn whoever_takes_a_key_away_learns_that_a_refused_configuration_keeps_it()
         assert_eq!(problem.message.contains(words), said, "{refused}: {}", problem.message);
     }
 }
+
+/// As whoever begins to act does.
+#[tokio::test]
+async fn what_says_that_it_is_as_it_would_be_applied_is_left_alone_where_that_is_so() {
+    let of_metadata = json!({"f:annotations": {}, "f:labels": {}, "f:ownerReferences": {}});
+    let whole = json!({"f:metadata": of_metadata, "f:spec": {}});
+    let partly = json!({"f:metadata": of_metadata});
+    for (what, seen, applied, owner, fields, expected) in [
+        ("it is as it was", Some("d"), "d", "7b1c", &whole, true),
+        ("it was not seen", None, "d", "7b1c", &whole, false),
+        ("another release has applied it", Some("e"), "e", "7b1c", &whole, false),
+        ("it has been applied since", Some("d"), "e", "7b1c", &whole, false),
+        ("it is somebody else's by now", Some("d"), "d", "other", &whole, false),
+        ("somebody has changed it", Some("d"), "d", "7b1c", &partly, false),
+    ] {
+        let owner = json!([{"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": owner, "controller": true}]);
+        let managed = json!([{"manager": "longshore", "operation": "Apply", "fieldsV1": fields}]);
+        let list = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
+            "items": [{"metadata": {
+                "name": "demo", "namespace": "tools", "uid": "s", "resourceVersion": "7", "ownerReferences": owner,
+                "annotations": {"longshore.dev/applied": applied}, "managedFields": managed,
+            }}],
+        });
+        let router = Router::new().fallback(async move || axum::Json(list));
+        let context = context(kube::Client::new(router, "tools"));
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let memory = context.memory.of(&key, "7b1c");
+        let Resources { mut service, mut network_policy, .. } = prepared(&context.settings);
+        found::mark("Service", &mut service, "d");
+        found::mark("NetworkPolicy", &mut network_policy, "d");
+        assert!(network_policy.metadata.annotations.is_none(), "nobody's word is taken for who may come in");
+        let seen = seen.map(|applied| Live {
+            uid: "s".to_owned(),
+            version: 7,
+            fingerprint: 7,
+            controller: Some("7b1c".to_owned()),
+            applied: Some(applied.to_owned()),
+        });
+        let services = Api::<Service>::namespaced(context.client.clone(), "tools");
+        let applier = applier(&context, &key, &memory);
+        let untouched = applier.untouched(&services, &service, "d", seen.as_ref()).await;
+        assert_eq!(untouched.map(|live| live.version), expected.then_some(7), "{what}");
+    }
+}
