@@ -30,7 +30,7 @@ fn a_deployment_that_is_changed_all_the_time_is_changed_back_once_a_minute() {
         scale(namespace).await;
         namespace.wait(&deployments, "demo", "to be changed back later", |it| replicas(it) == Some(1)).await;
         let said = wait_for_events(namespace, "ChangedBack", 2).await;
-        let is_slow = |it: &String| it.contains("changes Deployment demo again and again");
+        let is_slow = |it: &String| it.contains("keeps changing Deployment demo");
         assert!(said.iter().any(is_slow), "whoever does it finds out why: {said:?}");
     });
 }

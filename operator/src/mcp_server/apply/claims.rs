@@ -93,7 +93,8 @@ mod tests {
     }
 
     fn found(manager: &str, operation: &str, subresource: Option<&str>, fields: &Value) -> ObjectMeta {
-        let other = json!({"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:paused": {}}}});
+        let other =
+            json!({"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:paused": {}}}});
         let own = json!({
             "manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": fields,
         });

@@ -41,9 +41,15 @@ impl Applier<'_> {
             return;
         }
         let namespace = self.server.namespace.as_str();
-        tracing::warn!(kind, name, namespace, is_often, "something else had changed it, and it is changed back");
+        tracing::warn!(
+            kind,
+            name,
+            namespace,
+            is_often,
+            "something else had changed it, and it is changed back"
+        );
         let what = if is_often {
-            format!("something else changes {kind} {name} again and again, and it is changed back once a minute")
+            format!("something else keeps changing {kind} {name}, and it is changed back once a minute")
         } else {
             format!("something else had changed {kind} {name}, and it is changed back")
         };
