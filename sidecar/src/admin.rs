@@ -118,6 +118,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     metrics.stream_bytes.set(gauge(admin.shared.streams.used()));
     metrics.warm.set(gauge(admin.shared.stdio.warm()));
     metrics.queued.set(gauge(admin.shared.stdio.queued()));
+    metrics.unstarted.set(gauge(admin.shared.stdio.unstarted()));
     match metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
         Err(error) => {

@@ -47,6 +47,8 @@ pub(crate) struct Metrics {
     pub(crate) warm: IntGauge,
     /// Who waits for a process.
     pub(crate) queued: IntGauge,
+    /// Processes that have a place, and wait until others have started.
+    pub(crate) unstarted: IntGauge,
     processes_refused: IntCounter,
     /// How many kilobytes each process has in memory, by its number in the log of the server's container.
     residents: Mutex<HashMap<u32, u64>>,
@@ -132,6 +134,10 @@ impl Metrics {
             queued: figures.gauge(
                 "longshore_processes_queued",
                 "New sessions of a stdio server that wait for a place of a process.",
+            )?,
+            unstarted: figures.gauge(
+                "longshore_processes_unstarted",
+                "Processes of a stdio server that have a place and wait for their turn to start.",
             )?,
             processes_refused: figures.counter(
                 "longshore_processes_refused_total",

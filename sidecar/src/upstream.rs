@@ -355,6 +355,11 @@ impl Pool {
         self.transport.handshake_patience(upstream)
     }
 
+    /// How long it may take to begin a session again.
+    pub(crate) fn beginning_patience(&self, upstream: &Upstream) -> Duration {
+        self.transport.beginning_patience(upstream)
+    }
+
     /// How long the handshake of a client may take.
     pub(crate) fn opening_patience(&self, config: &Config) -> Duration {
         self.transport.opening_patience(config)

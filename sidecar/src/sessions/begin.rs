@@ -220,7 +220,7 @@ async fn anew(
     let capabilities = capsule.capabilities.as_deref().unwrap_or("{}");
     let pin = snapshot.protocol;
     let mut server = Server::of(snapshot.config.upstream.clone(), pool.clone(), opener).pinned(pin);
-    let patience = pool.handshake_patience(&snapshot.config.upstream);
+    let patience = pool.beginning_patience(&snapshot.config.upstream);
     let unfit = match timeout(patience, server.begin_again(capsule.server_revision, capabilities)).await {
         Ok(Ok(())) if capsule.server != ServerSession::KeptHere || pool.keeps_sessions(pin) => None,
         // A server that has sessions keeps what nobody has promised to keep.

@@ -180,10 +180,10 @@ pub(super) async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over
 }
 
 /// How long the other replica may take until it has a session, when the call's own time begins: it waits until that may go
-/// elsewhere, finds out who has it, once more where all have passed it on, and shakes hands with its server. One that is
-/// gone is not waited for so long (`peers::cut_the_silent`).
+/// elsewhere, finds out who has it, once more where all have passed it on, and shakes hands with its server, for which it
+/// may have to wait until others have. One that is gone is not waited for so long (`peers::cut_the_silent`).
 fn until_found(worker: &Worker, config: &Config) -> Duration {
-    HELD + 2 * DECIDE + worker.pool.handshake_patience(&config.upstream)
+    HELD + 2 * DECIDE + 2 * worker.pool.handshake_patience(&config.upstream)
 }
 
 /// Whether a client comes back to a stream that has ended. All do to one that has broken off, but newer ones take that for

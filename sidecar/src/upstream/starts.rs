@@ -9,18 +9,46 @@ pub(crate) const AT_LEAST: Duration = Duration::from_secs(30);
 /// The most that one over stdio is given: there each handshake begins with a process, which may have to install what it
 /// is made of, or to load a model. Who ends it too early and starts it again gets nowhere.
 pub(crate) const AT_MOST: Duration = Duration::from_secs(300);
+/// How many processes of such a server start at once, at most: more of them would not be there sooner on a few processors.
+const AT_ONCE: u64 = 8;
+/// The shortest time in which others wait for one that starts.
+const SHORTEST_TURN: Duration = Duration::from_secs(5);
 
 /// What the start of a server over stdio has been seen to take.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
-    /// In milliseconds.
+    /// In milliseconds: that of the sidecar's own process.
     last: AtomicU64,
+    /// The shortest since then. The first one may have had to install what the others find.
+    shortest: AtomicU64,
 }
 
 impl Starts {
-    /// Notes how long a process took to its first answer.
+    /// Notes how long the sidecar's own process took to its first answer.
     pub(super) fn saw(&self, took: Duration) {
-        self.last.store(u64::try_from(took.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let took = milliseconds(took);
+        self.last.store(took, Ordering::Relaxed);
+        self.shortest.store(took, Ordering::Relaxed);
+    }
+
+    /// Notes how long another one took at most, beside others.
+    pub(super) fn saw_another(&self, took: Duration) {
+        self.shortest.fetch_min(milliseconds(took), Ordering::Relaxed);
+    }
+
+    /// How many may start at once: as many as are there in the time that each of them has, where all of them have one
+    /// processor.
+    pub(super) fn at_once(&self) -> usize {
+        let fit = milliseconds(self.patience()) / self.shortest.load(Ordering::Relaxed).max(1);
+        usize::try_from(fit.clamp(1, AT_ONCE)).unwrap_or(1)
+    }
+
+    /// For how long others wait for one that starts: as long as it takes where so many start on one processor. One that
+    /// takes longer, or says nothing, is in nobody's way any more.
+    pub(super) fn turn(&self) -> Duration {
+        let shortest = Duration::from_millis(self.shortest.load(Ordering::Relaxed));
+        let all = shortest.saturating_mul(u32::try_from(self.at_once()).unwrap_or(1));
+        all.clamp(SHORTEST_TURN, self.patience())
     }
 
     /// What the next one is given.
@@ -28,8 +56,8 @@ impl Starts {
         self.twice().max(AT_LEAST)
     }
 
-    /// What a client's session is given to begin with a process, where a call has `usual` and a place may be waited for
-    /// for so long as is `queued`. Ended any sooner, a process that takes longer than a call may would never be there.
+    /// What a client's session is given to begin with a process, where a call has `usual` and a place and a turn may be
+    /// waited for for so long as is `queued`. Ended any sooner, a process that takes longer than a call may would never be there.
     pub(super) fn patience_of_client(&self, usual: Duration, queued: Duration) -> Duration {
         usual.max(queued + self.twice())
     }
@@ -39,6 +67,10 @@ impl Starts {
         let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
         last.saturating_mul(2).min(AT_MOST)
     }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -53,6 +85,33 @@ mod tests {
             starts.saw(Duration::from_secs(took));
             assert_eq!(starts.patience(), Duration::from_secs(given), "{took}");
         }
+    }
+
+    #[test]
+    fn as_many_start_at_once_as_have_the_time_for_it() {
+        let starts = Starts::default();
+        let now = |starts: &Starts| (starts.at_once(), starts.turn().as_millis());
+        assert_eq!(now(&starts), (8, 5_000), "nothing is known");
+        for (took, at_once, turn) in [
+            (50, 8, 5_000),
+            (1_500, 8, 12_000),
+            (5_000, 6, 30_000),
+            (10_000, 3, 30_000),
+            (20_000, 2, 40_000),
+            (100_000, 2, 200_000),
+            (250_000, 1, 250_000),
+            (400_000, 1, 300_000),
+        ] {
+            starts.saw(Duration::from_millis(took));
+            assert_eq!(now(&starts), (at_once, turn), "{took}");
+        }
+        // The first one has installed what the next ones find; that one takes longer is nothing new.
+        starts.saw(Duration::from_secs(20));
+        for took in [2, 30] {
+            starts.saw_another(Duration::from_secs(took));
+            assert_eq!(now(&starts), (8, 16_000), "{took}");
+        }
+        assert_eq!(starts.patience(), Duration::from_secs(40), "whoever has to install it again has the time");
     }
 
     #[test]

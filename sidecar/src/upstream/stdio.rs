@@ -7,7 +7,8 @@
 //! * From all of them down to one process at work: [`registry`], [`conversation`] with its [`members`], [`talk`];
 //! * a [`process`]: its [`lines`], what is [`outgoing`], the [`handshake`] with it, and why it is [`gone`];
 //! * where one comes from: [`mod@open`], one that is [`warm`], one of the [`former`] sidecar, one for requests [`alone`];
-//! * how many, and how often: [`limits`], [`crowded`], [`restarts`].
+//! * how many, how many at once, and how often: [`limits`] and [`crowded`], [`turns`], [`restarts`]. Who waits does so in a
+//!   [`queue`].
 
 mod alone;
 mod conversation;
@@ -21,9 +22,11 @@ mod members;
 mod open;
 mod outgoing;
 mod process;
+mod queue;
 mod registry;
 mod restarts;
 mod talk;
+mod turns;
 mod warm;
 
 use std::path::PathBuf;
@@ -54,6 +57,7 @@ use limits::Places;
 use message::Known;
 pub(super) use registry::Limits;
 use registry::{Open, Registered};
+use turns::Turns;
 use warm::Warm;
 pub(crate) use warm::keep as keep_warm;
 
@@ -78,7 +82,9 @@ pub(crate) struct Stdio {
     held: Arc<Shares>,
     warm: Warm,
     /// What its start takes.
-    pub(super) starts: Starts,
+    pub(super) starts: Arc<Starts>,
+    /// Those that start.
+    turns: Arc<Turns>,
     open: Mutex<Open>,
     /// How many conversations there are, those included that are ending.
     count: watch::Sender<usize>,
@@ -109,6 +115,7 @@ impl Stdio {
         sessions: Arc<Sessions>,
         held: Arc<Shares>,
     ) -> Self {
+        let starts = Arc::<Starts>::default();
         Self {
             socket,
             metrics,
@@ -118,7 +125,8 @@ impl Stdio {
             sessions,
             held,
             warm: Warm::default(),
-            starts: Starts::default(),
+            turns: Turns::new(starts.clone()),
+            starts,
             open: Mutex::default(),
             count: watch::Sender::new(0),
             recalls: tokio::sync::Mutex::default(),
@@ -212,6 +220,16 @@ impl Stdio {
     /// How many wait for a place.
     pub(crate) fn queued(&self) -> usize {
         self.places.queued()
+    }
+
+    /// How many wait for their turn to start.
+    pub(crate) fn unstarted(&self) -> usize {
+        self.turns.waiting()
+    }
+
+    /// Whether one more has to wait for its turn.
+    pub(super) fn starts_later(&self) -> bool {
+        self.turns.are_taken()
     }
 
     /// Whether there will be no more sessions.

@@ -90,6 +90,13 @@ impl Transport {
         }
     }
 
+    /// How long it may take to begin a session again. Where others start just now, its process may have to wait for its turn
+    /// for as long as it may take then.
+    pub(super) fn beginning_patience(&self, upstream: &Upstream) -> Duration {
+        let later = matches!(upstream, Upstream::Stdio {}) && self.stdio.starts_later();
+        self.handshake_patience(upstream) * if later { 2 } else { 1 }
+    }
+
     /// How long the handshake of a client may take: as long as a call may, unless a process is started for it that takes
     /// longer.
     pub(super) fn opening_patience(&self, config: &Config) -> Duration {
@@ -97,7 +104,8 @@ impl Transport {
         match config.upstream {
             Upstream::Stdio {} => {
                 let queued = config.limits.processes.map_or(0, |processes| processes.queue_ms);
-                self.stdio.starts.patience_of_client(usual, Duration::from_millis(queued))
+                let turn = if self.stdio.starts_later() { self.stdio.starts.turn() } else { Duration::ZERO };
+                self.stdio.starts.patience_of_client(usual, Duration::from_millis(queued) + turn)
             }
             Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => usual,
         }

@@ -18,6 +18,7 @@ use super::process::{Idle, PATIENCE, Process};
 use super::registry::Limits;
 use super::restarts::Restarts;
 use super::talk::Talk;
+use super::turns::Turn;
 use super::warm::Ready;
 use super::{Client, Control, Failure, Gone, Name, Registered, Stdio, Why};
 use crate::held::{Coming, Share};
@@ -39,6 +40,8 @@ pub(super) struct Conversation {
     ready: Option<(Process, Instant)>,
     /// What is known of that.
     pub(super) start: Start,
+    /// Its process starts, for which others wait.
+    pub(super) turn: Option<Turn>,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) control: mpsc::UnboundedReceiver<Control>,
     pub(super) handshake: Handshake,
@@ -123,6 +126,7 @@ impl Conversation {
             client: None,
             ready: None,
             start: Start::default(),
+            turn: None,
             commands,
             control,
             handshake,
@@ -223,22 +227,36 @@ impl Conversation {
         let Some(client) = self.client.clone().filter(|_| self.place.is_none()) else { return Ok(()) };
         let stdio = self.stdio().clone();
         let line = self.handshake.line().clone();
-        let acquiring = stdio.acquire(&client, &line, since);
-        tokio::pin!(acquiring);
-        let acquired = loop {
+        let acquired = self.as_long_as_needed(stdio.acquire(&client, &line, since)).await??;
+        (self.place, self.number) = (Some(acquired.place), acquired.number);
+        acquired.ready.map_or(Ok(()), |ready| self.make_ready(ready))
+    }
+
+    /// Waits for its turn to start a process. The sidecar's own wait for nobody: no client is served without them.
+    async fn wait_for_turn(&mut self) -> Result<Option<Turn>, Failure> {
+        if self.is_nobodys() {
+            return Ok(None);
+        }
+        let turns = self.stdio().turns.clone();
+        let principal = self.place.as_ref().and_then(Place::principal).cloned();
+        self.as_long_as_needed(turns.take(principal.as_ref())).await
+    }
+
+    /// Waits for what a process needs, as long as it is needed itself.
+    async fn as_long_as_needed<T>(&mut self, waiting: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::pin!(waiting);
+        loop {
             tokio::select! {
-                acquired = &mut acquiring => break acquired?,
+                it = &mut waiting => return Ok(it),
                 Some(control) = self.control.recv() => self.control(control),
             }
-            if self.members.is_empty() {
+            if self.is_shared() && self.members.is_empty() {
                 self.vanish();
             }
             if self.ending {
                 return Err(Failure::Ended);
             }
-        };
-        (self.place, self.number) = (Some(acquired.place), acquired.number);
-        acquired.ready.map_or(Ok(()), |ready| self.make_ready(ready))
+        }
     }
 
     /// Its process has ended because nobody called it: somebody else may have its place.
@@ -352,6 +370,7 @@ impl Conversation {
         if let Some(ready) = self.ready.take() {
             return Ok(ready);
         }
+        let turn = self.wait_for_turn().await?;
         let stdio = self.stdio().clone();
         // The same number again: whoever comes after this sidecar finds the process that is there by then.
         let starting = Idle::start(&stdio.socket, self.number, &stdio.metrics);
@@ -376,6 +395,7 @@ impl Conversation {
             stdio.metrics.process_ended(ProcessEnd::Asked);
             return Err(Failure::Ended);
         }
+        self.turn = turn;
         Ok((process, Instant::now()))
     }
 

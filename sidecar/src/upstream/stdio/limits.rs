@@ -1,7 +1,5 @@
 //! How many processes there may be, and who waits for one.
 
-mod queue;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -11,8 +9,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Duration, timeout};
 
 use super::Failure;
+use super::queue::Queue;
 use crate::tally::Tally;
-use queue::Queue;
 
 /// The places that are taken. A session keeps its place while it has no process, so that its next call is not refused.
 #[derive(Default)]

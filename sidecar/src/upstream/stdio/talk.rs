@@ -378,6 +378,7 @@ impl<'a> Talk<'a> {
 
     /// Tells everybody, and ends the process if it has not ended.
     async fn finish(mut self, failure: Failure) -> Vec<Command> {
+        self.conversation.turn = None;
         let unwritten = self.outgoing.give_up(&failure);
         // A process that died before these calls even began, or was ended since it does harm, did not fail them.
         let gone = matches!(failure, Failure::Process(_));

@@ -1,5 +1,6 @@
 //! How many processes there may be.
 
+use std::io::BufReader;
 use std::time::Duration;
 
 use longshore_sidecar_config::Isolation;
@@ -8,6 +9,7 @@ use serde_json::json;
 use super::warm::handshakes;
 use super::{config, error, pid};
 use crate::harness::config::{idle, keys, processes};
+use crate::harness::http::connect;
 use crate::harness::shim::{server, serving, settled, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
 
@@ -72,7 +74,7 @@ fn a_place_comes_back_of_a_handshake_that_takes_too_long() {
         eventually(&what, || (sidecar.metric("longshore_processes") == count).then_some(()));
     };
     processes(1.0);
-    let mut stream = crate::harness::http::connect(sidecar.mcp);
+    let mut stream = connect(sidecar.mcp);
     initialize().write(&mut stream);
     processes(2.0);
 }
@@ -92,6 +94,28 @@ fn a_server_that_starts_for_longer_than_a_call_may_take_has_sessions() {
     }
 }
 
+/// All of them would have the time of one that starts alone.
+#[test]
+fn where_many_begin_at_once_a_few_start_and_the_others_wait() {
+    let (shim, sidecar) = serving(&config(Isolation::Session, 12), &server(&["sluggish"]), &[]);
+    let sessions = [(); 12].map(|()| {
+        let mut stream = connect(sidecar.mcp);
+        Request::post(client::initialize("2025-11-25")).write(&mut stream);
+        BufReader::new(stream)
+    });
+    let running = eventually("some wait", || {
+        let running = shim.processes().len();
+        (sidecar.metric("longshore_processes_unstarted") >= 4.0).then_some(running)
+    });
+    assert!(running <= 9, "{running} run, with the sidecar's own");
+    for mut session in sessions {
+        let reply = Reply::read(&mut session).unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    assert_eq!(sidecar.metric("longshore_processes_unstarted"), 0.0);
+    assert_eq!(shim.processes().len(), 13);
+}
+
 #[test]
 fn a_place_comes_back_on_every_way() {
     let mut config = stdio();
@@ -101,7 +125,7 @@ fn a_place_comes_back_on_every_way() {
     let initialize = || Request::post(client::initialize("2025-11-25"));
     let free = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
     // The client goes away meanwhile.
-    let mut stream = crate::harness::http::connect(sidecar.mcp);
+    let mut stream = connect(sidecar.mcp);
     initialize().write(&mut stream);
     eventually("it is under way", || (sidecar.metric("longshore_processes") == 2.0).then_some(()));
     drop(stream);
@@ -127,7 +151,7 @@ fn a_place_comes_back_of_who_goes_after_the_first_words_of_a_handshake() {
     config.limits.request_timeout_ms = 600_000;
     let (shim, sidecar) = serving(&config, &server(&["wordy", "frank"]), &[]);
     for greeted in [2, 3] {
-        let mut stream = crate::harness::http::connect(sidecar.mcp);
+        let mut stream = connect(sidecar.mcp);
         Request::post(client::initialize("2025-11-25")).write(&mut stream);
         eventually("it has said something", || (handshakes(&sidecar) == greeted).then_some(()));
         drop(stream);

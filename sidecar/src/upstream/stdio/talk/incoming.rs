@@ -89,6 +89,10 @@ impl Talk<'_> {
 
     /// Says whether somebody wanted it, as the next two.
     fn response(&mut self, response: &Response<'_>, line: &Bytes) -> bool {
+        // Whatever it answers, it has started.
+        if let Some(turn) = self.conversation.turn.take() {
+            turn.answered();
+        }
         // An error without an id could be anybody's.
         let Some(id) = &response.id else { return false };
         let Some(number) = id.number() else { return false };

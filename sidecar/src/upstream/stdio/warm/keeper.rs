@@ -17,6 +17,7 @@ use crate::shared::Shared;
 use crate::upstream::random;
 use crate::upstream::stdio::limits::Place;
 use crate::upstream::stdio::process::{Heard, Idle, why};
+use crate::upstream::stdio::turns::Turn;
 use crate::upstream::stdio::{Stdio, Why, former};
 
 /// How long nothing is started after a process that was never used ended by itself: at first, and at most.
@@ -60,17 +61,23 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
             }
         }
         let due = pause.map(|(until, _)| until).filter(|until| *until > Instant::now());
+        let mut has_turn = true;
         while due.is_none() && keepers.len() < wanted && !stdio.warm.is_wanted() {
+            let Some(turn) = stdio.turns.take_ahead() else {
+                has_turn = false;
+                break;
+            };
             // Whoever finds no place finds that one is being started, and waits for it.
             let starting = Starting::begin(stdio.clone());
             let Some(place) = stdio.places.take_ahead() else { break };
-            keepers.spawn_local(wait(starting, place, wanted, max_age));
+            keepers.spawn_local(wait(starting, (place, turn), wanted, max_age));
         }
         tokio::select! {
             changed = config.changed() => changed?,
             () = former.as_mut(), if are_kept => are_kept = false,
             () = stdio.warm.changed.notified() => {}
             () = stdio.places.freed() => {}
+            () = stdio.turns.freed(), if !has_turn => {}
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             Some(left) = keepers.join_next() => match left {
                 Ok(Left::Died) => {
@@ -89,8 +96,13 @@ fn limits(shared: &Shared) -> Option<Processes> {
     limits_of(&shared.config().as_ref()?.config)
 }
 
-/// Starts a process, and waits with it.
-async fn wait(starting: Starting, place: Place, wanted: usize, max_age: Option<Duration>) -> Left {
+/// Starts a process, and waits with it. What it says nobody reads: others wait until it is taken, or has had its turn.
+async fn wait(
+    starting: Starting,
+    (place, _turn): (Place, Turn),
+    wanted: usize,
+    max_age: Option<Duration>,
+) -> Left {
     let Some(number) = random() else { return Left::Died };
     let started = Instant::now();
     let stdio = starting.0.clone();
@@ -219,7 +231,8 @@ mod tests {
     /// Has one wait.
     async fn one_waits(stdio: &Arc<Stdio>) -> JoinHandle<Left> {
         let place = stdio.places.take_ahead().unwrap();
-        let keeper = tokio::task::spawn_local(wait(Starting::begin(stdio.clone()), place, 1, None));
+        let turn = stdio.turns.take_ahead().unwrap();
+        let keeper = tokio::task::spawn_local(wait(Starting::begin(stdio.clone()), (place, turn), 1, None));
         while !stdio.warm.has_any() {
             yield_now().await;
         }

@@ -52,13 +52,18 @@ impl<T> Queue<T> {
                 return Err(waits);
             }
         }
+        self.add(who, waits);
+        Ok(())
+    }
+
+    /// The same, of somebody who is one of few in any case.
+    pub(super) fn add(&mut self, who: Arc<str>, waits: T) {
         let own = self.waiting.entry(who.clone()).or_default();
         if own.is_empty() {
             self.turns.push_back(who);
         }
         own.push_back(waits);
         self.count += 1;
-        Ok(())
     }
 
     /// Takes the next one out whose principal may have something. Others keep their turn.
