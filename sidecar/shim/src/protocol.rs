@@ -25,8 +25,8 @@
 //!   how many had the process before, so that what they called their calls is never used again.
 //! * A sidecar that begins, and cannot ask for them yet, says `Keep` now and then: all that wait do so for [`ADOPTION`] from
 //!   then on. It has no answer.
-//! * One that will never ask for them says `Leave`: all that wait end. It has no answer either, but that a shim which knows
-//!   no such word says so with `Refused`, and ends them after [`ADOPTION`].
+//! * One that will never ask for them says `Leave`: all that wait end, or those whose numbers say that [nobody comes for
+//!   them](Session::of_nobody). It has no answer either.
 //! * `End` may come again with less patience, never with more.
 //!
 //! A packet is the version, the kind, and the kind's fields; integers are little-endian:
@@ -37,7 +37,7 @@
 //! | 2 | `Adopt` | session: 16 bytes |
 //! | 3 | `End` | milliseconds after closing stdin: 4, milliseconds after SIGTERM: 4 |
 //! | 4 | `Keep` | |
-//! | 5 | `Leave` | |
+//! | 5 | `Leave` | 0 all or 1 those of nobody: 1 |
 //! | 129 | `Started` | number: 4, life: 2 |
 //! | 130 | `Refused` | reason: 1, errno or 0: 4, words in UTF-8: the rest, at most [`MAX_WORDS`] |
 //! | 131 | `Ended` | 0 exited or 1 killed: 1, status or signal: 4, cause: 1, stderr: the rest, at most [`MAX_STDERR`] |
@@ -67,6 +67,35 @@ pub const ADOPTION: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Session(pub u128);
 
+/// What the number of a process has that belongs to no session: whoever comes after its sidecar does not know the number.
+const OF_NOBODY: u128 = 1 << 127;
+
+impl Session {
+    /// One that another sidecar asks for by this number.
+    pub fn of_somebody(number: u128) -> Self {
+        Self(number & !OF_NOBODY)
+    }
+
+    /// One that no other sidecar asks for.
+    pub fn of_nobody(number: u128) -> Self {
+        Self(number | OF_NOBODY)
+    }
+
+    /// Whether no other sidecar asks for it.
+    pub fn is_of_nobody(self) -> bool {
+        self.0 & OF_NOBODY != 0
+    }
+}
+
+/// Those that no sidecar comes for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// All whose sidecars have died.
+    All,
+    /// Those of them that are of nobody.
+    OfNobody,
+}
+
 /// How long a process is given to end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -87,8 +116,8 @@ pub enum Request {
     End(Patience),
     /// Let those wait on whose sidecars have died.
     Keep,
-    /// End those whose sidecars have died: nobody comes for them.
-    Leave,
+    /// End these, whose sidecars have died: nobody comes for them.
+    Leave(Left),
 }
 
 /// What the shim says.
@@ -224,7 +253,8 @@ impl Request {
                 packet(3, &[&milliseconds(patience.input), &milliseconds(patience.terminate)])
             }
             Self::Keep => packet(4, &[]),
-            Self::Leave => packet(5, &[]),
+            Self::Leave(Left::All) => packet(5, &[&[0]]),
+            Self::Leave(Left::OfNobody) => packet(5, &[&[1]]),
         }
     }
 
@@ -236,7 +266,14 @@ impl Request {
             2 => Self::Adopt(Session(u128::from_le_bytes(fields.take()?))),
             3 => Self::End(Patience { input: fields.duration()?, terminate: fields.duration()? }),
             4 => Self::Keep,
-            5 => Self::Leave,
+            5 => {
+                let [left] = fields.take()?;
+                Self::Leave(match left {
+                    0 => Left::All,
+                    1 => Left::OfNobody,
+                    _ => return Err(DecodeError::Value),
+                })
+            }
             kind => return Err(DecodeError::Kind(kind)),
         };
         if fields.0.is_empty() { Ok(request) } else { Err(DecodeError::Length) }
@@ -397,7 +434,8 @@ mod tests {
     fn requests() -> Vec<Request> {
         let patience = Patience { input: Duration::from_millis(1500), terminate: Duration::ZERO };
         let of_one = [Request::Start(Session(7)), Request::Adopt(Session(u128::MAX)), Request::End(patience)];
-        of_one.into_iter().chain([Request::Keep, Request::Leave]).collect()
+        let of_all = [Request::Keep, Request::Leave(Left::All), Request::Leave(Left::OfNobody)];
+        of_one.into_iter().chain(of_all).collect()
     }
 
     fn reports() -> Vec<Report> {
@@ -437,9 +475,18 @@ mod tests {
             assert_eq!(Request::decode(&[&[1], &packet[1..]].concat()), Err(DecodeError::Version(1)));
         }
         assert_eq!(Request::decode(&[VERSION, 99]), Err(DecodeError::Kind(99)));
+        assert_eq!(Request::decode(&[VERSION, 5, 2]), Err(DecodeError::Value));
         assert_eq!(Report::decode(&[VERSION, 130, 0, 0, 0, 0, 0]), Err(DecodeError::Value));
         assert_eq!(Report::decode(&[VERSION, 131, 2, 0, 0, 0, 0, 1]), Err(DecodeError::Value));
         assert_eq!(Report::decode(&[VERSION, 131, 0, 0, 0, 0, 0, 9]), Err(DecodeError::Value));
+    }
+
+    #[test]
+    fn a_number_says_whether_anybody_comes_for_it() {
+        for number in [0, 1, u128::MAX, u128::MAX >> 1] {
+            assert!(Session::of_nobody(number).is_of_nobody());
+            assert!(!Session::of_somebody(number).is_of_nobody());
+        }
     }
 
     #[test]

@@ -290,7 +290,7 @@ impl Shim<'_> {
         match lifeline.receive() {
             Received::Request(Request::End(patience)) => process.end(Cause::Asked, patience, now),
             Received::Nothing => {}
-            Received::Request(Request::Start(_) | Request::Adopt(_) | Request::Keep | Request::Leave)
+            Received::Request(Request::Start(_) | Request::Adopt(_) | Request::Keep | Request::Leave(_))
             | Received::Nonsense(_)
             | Received::Closed => {
                 process.abandon(now, &mut self.log);
@@ -326,9 +326,9 @@ impl Shim<'_> {
                 Received::Request(Request::Keep) => {
                     self.processes.iter_mut().for_each(|process| process.keep(now));
                 }
-                Received::Request(Request::Leave) => {
+                Received::Request(Request::Leave(left)) => {
                     for process in &mut self.processes {
-                        process.leave(now, &mut self.log);
+                        process.leave(left, now, &mut self.log);
                     }
                 }
                 Received::Request(Request::End(_)) => {

@@ -25,6 +25,9 @@ pub(crate) enum Opener {
 pub(crate) enum Begins {
     /// For the first time: it is told whatever revision is spoken there.
     Anew,
+    /// The same where it is no client's: it is for requests that stand alone, and whoever comes after this sidecar does not
+    /// know of it.
+    Alone,
     /// Once more: its client was told a revision, and it ends where another one is spoken. Elsewhere there may be a process
     /// for it if there is none here.
     AgainOrElsewhere,
@@ -40,12 +43,18 @@ impl Opener {
 
     /// The same for a session that goes on with another handshake.
     pub(crate) fn again(self, may_go_on: bool) -> Self {
+        self.beginning(if may_go_on { Begins::AgainOrElsewhere } else { Begins::AgainHere })
+    }
+
+    /// The same for one that requests share which stand alone.
+    pub(super) fn alone(self) -> Self {
+        self.beginning(Begins::Alone)
+    }
+
+    fn beginning(self, begins: Begins) -> Self {
         match self {
             Self::Own => Self::Own,
-            Self::Client { principal, limits, .. } => {
-                let begins = if may_go_on { Begins::AgainOrElsewhere } else { Begins::AgainHere };
-                Self::Client { principal, limits, begins }
-            }
+            Self::Client { principal, limits, .. } => Self::Client { principal, limits, begins },
         }
     }
 

@@ -16,7 +16,7 @@ use crate::ladder::{self, Action, Ladder};
 use crate::log::Log;
 use crate::memory::Share;
 use crate::options::Options;
-use crate::protocol::{ADOPTION, Cause, Ended, MAX_LIVES, Outcome, Patience, Report, Resident, Session};
+use crate::protocol::{ADOPTION, Cause, Ended, Left, MAX_LIVES, Outcome, Patience, Report, Resident, Session};
 use crate::stderr::{Measure, Stderr};
 
 /// How much of its stderr is read before others have their turn.
@@ -162,9 +162,12 @@ impl Process {
         }
     }
 
-    /// No sidecar will come for it.
-    pub(super) fn leave(&mut self, now: Instant, log: &mut Log) {
-        if let Hold::Abandoned(_) = self.hold {
+    /// No sidecar will come for these, of which it may be one.
+    pub(super) fn leave(&mut self, left: Left, now: Instant, log: &mut Log) {
+        let is_one = left == Left::All || self.session.is_of_nobody();
+        if let Hold::Abandoned(_) = self.hold
+            && is_one
+        {
             log.about(self.number, "no other sidecar will come for it");
             self.end(Cause::Asked, ladder::DEFAULT, now);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use longshore_shim::protocol::{ADOPTION, Cause, Outcome, Refusal, Request};
+use longshore_shim::protocol::{ADOPTION, Cause, Left, Outcome, Refusal, Request, Session};
 
 use crate::harness::{ALL_PATIENCE, Process, Shim, eventually};
 
@@ -89,10 +89,27 @@ fn what_the_next_sidecar_has_no_use_for_is_ended_at_once() {
     killed((2..=5).map(|session| shim.start(session)).collect());
     eventually("the shim knows", || shim.log().matches("its sidecar went away").count() == 4);
     let told = Instant::now();
-    shim.connect().send(&Request::Leave.encode());
+    shim.connect().send(&Request::Leave(Left::All).encode());
     eventually("they are ended", || shim.children().len() == 1);
     assert!(told.elapsed() < ADOPTION / 2, "{:?}", told.elapsed());
     assert_eq!(shim.adopt(2).unwrap_err().0, Refusal::Unknown);
     alive.write("mine\n");
     assert_eq!(alive.line(), "mine", "its sidecar lives");
+}
+
+/// As where some processes serve sessions, and others what has none.
+#[test]
+fn what_no_sidecar_can_ask_for_is_ended_at_once_and_the_rest_is_kept() {
+    let shim = Shim::of(&["cat"]);
+    let numbers = [Session::of_somebody(1).0, Session::of_nobody(2).0, Session::of_nobody(3).0];
+    killed(numbers.map(|number| shim.start(number)).into());
+    eventually("the shim knows", || shim.log().matches("its sidecar went away").count() == 3);
+    let told = Instant::now();
+    shim.connect().send(&Request::Leave(Left::OfNobody).encode());
+    eventually("two are ended", || shim.children().len() == 1);
+    assert!(told.elapsed() < ADOPTION / 2, "{:?}", told.elapsed());
+    assert_eq!(shim.log().matches("no other sidecar will come for it").count(), 2);
+    let mut kept = shim.adopt(1).unwrap();
+    kept.write("still\n");
+    assert_eq!(kept.line(), "still");
 }

@@ -117,7 +117,7 @@ impl Session {
         // All else in it was looked at before.
         let first = number().to_string();
         let greeting = handshake::greet(&first, way, &asked.client()).map_err(|_| Unusable::Capabilities)?;
-        let (answer, hold) = transport.open(upstream, opener.clone(), Post::of(greeting)).await?;
+        let (answer, hold) = transport.open(upstream, opener.clone().alone(), Post::of(greeting)).await?;
         let id = answer.also.session();
         let greeting = match Greeting::of(answer, transport.coming_for(&opener), &first).await {
             Ok(greeting) => greeting,

@@ -12,6 +12,7 @@ use longshore_mcp::level::Level;
 use longshore_mcp::matrix;
 use longshore_mcp::meta::Outline;
 use longshore_mcp::revision::Revision;
+use longshore_shim::protocol::Session;
 use longshore_sidecar_config::{Isolation, Processes};
 
 use super::call::{self, First};
@@ -96,7 +97,8 @@ impl Stdio {
         let registered = open.begin(self, name, channel.clone(), Some(group))?;
         drop(open);
         let handshake = Handshake::none();
-        let opening = Opening { registered, kind, number: name, place: None, ends, handshake };
+        let number = Session::of_nobody(name).0;
+        let opening = Opening { registered, kind, number, place: None, ends, handshake };
         tokio::task::spawn_local(Conversation::new(opening).run_alone(client.cloned(), restarts));
         Ok(channel)
     }

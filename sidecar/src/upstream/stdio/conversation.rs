@@ -228,6 +228,8 @@ impl Conversation {
         let stdio = self.stdio().clone();
         let line = self.handshake.line().clone();
         let acquired = self.as_long_as_needed(stdio.acquire(&client, &line, since)).await??;
+        // Sessions that share it do not go on with it when this sidecar has died.
+        let acquired = acquired.of_nobody();
         (self.place, self.number) = (Some(acquired.place), acquired.number);
         acquired.ready.map_or(Ok(()), |ready| self.make_ready(ready))
     }

@@ -2,13 +2,14 @@
 //! sessions that they belong to are used again; but no client is sent to a pod whose server has not shaken hands, and that
 //! takes as long as the server takes to start.
 //!
-//! Where no session goes on with what it had, they would only take up memory beside as many new ones.
+//! Where no session goes on with what it had, they would only take up memory beside as many new ones. So would those that
+//! are of no session: what serves requests that stand alone, and the sidecar's own.
 
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
 
-use longshore_shim::protocol::ADOPTION;
+use longshore_shim::protocol::{ADOPTION, Left};
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::time::timeout;
 
@@ -36,13 +37,16 @@ pub(crate) async fn keep_former(shared: Arc<Shared>) -> io::Result<()> {
     pending().await
 }
 
-/// Has them kept for the shim's own time, or ended.
+/// Has those kept for the shim's own time that a session may come for, and the others ended.
 async fn keep_or_leave(shared: &Shared) {
     let limits = shared.config().as_ref().and_then(|snapshot| warm::limits_of(&snapshot.config));
     // Where there is no shim yet there is nothing of either.
     let _ = match limits {
-        Some(limits) if are_kept(limits) => process::keep(&shared.stdio.socket).await,
-        Some(_) => process::leave(&shared.stdio.socket).await,
+        Some(limits) if are_kept(limits) => {
+            let _ = process::leave(&shared.stdio.socket, Left::OfNobody).await;
+            process::keep(&shared.stdio.socket).await
+        }
+        Some(_) => process::leave(&shared.stdio.socket, Left::All).await,
         None => Ok(()),
     };
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
+use longshore_shim::protocol::Session;
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::time::{Duration, Instant, timeout_at};
 
@@ -42,7 +43,14 @@ pub(super) struct Acquired {
 impl Acquired {
     /// A place for a process that has to be started.
     fn anew(place: Place) -> Result<Self, Failure> {
-        Ok(Self { place, number: random().ok_or(Failure::NoNumbers)?, ready: None })
+        let number = Session::of_somebody(random().ok_or(Failure::NoNumbers)?).0;
+        Ok(Self { place, number, ready: None })
+    }
+
+    /// The same for what no other sidecar can ask for. One that is there already has its number.
+    pub(super) fn of_nobody(self) -> Self {
+        let number = if self.ready.is_none() { Session::of_nobody(self.number).0 } else { self.number };
+        Self { number, ..self }
     }
 }
 
@@ -63,7 +71,8 @@ impl Stdio {
         let of = Some(principal.clone()).filter(|_| limits.isolation != Isolation::Shared);
         let client = Client { principal: of, limits };
         if limits.isolation == Isolation::Session {
-            return begun(self.open_alone(Some((client, share())), &body, &asked).await?).await;
+            let client = (client, begins, share());
+            return begun(self.open_alone(Some(client), &body, &asked).await?).await;
         }
         let mut again = 1..TRIES;
         loop {
@@ -79,17 +88,19 @@ impl Stdio {
     /// With a process of its own.
     async fn open_alone(
         self: &Arc<Self>,
-        client: Option<(Client, Share)>,
+        client: Option<(Client, Begins, Share)>,
         body: &Bytes,
         asked: &Asked,
     ) -> Result<Begun, Failure> {
         let handshake = Handshake::of(body, &asked.at);
         let (place, number, ready) = match &client {
-            None => (None, random().ok_or(Failure::NoNumbers)?, None),
-            Some((client, _)) => {
+            None => (None, Session::of_nobody(random().ok_or(Failure::NoNumbers)?).0, None),
+            Some((client, begins, _)) => {
                 self.warm.heard(handshake.line());
-                let acquiring = self.acquire(client, handshake.line(), Instant::now());
-                let Acquired { place, number, ready } = acquiring.await?;
+                let acquired = self.acquire(client, handshake.line(), Instant::now()).await?;
+                let is_nobodys = *begins == Begins::Alone;
+                let acquired = if is_nobodys { acquired.of_nobody() } else { acquired };
+                let Acquired { place, number, ready } = acquired;
                 (Some(place), number, ready)
             }
         };
@@ -101,7 +112,7 @@ impl Stdio {
         if let Some(ready) = ready {
             conversation = conversation.with_ready(ready)?;
         }
-        let share = client.map(|(_, share)| share);
+        let share = client.map(|(_, _, share)| share);
         let waiting = join(&channel, number, share, body, asked)?;
         tokio::task::spawn_local(conversation.run());
         Ok((number, channel, waiting))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_shim::protocol::{
-    Cause, Ended, MAX_PACKET, Outcome, Patience, Refusal, Report, Request, Resident, Session,
+    Cause, Ended, Left, MAX_PACKET, Outcome, Patience, Refusal, Report, Request, Resident, Session,
 };
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -182,9 +182,9 @@ pub(super) async fn keep(socket: &Path) -> io::Result<()> {
     Lifeline::connect(socket).await?.say(&Request::Keep)
 }
 
-/// Has the shim end them: nobody will come for them. One that does not know the word says so, and ends them a little later.
-pub(super) async fn leave(socket: &Path) -> io::Result<()> {
-    Lifeline::connect(socket).await?.say(&Request::Leave)
+/// Has the shim end these of them: nobody will come for them.
+pub(super) async fn leave(socket: &Path, left: Left) -> io::Result<()> {
+    Lifeline::connect(socket).await?.say(&Request::Leave(left))
 }
 
 impl Running {

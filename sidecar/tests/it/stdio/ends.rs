@@ -321,6 +321,26 @@ fn processes_that_sessions_share_end_when_the_next_sidecar_is_there() {
     pid(&Client::open(&sidecar, None));
 }
 
+/// Nobody can come for what serves requests that stand alone, nor for the sidecar's own, before either kind of server.
+#[test]
+fn processes_of_no_session_end_when_the_next_sidecar_is_there() {
+    for command in [eras::server("2025-11-25", "2026-07-28", "error"), server(&[])] {
+        let (shim, sidecar) = serving(&stdio(), &command, &Sidecar::POD);
+        let mut nobodys = shim.processes();
+        let session = Client::open(&sidecar, None).session.clone();
+        let kept = shim.processes().into_iter().find(|process| !nobodys.contains(process)).unwrap();
+        let alone = modern::request("x", "tools/call", json!({"name": "pid"})).send(sidecar.mcp).message();
+        nobodys.push(text(&alone).parse().unwrap());
+        assert!(nobodys.len() == 2 && !nobodys.contains(&kept), "{nobodys:?} {kept}");
+        let sidecar = sidecar.again();
+        within(Duration::from_secs(5), "those of no session end", || {
+            shim.processes().iter().all(|process| !nobodys.contains(process)).then_some(())
+        });
+        assert_eq!(Client::in_session(&sidecar, &session).send("ping", json!({})).status, 200);
+        assert!(shim.processes().contains(&kept), "the session goes on with its process");
+    }
+}
+
 #[test]
 fn each_way_not_to_start_has_a_reason_of_its_own() {
     let directory = tempfile::tempdir().unwrap();

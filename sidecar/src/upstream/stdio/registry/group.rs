@@ -71,7 +71,7 @@ impl Group {
     /// A session that is begun again cannot be told another one than before.
     fn suits(&self, wanted: &Self, need: Need) -> bool {
         let revision = wanted.asked.as_str();
-        let is_new = wanted.begins == Begins::Anew;
+        let is_new = matches!(wanted.begins, Begins::Anew | Begins::Alone);
         let will_do = |version: &str| version == revision || (is_new && version < revision);
         let speaks = || self.asked == revision || self.version.as_deref().is_some_and(will_do);
         match need {

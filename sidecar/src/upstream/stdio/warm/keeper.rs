@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use longshore_shim::protocol::Session;
 use longshore_sidecar_config::Processes;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -103,7 +104,8 @@ async fn wait(
     wanted: usize,
     max_age: Option<Duration>,
 ) -> Left {
-    let Some(number) = random() else { return Left::Died };
+    // A session may take it, and another sidecar ask for it then.
+    let Some(number) = random().map(|number| Session::of_somebody(number).0) else { return Left::Died };
     let started = Instant::now();
     let stdio = starting.0.clone();
     let process = match Idle::start(&stdio.socket, number, &stdio.metrics).await {
