@@ -50,7 +50,7 @@ struct Table {
     open: HashMap<Key, Vec<Entry>>,
     /// Held while one is being opened that several may share.
     opening: HashMap<Key, Arc<tokio::sync::Mutex<()>>>,
-    /// Where one is being opened whose call has found another, and whether nobody has waited for it again since.
+    /// Where one is being opened whose call has found another, or is over, and whether nobody waits for it again by now.
     spare: HashMap<Key, Arc<AtomicBool>>,
     /// How many there are, those included that are being opened.
     total: u32,
@@ -97,6 +97,8 @@ pub(super) struct Wanted<'a> {
     pub(super) speaks: Revision,
     pub(super) purpose: Purpose,
     pub(super) bounds: Bounds,
+    /// How long its session may take to begin, where a process has to start for it.
+    pub(super) patience: Duration,
 }
 
 /// What a session takes of the bounds.
@@ -117,6 +119,8 @@ struct Opening {
     key: Key,
     purpose: Purpose,
     bounds: Bounds,
+    /// Until then it goes on where a process starts for it, also if its request is over by then.
+    until: Instant,
     /// Nobody waits for it just now.
     unwanted: Arc<AtomicBool>,
 }
@@ -158,7 +162,7 @@ impl Sessions {
         opener: &Opener,
         wanted: Wanted<'_>,
     ) -> Result<Lease, Failure> {
-        let Wanted { asked, speaks, purpose, bounds } = wanted;
+        let Wanted { asked, speaks, purpose, bounds, patience } = wanted;
         let principal = opener.principal().cloned().unwrap_or_default();
         let key = self.table.lock().keys.of(&Told {
             principal: &principal,
@@ -208,6 +212,7 @@ impl Sessions {
             key,
             purpose,
             bounds,
+            until: Instant::now() + patience,
             unwanted: Arc::default(),
         };
         let unwanted = opening.unwanted.clone();
@@ -373,6 +378,7 @@ impl Opening {
         mut told: oneshot::Sender<Result<Lease, Failure>>,
     ) {
         let mut open = pin!(self.open());
+        let mut kept = None;
         let lease = tokio::select! {
             lease = open.as_mut() => lease,
             () = told.closed() => match self.upstream {
@@ -392,12 +398,33 @@ impl Opening {
                         }
                     }
                 }
+                // The next request would only have to wait for as long again, and for ever where a process starts for
+                // longer than a request may take.
+                Upstream::Stdio {} if self.is_kept() => {
+                    kept = self.sessions.keep(self.key, &self.unwanted);
+                    if kept.is_none() {
+                        return;
+                    }
+                    match timeout_at(self.until, open.as_mut()).await {
+                        Ok(lease) => lease,
+                        Err(_) => return,
+                    }
+                }
                 // What was begun there ends when nobody holds it.
                 Upstream::Stdio {} | Upstream::Sse { .. } => return,
             },
         };
         // If nobody is there it is the next call's, or ends when there is none for a while.
         let _ = told.send(lease);
+        // Only now: whoever waits for it finds it.
+        drop(kept);
+    }
+
+    /// Whether it goes on for the next request when its own is over. A place for its process is not waited for without one,
+    /// nor is it kept once more.
+    fn is_kept(&self) -> bool {
+        let waits = || self.transport.lacks_place(&self.upstream, &self.opener, true).is_some();
+        !self.unwanted.load(Ordering::Relaxed) && !waits()
     }
 
     async fn open(&self) -> Result<Lease, Failure> {

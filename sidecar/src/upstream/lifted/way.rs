@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::Lifted;
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
-use super::sessions::{Lease, Purpose, Wanted};
+use super::sessions::{Bounds, Lease, Purpose, Wanted};
 use crate::upstream::{Failure, Opener, Transport};
 
 /// The way of one request.
@@ -46,8 +46,10 @@ impl Way {
 
     /// A session for a request.
     pub(super) async fn lease(&self, asked: &Arc<Asked>, purpose: Purpose) -> Result<Lease, Failure> {
-        let bounds = self.lifted.bounds().ok_or(Unusable::Internal)?;
-        let wanted = Wanted { asked, speaks: self.speaks, purpose, bounds };
+        let snapshot = self.lifted.snapshot().ok_or(Unusable::Internal)?;
+        let bounds = Bounds::of(&snapshot.config.sessions);
+        let patience = self.transport.opening_patience(&snapshot.config);
+        let wanted = Wanted { asked, speaks: self.speaks, purpose, bounds, patience };
         self.lifted.sessions.lease(&self.transport, &self.upstream, &self.opener, wanted).await
     }
 

@@ -195,6 +195,27 @@ fn an_answer_that_comes_before_its_client_does() {
     }
 }
 
+/// Each would have it begun and ended once more, and it would be there for none of them.
+#[test]
+fn a_process_that_starts_for_longer_than_a_request_may_take_is_the_next_requests() {
+    // Those who can be asked something have theirs alone.
+    for can in [json!({}), roots()] {
+        let mut config = stdio();
+        config.limits.request_timeout_ms = 2_000;
+        let (_shim, sidecar) = shim::serving(&config, &server(&["sluggish"]), &[]);
+        let started = || sidecar.metric("longshore_processes_started_total");
+        let before = started();
+        let echo = || call("echo", json!({"text": "t"}), &can).send(sidecar.mcp);
+        let late = echo();
+        assert!(late.text().contains("within 2 seconds"), "{}", late.text());
+        let reply = eventually("the next one has it", || {
+            Some(echo()).filter(|reply| reply.message()["result"].is_object())
+        });
+        assert_eq!(text(&reply), "t");
+        assert_eq!(started() - before, 1.0, "{can}: it was started once");
+    }
+}
+
 /// A client's next request may come to another thread than the one that its call waits on.
 #[test]
 fn calls_and_listeners_are_those_of_all_threads() {

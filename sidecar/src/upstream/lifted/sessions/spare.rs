@@ -1,4 +1,4 @@
-//! Sessions that are being opened for the next call, since theirs has found another.
+//! Sessions that are being opened for the next call, since theirs has found another, or is over.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -14,21 +14,35 @@ use crate::upstream::{Failure, starts};
 /// A call waits for the session that is being opened for the next one.
 struct Claim(Arc<AtomicBool>);
 
+/// A session that is being opened for the next call, until this is dropped.
+pub(super) struct Kept {
+    sessions: Arc<Sessions>,
+    key: Key,
+}
+
 impl Sessions {
+    /// Notes that one is being opened for the next call. One at a time: what it takes of the bounds is nobody's yet.
+    pub(super) fn keep(self: &Arc<Self>, key: Key, unwanted: &Arc<AtomicBool>) -> Option<Kept> {
+        let mut table = self.table.lock();
+        let Entry::Vacant(spare) = table.spare.entry(key) else { return None };
+        unwanted.store(true, Ordering::Relaxed);
+        spare.insert(unwanted.clone());
+        Some(Kept { sessions: self.clone(), key })
+    }
+
     /// Lets one be opened for the next call: this one has found another. Otherwise calls that come faster than sessions
-    /// begin would have them begun and ended over and over. One at a time: what it takes of the bounds is nobody's yet.
+    /// begin would have them begun and ended over and over.
     pub(super) fn spare(
         self: &Arc<Self>,
         key: Key,
         mut opened: oneshot::Receiver<Result<Lease, Failure>>,
         unwanted: Arc<AtomicBool>,
     ) {
-        let mut table = self.table.lock();
-        let Entry::Vacant(spare) = table.spare.entry(key) else { return };
-        unwanted.store(true, Ordering::Relaxed);
-        spare.insert(unwanted.clone());
-        drop(table);
-        let sessions = self.clone();
+        let Some(kept) = self.keep(key, &unwanted) else {
+            // It ends with this.
+            unwanted.store(true, Ordering::Relaxed);
+            return;
+        };
         tokio::task::spawn_local(async move {
             // Whoever waits for it waits for as long as a handshake may take.
             let last = Instant::now() + starts::AT_MOST;
@@ -36,9 +50,10 @@ impl Sessions {
                 && !unwanted.load(Ordering::Relaxed)
                 && Instant::now() < last
             {}
+            // It has been kept for long enough.
+            unwanted.store(true, Ordering::Relaxed);
             drop(opened);
-            sessions.table.lock().spare.remove(&key);
-            sessions.freed.notify_waiters();
+            drop(kept);
         });
     }
 
@@ -59,6 +74,13 @@ impl Sessions {
     fn claim(&self, key: Key) -> Option<Claim> {
         let unwanted = self.table.lock().spare.get(&key)?.clone();
         unwanted.swap(false, Ordering::Relaxed).then(|| Claim(unwanted))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.sessions.table.lock().spare.remove(&self.key);
+        self.sessions.freed.notify_waiters();
     }
 }
 
