@@ -52,12 +52,12 @@ async fn keep_or_leave(shared: &Shared) {
 }
 
 /// Whether a session may go on with what is kept: none does that has a process with others.
-pub(super) fn are_kept(limits: Processes) -> bool {
+fn are_kept(limits: Processes) -> bool {
     limits.isolation == Isolation::Session
 }
 
 /// Returns when no more is kept than the shim does by itself.
-pub(super) async fn kept(shared: &Shared) {
+async fn kept(shared: &Shared) {
     let mut view = shared.view.subscribe();
     let _ = timeout(starts::AT_MOST, view.wait_for(|view| view.ever_connected)).await;
 }

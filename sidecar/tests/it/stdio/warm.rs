@@ -42,6 +42,22 @@ fn a_new_session_takes_one_that_waits_and_another_is_started() {
     }
 }
 
+/// The first process may install what all of them are made of, and not every installer bears another beside it.
+#[test]
+fn none_is_started_before_the_sidecars_own_serves() {
+    let files = Files::new();
+    files.write(&config(Isolation::Session, 8, 2));
+    let shim = Shim::start(&files, &server(&["sluggish"]));
+    let sidecar = Sidecar::with(files, &[]).loaded();
+    eventually("its own serves", || {
+        let running = shim.processes().len();
+        let serves = sidecar.metric("longshore_server_connected") == 1.0;
+        assert!(serves || running <= 1, "{running} run");
+        serves.then_some(())
+    });
+    warm(&shim, &sidecar, 2.0);
+}
+
 #[test]
 fn what_clients_keep_saying_is_said_ahead() {
     let (shim, sidecar) = serving(&config(Isolation::Session, 8, 1), &server(&["frank"]), &[]);

@@ -2,7 +2,6 @@
 //! it away.
 
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,7 +18,7 @@ use crate::upstream::random;
 use crate::upstream::stdio::limits::Place;
 use crate::upstream::stdio::process::{Heard, Idle, why};
 use crate::upstream::stdio::turns::Turn;
-use crate::upstream::stdio::{Stdio, Why, former};
+use crate::upstream::stdio::{Stdio, Why};
 
 /// How long nothing is started after a process that was never used ended by itself: at first, and at most.
 const FIRST_BREAK: Duration = Duration::from_millis(200);
@@ -47,11 +46,13 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
     let mut keepers = JoinSet::new();
     // Not before then, after one that died.
     let mut pause: Option<(Instant, Duration)> = None;
-    // Beside those of the sidecar before, which nobody counts as long as no session has come for them, they would be more
-    // than may be.
-    let (mut former, mut are_kept) = (pin!(former::kept(&shared)), shared.peers.is_resumed());
+    // Before there is a server nobody comes. The first process may be installing what the others find when it is there, and
+    // not every installer bears another beside it; and beside those of the sidecar before, which nobody counts as long as
+    // no session has come for them, they would be more than may be.
+    let mut view = shared.view.subscribe();
     loop {
-        let limits = limits(&shared).filter(|limits| !(are_kept && former::are_kept(*limits)));
+        let is_there = view.borrow_and_update().ever_connected;
+        let limits = limits(&shared).filter(|_| is_there);
         let wanted = limits.filter(|_| !shared.is_draining() && !stdio.is_closed());
         let wanted = wanted.map_or(0, |limits| limits.warm as usize);
         let max_age = limits.and_then(|limits| limits.max_age_ms).map(Duration::from_millis);
@@ -75,7 +76,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) -> Result<(), watch::error::RecvEr
         }
         tokio::select! {
             changed = config.changed() => changed?,
-            () = former.as_mut(), if are_kept => are_kept = false,
+            changed = view.changed(), if !is_there => changed?,
             () = stdio.warm.changed.notified() => {}
             () = stdio.places.freed() => {}
             () = stdio.turns.freed(), if !has_turn => {}
@@ -221,6 +222,7 @@ fn failed(error: &io::Error) -> Left {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::task::{Context, Waker};
 
     use longshore_sidecar_config::Isolation;
