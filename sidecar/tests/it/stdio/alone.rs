@@ -11,7 +11,7 @@ use super::eras::server;
 use super::{config, error, text};
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
-use crate::harness::shim::settled;
+use crate::harness::shim::{serving, settled};
 use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, client, eventually, modern};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -51,6 +51,21 @@ fn each_principal_has_a_process_unless_all_share_one() {
         assert_eq!(pid("key-a"), pid("key-a"), "{isolation:?}");
         assert_eq!(pid("key-a") == pid("key-b"), same, "{isolation:?}");
     }
+}
+
+/// It says nothing until it has started, and by then it was asked whether it is there.
+#[test]
+fn a_process_that_starts_slowly_is_not_taken_for_one_that_hangs() {
+    let mut config = config(Isolation::Principal, 2);
+    config.limits.request_timeout_ms = 1_000;
+    let slow = ["sh", "-c", "sleep 3; exec \"$@\"", "slow"].map(str::to_owned);
+    let command = [&slow[..], &server("2025-11-25", "2026-07-28", "error")].concat();
+    let (_shim, sidecar) = serving(&config, &command, &["--hang-timeout-ms", "1000"]);
+    let started = || sidecar.metric("longshore_processes_started_total");
+    let before = started();
+    let pid = || modern::request(1, "tools/call", json!({"name": "pid"})).send(sidecar.mcp).message();
+    eventually("it has started", || pid()["result"].is_object().then_some(()));
+    assert_eq!(started() - before, 1.0, "it was started once");
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //!
 //! A call that takes long is no sign of that, and its own deadline ends it. One that was given up may be: then the
 //! process is asked whether it is there. Whatever it says within its time shows that it is, and one that says nothing
-//! is ended, so that the next call finds another one.
+//! is ended, so that the next call finds another one. Where there is no handshake, one that has said nothing yet may still
+//! be starting, and has the time for that.
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::Talk;
 use crate::held::MOST;
@@ -17,6 +18,8 @@ pub(super) struct Hangs {
     given_up: u64,
     /// Until when it may say something, and the number of the question.
     asked: Option<(Instant, u64)>,
+    /// It has said something.
+    heard: bool,
 }
 
 impl Hangs {
@@ -28,7 +31,10 @@ impl Hangs {
 impl Talk<'_> {
     /// Asks, if there is a reason, and ends a process that has said nothing for too long.
     pub(super) fn look_whether_it_hangs(&mut self, now: Instant) {
-        let patience = self.conversation.stdio().hang;
+        let stdio = self.conversation.stdio();
+        let starts = self.conversation.stands_alone() && !self.hangs.heard;
+        let patience =
+            if starts { stdio.starts.patience_of_client(stdio.hang, Duration::ZERO) } else { stdio.hang };
         let is_news = self.routes.given_up > self.hangs.given_up;
         self.hangs.given_up = self.routes.given_up;
         // Nothing is heard of it for other reasons.
@@ -55,6 +61,7 @@ impl Talk<'_> {
 
     /// It has said something, so it does not hang.
     pub(super) fn note_heard(&mut self) {
+        self.hangs.heard = true;
         if let Some((_, question)) = self.hangs.asked.take() {
             // Not every server answers it.
             self.routes.answered(question);
