@@ -119,6 +119,8 @@ mod tests {
             };
             let (group, wanted) = (group(asked, version), group(revision, None));
             assert_eq!(group.takes(&wanted, young), suits, "{group:?} {revision}");
+            let alone = Group { begins: Begins::Alone, ..wanted.clone() };
+            assert_eq!(group.takes(&alone, young), suits, "{group:?} {revision}: no client's");
             for need in [young, Need::Any] {
                 assert!(!group.takes(&Group { alone: true, ..wanted.clone() }, need), "no session");
                 assert!(!group.takes(&Group { own: true, ..wanted.clone() }, need), "the sidecar's");
