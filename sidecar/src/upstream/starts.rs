@@ -111,7 +111,7 @@ mod tests {
             starts.saw_another(Duration::from_secs(took));
             assert_eq!(now(&starts), (8, 16_000), "{took}");
         }
-        assert_eq!(starts.patience(), Duration::from_secs(40), "whoever has to install it again has the time");
+        assert_eq!(starts.patience(), Duration::from_secs(40), "who installs it again has the time");
     }
 
     #[test]
