@@ -94,9 +94,11 @@ impl Call {
         // Over HTTP a server may say all of it beside the call, and what its client cannot be asked has to be heard too, or
         // the server waits for an answer; otherwise it finds its call by itself.
         let is_http = matches!(way.upstream, Upstream::StreamableHttp { .. });
-        let may_say_aside = is_http && (asked.token.is_some() || asked.method.may_need_input());
-        if asked.can_be_asked() || asked.level.is_some() || may_say_aside {
-            Box::pin(hearing::begin(&session, &way.transport)).await;
+        let is_told = asked.can_be_asked() || asked.level.is_some() || is_http && asked.token.is_some();
+        let is_refused = is_http && asked.method.may_need_input();
+        let patience = if is_told { Some(hearing::OPEN) } else { is_refused.then_some(hearing::SOON) };
+        if let Some(patience) = patience {
+            Box::pin(hearing::begin(&session, &way.transport, patience)).await;
         }
         let pair = session.pair();
         let (mut number, inbox) = session.number(&asked.id)?;

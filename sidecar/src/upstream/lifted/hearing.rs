@@ -24,7 +24,10 @@ use crate::upstream::{Answer, Transport};
 
 /// How long a call waits for the stream to be there before it is sent: a server that begins its stream with the first
 /// event must not hold it up.
-const OPEN: Duration = Duration::from_secs(1);
+pub(super) const OPEN: Duration = Duration::from_secs(1);
+/// The same of a call that nothing said there is put to its client of. What the server asks has to be refused all the same,
+/// and many ask nobody, and wait for an answer, where there is no stream yet; those that give one do so at once.
+pub(super) const SOON: Duration = Duration::from_millis(250);
 /// How often in a row the server is asked for the stream in vain.
 const AGAIN: u32 = 8;
 /// After how long it is asked again at most that has its stream asked for again and again, without a word in it.
@@ -118,21 +121,26 @@ impl Deaf {
     }
 }
 
-/// Begins to hear what the server says in a session, if nobody does yet. It goes on until the session is over, or there is
-/// nothing to be had; a stream of the session is open before this, or could be left without it.
-pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>) {
-    let _beginning = session.hearing.beginning.lock().await;
-    let (told, there) = tokio::sync::oneshot::channel();
-    let is_new = session.hearing.begin_with(|| {
-        // One that ends after this looked ends what is begun here.
-        let hearing = (!session.is_over()).then(|| hear(Arc::downgrade(session), transport.clone(), told))?;
-        Some(tokio::task::spawn_local(hearing).abort_handle())
-    });
-    if !is_new {
-        return;
-    }
-    // Whether it is there, or there is none, or it takes longer.
-    let _ = timeout(OPEN, there).await;
+/// Begins to hear what the server says in a session, if nobody does yet, and waits for so long until its stream is there. It
+/// goes on until the session is over, or there is nothing to be had; a stream of the session is open before this, or could be
+/// left without it.
+pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>, patience: Duration) {
+    let begun = async {
+        let _beginning = session.hearing.beginning.lock().await;
+        let (told, there) = tokio::sync::oneshot::channel();
+        let is_new = session.hearing.begin_with(|| {
+            // One that ends after this looked ends what is begun here.
+            let hearing =
+                (!session.is_over()).then(|| hear(Arc::downgrade(session), transport.clone(), told))?;
+            Some(tokio::task::spawn_local(hearing).abort_handle())
+        });
+        if is_new {
+            // Whether it is there, or there is none.
+            let _ = there.await;
+        }
+    };
+    // Or it takes longer.
+    let _ = timeout(patience, begun).await;
 }
 
 async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::sync::oneshot::Sender<()>) {

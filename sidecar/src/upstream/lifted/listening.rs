@@ -144,7 +144,7 @@ async fn open<'a>(
     let Opened { stream, acknowledgement, subscribe } = enter(lease, asked, &filter, &to, None)?;
     let mut stream = Stream { lease, number: stream, closed: false };
     // Now that it is open: one of the server's that cannot be had is given up when nobody listens.
-    hearing::begin(&lease.session, &way.transport).await;
+    hearing::begin(&lease.session, &way.transport, hearing::OPEN).await;
     let untaken = subscribe_to(&lease.session, &way.transport, subscribe).await;
     if untaken.uris.is_empty() {
         return Ok((stream, acknowledgement));

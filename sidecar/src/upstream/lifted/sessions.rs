@@ -314,11 +314,12 @@ impl Sessions {
         self.expire(transport, Duration::MAX);
     }
 
-    /// Leaves those that the server knows from no others, and is not heard in. It may be another one by now, which has
-    /// forgotten what it was told in them, and nothing else would say so.
+    /// Leaves those that the server knows from no others, and is not heard in, or is for nobody just now. It may be another
+    /// one by now, which has forgotten what it was told in them, their handshakes too, and nothing else would say so.
     pub(super) fn leave_unheard(&self) {
         for entry in self.table.lock().open.values().flatten() {
-            if !entry.session.is_named() && !entry.session.hearing.goes_on() {
+            let is_heard = entry.users > 0 && entry.session.hearing.goes_on();
+            if !entry.session.is_named() && !is_heard {
                 entry.session.leave();
             }
         }

@@ -194,8 +194,16 @@ impl Scripted {
         pings: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
         answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
-        let manners = Manners { nameless: true, pings, ..Manners::of(capabilities) };
-        Self::with(0, manners, without_streams(answer))
+        Self::nameless_pinging_listening(capabilities, pings, without_streams(answer))
+    }
+
+    /// The same that answers every GET by `answer` too.
+    pub(crate) fn nameless_pinging_listening(
+        capabilities: Value,
+        pings: Arc<Mutex<VecDeque<(u16, &'static str)>>>,
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(0, Manners { nameless: true, pings, ..Manners::of(capabilities) }, answer)
     }
 
     /// That of [`Scripted::start`] where `answer` also says what becomes of clients' answers.

@@ -1,16 +1,19 @@
 //! What a server asks beside its calls, on the stream of their session, as the Rust SDK always does.
 
+use std::collections::VecDeque;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{again, asked, call, is_error, text};
 use crate::conformance::rust::OLDER_SERVER;
 use crate::conformance::suite;
 use crate::harness::own;
 use crate::harness::peer::{Peer, free_port};
-use crate::harness::{Sidecar, config};
+use crate::harness::{Scripted, Sidecar, config, eventually, scripted};
 
 /// The server of the matrix on the last release of that SDK before 2026-07-28.
 fn server() -> Peer {
@@ -50,4 +53,59 @@ fn r032_what_is_asked_beside_a_call_of_who_cannot_be_asked_ends_it() {
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let reply = call(TOOL, json!({"message": "m"}), &json!({})).send(sidecar.mcp);
     is_error(&reply, 400, -32021);
+}
+
+/// A server that begins its stream with the first event is waited for where a client may be told what comes in it; for the
+/// others hardly.
+#[test]
+fn a_stream_that_is_late_hardly_holds_up_who_cannot_be_asked() {
+    let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
+        if request.method == "GET" {
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let took = |can: Value| {
+        let began = Instant::now();
+        let reply = call("t", json!({}), &can).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        began.elapsed()
+    };
+    let (asked, other) = (took(json!({"elicitation": {}})), took(json!({})));
+    assert!(other < asked, "{other:?}, and who can be asked {asked:?}");
+    eventually("what it asks there has to be refused", || (server.seen("GET").len() == 2).then_some(()));
+}
+
+/// 66: one that gives no session ids says to nobody that it was restarted. What it was told in its handshakes it is told
+/// again, also where it is heard.
+#[test]
+fn r066_a_server_without_session_ids_is_greeted_again_after_its_restart() {
+    let pings = Arc::<Mutex<VecDeque<_>>>::default();
+    let offers = json!({"tools": {}});
+    let server = Scripted::nameless_pinging_listening(offers, pings.clone(), |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let ask = || {
+        let reply = call("t", json!({}), &json!({})).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    };
+    ask();
+    ask();
+    eventually("it is heard", || (server.seen("GET").len() == 1).then_some(()));
+    assert_eq!(server.seen("initialize").len(), 1);
+    pings.lock().unwrap().push_back((404, "{}"));
+    eventually("it is greeted again", || {
+        ask();
+        (server.seen("initialize").len() > 1).then_some(())
+    });
 }
