@@ -45,7 +45,7 @@ use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
-use super::{Answer, Failure, Opener, Transport};
+use super::{Absence, Answer, Failure, Opener, Transport};
 use crate::SERVED;
 use crate::calls::Calls;
 use crate::configuration::Snapshot;
@@ -66,6 +66,8 @@ pub(crate) struct Lifted {
     me: Peer,
     /// How long a call waits for its client.
     patience: Duration,
+    /// Of the servers of calls that go on.
+    absence: Absence,
     /// Counts the servers that were configured: what is under way belongs to one of them.
     servers: watch::Sender<u64>,
     draining: watch::Receiver<bool>,
@@ -80,6 +82,7 @@ impl Lifted {
             snapshot: ArcSwapOption::empty(),
             me,
             patience,
+            absence: Absence::new(),
             servers: watch::Sender::new(0),
             draining,
         }

@@ -20,7 +20,7 @@ use longshore_mcp::capabilities::Need;
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::{Pair, requests};
 use longshore_sidecar_config::Upstream;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, sleep};
 
 use super::asked::Asked;
 use super::client::Client;
@@ -31,7 +31,7 @@ use super::sessions::{Lease, Purpose};
 use super::source::{Ending, Heard, read};
 use super::way::Way;
 use crate::held::Share;
-use crate::upstream::{Failure, Post};
+use crate::upstream::{AGAIN, Failure, Post};
 use stage::{Event, Stage};
 
 /// After how long without a word from the server a response begins all the same: proxies give up on those that are
@@ -57,6 +57,8 @@ struct Call {
     /// What the server is asked with: what came for it, and the request while its answer is read.
     inbox: Inbox,
     reading: Option<Reading>,
+    /// It was made again, since its user has been where the server wanted.
+    is_again: bool,
     stage: Stage,
 }
 
@@ -115,6 +117,7 @@ impl Call {
             lacks: None,
             inbox,
             reading: None,
+            is_again: false,
             stage: Stage::Over,
         };
         call.send(asked)?;
@@ -155,6 +158,13 @@ impl Call {
                         lease.leave_unused();
                     }
                     return Some(client);
+                }
+                // Its client could not make it once more: what it has brought back is good for one call.
+                (Event::Heard(Heard::Over(Ending::Failed(failure))), Stage::Serving(client))
+                    if self.is_again && failure.is_absence() && self.way.is_soon_back() =>
+                {
+                    sleep(AGAIN).await;
+                    Box::pin(self.make_again(client)).await;
                 }
                 (Event::Heard(heard), stage) => self.heard(heard, stage).await,
                 (Event::Gone, _) => Box::pin(self.abandon("the client has gone")).await,

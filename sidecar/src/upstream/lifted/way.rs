@@ -7,6 +7,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Lifted;
 use super::asked::Asked;
@@ -56,6 +57,13 @@ impl Way {
     /// Whether the server says beside its calls what it asks in them.
     pub(super) fn asks_aside(&self) -> bool {
         self.lifted.sessions.ask_aside()
+    }
+
+    /// Whether a server that was not found is waited for, in the middle of a call.
+    pub(super) fn is_soon_back(&self) -> bool {
+        // Whoever watches it is to know it too.
+        self.transport.doubt.raise();
+        self.lifted.absence.is_short(Instant::now())
     }
 
     /// Whose request it is.

@@ -1,7 +1,8 @@
 //! What a server asks where nobody can be asked, or is asked any more.
 
 use std::io::{BufReader, Read};
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 use socket2::SockRef;
 
 use super::eras::in_session;
-use super::{again, asked, call, is_error, request, roots};
-use crate::harness::{Gate, Scripted, Sidecar, config, eventually, scripted};
+use super::{again, asked, call, is_error, request, roots, text};
+use crate::harness::{Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server that asks for roots in its answer or aside of it, and may wait before it goes on.
 fn asking(aside: bool, goes_on: Option<Gate>) -> Scripted {
@@ -146,13 +147,15 @@ fn r071_an_answer_that_the_server_takes_late_is_not_withdrawn() {
     assert!(reply.text().contains("done"), "{}", reply.text());
 }
 
-/// A server that asks, and that nobody can connect to any more then: it is about to end, when it is done with its calls.
-fn leaving() -> u16 {
+/// A server that nobody can connect to any more once it is called, which it answers so: it is about to end, when it is done
+/// with its calls.
+fn leaving(last: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
+    let last = Arc::new(last);
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let listener = listener.try_clone().unwrap();
+            let (listener, last) = (listener.try_clone().unwrap(), last.clone());
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let Some(request) = scripted::read(&mut reader) else { return };
@@ -165,11 +168,7 @@ fn leaving() -> u16 {
                     return scripted::json_with(&mut stream, status, &head, &text);
                 }
                 SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
-                scripted::begin_events(&mut stream);
-                let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-                scripted::chunk(&mut stream, &format!("data: {question}\n\n"));
-                // Until the other side closes.
-                let _ = reader.read(&mut [0]);
+                last(&request, &mut stream);
             });
         }
     });
@@ -180,7 +179,14 @@ fn leaving() -> u16 {
 #[test]
 fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in() {
     for can in [roots(), json!({})] {
-        let sidecar = Sidecar::start(&config(leaving())).ready();
+        let port = leaving(|_, stream| {
+            scripted::begin_events(stream);
+            let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+            scripted::chunk(stream, &format!("data: {question}\n\n"));
+            // Until the other side closes.
+            let _ = stream.read(&mut [0]);
+        });
+        let sidecar = Sidecar::start(&config(port)).ready();
         let mut reply = call("t", json!({}), &can).send(sidecar.mcp);
         if can == roots() {
             let (questions, state) = asked(&reply);
@@ -190,4 +196,35 @@ fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in
         let words = is_error(&reply, 200, -32603);
         assert!(words.contains("broke"), "{words}");
     }
+}
+
+/// 38: a server that restarts while its user is where it wanted is waited for, and called again then.
+#[test]
+fn r038_a_server_that_restarts_during_a_visit_is_waited_for() {
+    let port = leaving(|request, stream| {
+        let visit = json!({"mode": "url", "elicitationId": "e", "url": "https://example.com/a", "message": "m"});
+        let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [visit]}});
+        let answer = json!({"jsonrpc": "2.0", "id": scripted::message(request)["id"], "error": error});
+        scripted::json_with(stream, 200, "connection: close\r\n", &answer.to_string());
+    });
+    let sidecar = Sidecar::start(&config(port)).ready();
+    let can = json!({"elicitation": {"url": {}}});
+    let (questions, state) = asked(&call("t", json!({}), &can).send(sidecar.mcp));
+    let visited = json!({&questions[0].0: {"action": "accept"}});
+    let again = again("t", json!({}), &can, &state, visited);
+    thread::scope(|scope| {
+        let reply = scope.spawn(|| again.send(sidecar.mcp));
+        eventually("nobody finds the server", || {
+            (sidecar.metric("longshore_server_connected") == 0.0).then_some(())
+        });
+        let server = Scripted::at(port, json!({"tools": {}}), |request, stream| match &*request.method {
+            "GET" => scripted::no_stream(stream),
+            _ => {
+                let result = json!({"tools": [], "content": [{"type": "text", "text": "done"}]});
+                scripted::json(stream, &scripted::reply_to(request, &result));
+            }
+        });
+        assert_eq!(text(&reply.join().unwrap()), "done");
+        assert_eq!(server.seen("tools/call").len(), 1);
+    });
 }

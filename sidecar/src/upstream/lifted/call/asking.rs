@@ -93,10 +93,7 @@ impl Call {
                     self.ask(client).await;
                 }
             }
-            Next::CallAgain => match self.call_again(&client.asked).await {
-                Ok(()) => self.stage = Stage::Serving(client),
-                Err(failure) => client.fail(failure).await,
-            },
+            Next::CallAgain => self.make_again(client).await,
             Next::Declined(error) => client.error(&error).await,
         }
     }
@@ -135,6 +132,14 @@ impl Call {
     }
 
     /// Makes the call from the start in the same session, in which the server knows what its user has done.
+    pub(super) async fn make_again(&mut self, mut client: Client) {
+        self.is_again = true;
+        match self.call_again(&client.asked).await {
+            Ok(()) => self.stage = Stage::Serving(client),
+            Err(failure) => client.fail(failure).await,
+        }
+    }
+
     async fn call_again(&mut self, asked: &Asked) -> Result<(), Failure> {
         (self.number, self.inbox) = self.session.number(&asked.id)?;
         self.number.set_level(&self.way.transport, asked.level).await;

@@ -84,7 +84,9 @@ impl Call {
                 if matches!(failure, Failure::Lifted(Unusable::Forgotten)) {
                     self.session.end();
                 }
-                return client.fail(failure).await;
+                // Nobody is to make it once more: what its client has brought back is good for one call.
+                let is_lost = self.is_again && failure.is_absence();
+                return client.fail(if is_lost { Unusable::Gone.into() } else { failure }).await;
             }
         };
         let text = std::str::from_utf8(&message).unwrap_or_default();
