@@ -169,14 +169,16 @@ impl App {
         let parked = Shares::new(amounts.parked);
         let lowered = Arc::new(Lowered::new(options.bounds.answers, parked, subscriptions.clone()));
         let tasks = Arc::new(Tasks::new(me.clone()));
-        let sessions = Arc::new(Sessions::new(
+        let template = options.pod.as_ref().and_then(|pod| pod.template.clone());
+        let sessions = Sessions::new(
             me,
             is_alone,
             options.program_dir.as_deref(),
             metrics.clone(),
             subscriptions,
             amounts.copied,
-        ));
+        );
+        let sessions = Arc::new(sessions.in_a_pod_of(template));
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,
@@ -274,7 +276,7 @@ pub fn raise_descriptors() {
 
 /// Who this replica is. One that was not told is nobody's peer, and still somebody.
 fn me(options: &Options, bound: IpAddr) -> Result<Peer, BindError> {
-    if let Some(Pod { uid, address }) = &options.pod {
+    if let Some(Pod { uid, address, .. }) = &options.pod {
         return Ok(Peer { pod: uid.clone(), address: *address });
     }
     let mut bits = [0; 16];

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -58,6 +59,9 @@ struct Serve {
     /// The address of this pod, at which other replicas reach it.
     #[arg(long, env = "LONGSHORE_POD_IP", requires = "pod_uid")]
     pod_ip: Option<IpAddr>,
+    /// The name of the template that this pod was made of: in a rollout sessions go to pods of the next one.
+    #[arg(long, env = "LONGSHORE_POD_TEMPLATE", requires = "pod_uid")]
+    pod_template: Option<String>,
     /// The name of the Service that leads to a replica that is ready, for as long as DNS does not list this one.
     #[arg(long)]
     peers_entry: Option<String>,
@@ -193,13 +197,15 @@ fn millis(duration: Duration) -> u64 {
 
 impl From<Serve> for Options {
     fn from(serve: Serve) -> Self {
+        // A pod that no Deployment has made has none, and its environment an empty one.
+        let template = serve.pod_template.filter(|template| !template.is_empty()).map(Arc::from);
         let bounds = Bounds::within(memory::of_container(&serve.cgroups_dir));
         Self {
             workers: serve.workers.into(),
             mcp: serve.mcp_addr,
             admin: serve.admin_addr,
             peers: serve.peers_addr,
-            pod: serve.pod_uid.zip(serve.pod_ip).map(|(uid, address)| Pod { uid, address }),
+            pod: serve.pod_uid.zip(serve.pod_ip).map(|(uid, address)| Pod { uid, address, template }),
             peers_entry: serve.peers_entry,
             peers_file: serve.peers_file,
             config_dir: serve.config_dir,

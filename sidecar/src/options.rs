@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_sessions::PodId;
@@ -64,6 +65,8 @@ pub struct Pod {
     pub uid: PodId,
     /// Its pod's address.
     pub address: IpAddr,
+    /// The template that its pod was made of, where that is known: those of one have the same name for it.
+    pub template: Option<Arc<str>>,
 }
 
 /// Where audit lines are written to.

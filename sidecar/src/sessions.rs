@@ -132,6 +132,12 @@ impl Sessions {
         }
     }
 
+    /// The same in a pod that was made of that template, if it is known.
+    pub(crate) fn in_a_pod_of(mut self, template: Option<Arc<str>>) -> Self {
+        self.replica.get_mut().set_template(template);
+        self
+    }
+
     /// Which replica this is.
     pub(crate) fn me(&self) -> Peer {
         self.lock().me().clone()

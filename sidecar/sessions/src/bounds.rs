@@ -38,6 +38,8 @@ pub const MAX_FULL: usize = 8;
 
 /// The longest UID of a pod. Kubernetes' are UUIDs of 36 characters.
 pub const MAX_POD_ID: usize = 64;
+/// The longest name of a pod's template: that of any label.
+pub const MAX_TEMPLATE: usize = 63;
 /// The longest session id. Some proxies refuse header lines that are much longer.
 pub const MAX_ID: usize = 1023;
 /// The most that a client may say of what it can do for that to be kept with its session, in bytes: many times what

@@ -120,6 +120,7 @@ impl View {
             member.settled = from.settled;
             member.shaken = from.shaken;
             member.full = from.full;
+            member.template.clone_from(&from.template);
         }
         for departure in &from.left {
             self.note_left(departure, now);
@@ -251,10 +252,18 @@ impl View {
         self.that_have_room().filter_map(move |member| member.alive(now))
     }
 
-    /// Those of these that began after a process of that number, as far as they have said.
-    pub(crate) fn younger_with_room(&self, process: u64, now: Moment) -> impl Iterator<Item = Peer> {
-        let is_younger = move |member: &&Member| member.word.is_some_and(|word| word.process > process);
-        self.that_have_room().filter(is_younger).filter_map(move |member| member.alive(now))
+    /// Those of these that began after a process of that number, as far as they have said, and not in pods of this template.
+    pub(crate) fn newer_with_room(
+        &self,
+        process: u64,
+        template: Option<&str>,
+        now: Moment,
+    ) -> impl Iterator<Item = Peer> {
+        let is_newer = move |member: &&Member| {
+            let is_younger = member.word.is_some_and(|word| word.process > process);
+            is_younger && (template.is_none() || member.template.as_deref() != template)
+        };
+        self.that_have_room().filter(is_newer).filter_map(move |member| member.alive(now))
     }
 
     fn that_have_room(&self) -> impl Iterator<Item = &Member> {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounds::{
     MAX_DEPARTURES, MAX_FULL, MAX_ID, MAX_MEMBERS, MAX_PRINCIPAL, MAX_SUBSCRIPTION, MAX_SUBSCRIPTIONS,
-    MAX_TOMBSTONES_A_PAGE,
+    MAX_TEMPLATE, MAX_TOMBSTONES_A_PAGE,
 };
 use crate::identity::{Peer, PodId, SessionKey};
 use crate::membership::State;
@@ -64,6 +64,9 @@ pub struct Introduction {
     /// do not say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
+    /// The template that its pod was made of. In a rollout pods of another one follow it. Earlier releases do not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "a_template")]
+    pub template: Option<Arc<str>>,
 }
 
 /// Somebody who has left.
@@ -192,6 +195,12 @@ fn departures<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Departur
     Ok(left)
 }
 
+fn a_template<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<str>>, D::Error> {
+    let template = Option::<Arc<str>>::deserialize(deserializer)?;
+    within(template.as_deref().map_or(0, str::len), MAX_TEMPLATE, "bytes in the name of a template")?;
+    Ok(template)
+}
+
 fn acquaintances<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer>, D::Error> {
     let knows = Vec::deserialize(deserializer)?;
     within(knows.len(), MAX_MEMBERS, "replicas that are known")?;
@@ -254,6 +263,7 @@ mod tests {
             settled: true,
             shaken: true,
             full: true,
+            template: Some("5d8f7c9b64".into()),
         }
     }
 
@@ -330,7 +340,7 @@ mod tests {
         let least =
             r#"{"pod":"pod-1","address":"10.0.0.1","state":"serving","tombstones":{"count":0,"sum":0}}"#;
         let from: Introduction = serde_json::from_str(least).unwrap();
-        assert_eq!((from.pod, from.state), (introduction().pod, State::Serving));
+        assert_eq!((from.pod, from.state, from.template), (introduction().pod, State::Serving, None));
     }
 
     /// As a later release may write it: with a field more in everything that has fields.
@@ -400,5 +410,9 @@ mod tests {
             let error = serde_json::from_slice::<Question>(&text).unwrap_err();
             assert!(error.to_string().contains("more than"), "{error}");
         }
+        let template = Some("x".repeat(MAX_TEMPLATE + 1).into());
+        let text = serde_json::to_vec(&Introduction { template, ..introduction() }).unwrap();
+        let error = serde_json::from_slice::<Introduction>(&text).unwrap_err();
+        assert!(error.to_string().contains("more than"), "{error}");
     }
 }

@@ -6,6 +6,7 @@ mod recent;
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::bounds::{MAX_COPIED, MAX_DEPARTURES, MAX_REMEMBERED, MAX_TOMBSTONES_A_PAGE};
 use crate::identity::{Moment, Peer, PodId, SessionKey};
@@ -28,6 +29,8 @@ pub struct Replica<T> {
     shaken: bool,
     /// All its places are taken.
     full: bool,
+    /// The template that its pod was made of, if that is known.
+    template: Option<Arc<str>>,
     /// The others.
     pub view: View,
     held: HashMap<SessionKey, T>,
@@ -72,6 +75,7 @@ impl<T> Replica<T> {
             state: State::Starting,
             shaken: false,
             full: false,
+            template: None,
             view,
             held: HashMap::new(),
             claims: HashMap::new(),
@@ -120,6 +124,11 @@ impl<T> Replica<T> {
         self.full = full;
     }
 
+    /// Notes which template its pod was made of.
+    pub fn set_template(&mut self, template: Option<Arc<str>>) {
+        self.template = template;
+    }
+
     /// How it introduces itself this time.
     pub fn introduction(&self, now: Moment) -> Introduction {
         let number = self.said.get();
@@ -138,6 +147,7 @@ impl<T> Replica<T> {
             settled: self.view.is_settled(now),
             shaken: self.shaken,
             full: self.full,
+            template: self.template.clone(),
         }
     }
 
@@ -247,10 +257,11 @@ impl<T> Replica<T> {
     }
 
     /// Whom a session would go to if this replica gave it up now: those that have no room get it where nobody has any, and
-    /// others before those that are older than this replica, which are about to end too in a rollout: fewer sessions move
-    /// twice then. `None`: there is nobody.
+    /// before all others those that are younger than this replica and of another template. In a rollout they stay, and the
+    /// others are about to end too: sessions that go there move once. Where its own template is not known, who is younger
+    /// does, which fewer sessions leave again. `None`: there is nobody.
     pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
-        rendezvous::winner(key, self.view.younger_with_room(self.process, now))
+        rendezvous::winner(key, self.view.newer_with_room(self.process, self.template.as_deref(), now))
             .or_else(|| rendezvous::winner(key, self.view.with_room(now)))
             .or_else(|| rendezvous::winner(key, self.view.serving(now)))
     }

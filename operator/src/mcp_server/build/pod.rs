@@ -25,6 +25,9 @@ use volumes::{
 const POD_UID: &str = "LONGSHORE_POD_UID";
 /// Where the others find it.
 const POD_IP: &str = "LONGSHORE_POD_IP";
+/// Which template it was made of. The sidecar reads it from its environment alone: one of an earlier release would refuse to
+/// be told in another way.
+const POD_TEMPLATE: &str = "LONGSHORE_POD_TEMPLATE";
 /// Where Kubernetes clients look for their token.
 const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How much longer than the longest call a pod may take to end: calls are taken for five seconds, and for ten more while
@@ -189,7 +192,11 @@ fn sidecar(server: &ValidatedServer, settings: &Settings) -> Container {
             container_port("peers", ports::PEERS),
         ]),
         // Which of a server's pods it is, for the session ids that it gives and for the other pods.
-        env: Some(vec![field(POD_UID, "metadata.uid"), field(POD_IP, "status.podIP")]),
+        env: Some(vec![
+            field(POD_UID, "metadata.uid"),
+            field(POD_IP, "status.podIP"),
+            field(POD_TEMPLATE, &format!("metadata.labels['{VERSION}']")),
+        ]),
         resources: Some(resources::of_sidecar(server.sidecar.resources.as_ref(), &settings.sidecar)),
         volume_mounts: Some(mounts),
         lifecycle: post_start(server),

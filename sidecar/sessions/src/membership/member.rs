@@ -1,6 +1,7 @@
 //! One of the other replicas, as far as it is known: when something was heard of it, and what that says of it now.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub struct Member {
     pub(super) shaken: bool,
     /// It has said that all its places are taken.
     pub(super) full: bool,
+    /// The template that it has said its pod was made of.
+    pub(super) template: Option<Arc<str>>,
     /// DNS has listed it at some time.
     pub(super) was_listed: bool,
     /// What it knew to be ended was fetched once.
@@ -99,6 +102,7 @@ impl Member {
             settled: false,
             shaken: false,
             full: false,
+            template: None,
             was_listed: false,
             fetched: false,
             superseded: false,

@@ -16,6 +16,7 @@ fn says(pod: &str, address: IpAddr, state: State, left: Vec<Peer>) -> Introducti
         settled: false,
         shaken: false,
         full: false,
+        template: None,
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn serving(peer: &Peer) -> Introduction {
         settled: false,
         shaken: false,
         full: false,
+        template: None,
     }
 }
 

@@ -194,6 +194,10 @@ impl World {
         if !self.serves(pod) {
             return;
         }
+        // The next rollout begins when nobody is left from before the last.
+        if self.pods.iter().all(|other| other.gone || other.template == self.template) {
+            self.template += 1;
+        }
         let Some(process) = &mut self.pods[pod].process else { return };
         process.replica.set_state(State::Draining);
         process.drains_since = Some(now);

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use longshore_sessions::bounds::HEARTBEAT;
 use longshore_sessions::membership::{State, View};
@@ -33,6 +34,8 @@ pub(super) struct Pod {
     pub(super) room_since: u64,
     /// It is of a release that goes nowhere else where it has no room, and says nothing of it.
     pub(super) earlier: bool,
+    /// Which template it was made of: each rollout has the next one.
+    pub(super) template: u32,
 }
 
 pub(super) struct Process {
@@ -80,6 +83,7 @@ impl World {
             crowded: false,
             room_since: self.now,
             earlier: false,
+            template: self.template,
         });
         self.list();
         self.start(number);
@@ -98,8 +102,7 @@ impl World {
         pod.file.iter().for_each(|tombstone| {
             tombstones.add(*tombstone);
         });
-        let replica =
-            Replica::new(pod.peer.clone(), u64::from(pod.life), View::new(pod.peer.address), tombstones);
+        let replica = Replica::new(pod.peer.clone(), self.now, View::new(pod.peer.address), tombstones);
         let life = pod.life;
         let is_first = life == 1 && self.endpoint().is_none();
         let asks_dns = self.now + if is_first { 2_000 } else { 0 };
@@ -173,11 +176,14 @@ impl World {
         let is_first = self.pods[pod].process.as_ref().is_some_and(|process| self.now < process.asks_dns);
         let listed = if is_first { None } else { self.names.look_up(pod, self.now, &mut self.random) };
         let is_full = self.tells && self.pods[pod].crowded && !self.pods[pod].earlier;
+        let template = format!("template-{}", self.pods[pod].template);
+        let template = (!self.pods[pod].earlier).then(|| Arc::from(template));
         let Some(replica) = self.replica(pod) else { return };
         if let Some(listed) = listed {
             replica.view.listed(&listed, now);
         }
         replica.set_full(is_full);
+        replica.set_template(template);
         if replica.state() == State::Starting && (is_first || replica.view.is_greeted()) {
             replica.set_state(State::Serving);
             self.say(|| format!("pod {pod} serves"));

@@ -460,10 +460,12 @@ impl World {
             }
             let Some(replica) = self.replica(pod) else { return };
             let Some(successor) = replica.successor(&key, now) else { continue };
+            let with_room: Vec<Peer> = replica.view.with_room(now).collect();
             let copy = replica.held(&key).map(|held| held.copy.borrow().clone()).unwrap_or_default();
             replica.give_up(&key, successor.clone(), copy.clone());
             self.is_kept(pod, &key, &copy);
             self.tally.handed_over += 1;
+            self.check_successor(pod, session, &successor, &with_room);
             self.say(|| format!("pod {pod} gives session {session} to {}", successor.pod));
             self.hand_over(pod, session, &successor, Vec::new());
         }

@@ -1,5 +1,6 @@
 //! The rules that no history breaks.
 
+use longshore_sessions::Peer;
 use longshore_sessions::bounds::DECIDE;
 use longshore_sessions::membership::State;
 
@@ -58,6 +59,30 @@ impl World {
             "session {session} waits for room at pod {pod} at {}, {has_room:?} has some",
             self.now
         );
+    }
+
+    /// What a pod gives away in a rollout goes to one that the rollout has made, if it knows any with room: others end soon.
+    pub(super) fn check_successor(
+        &mut self,
+        pod: usize,
+        session: usize,
+        successor: &Peer,
+        with_room: &[Peer],
+    ) {
+        if !self.orderly || self.upgrades {
+            return;
+        }
+        let template = self.pods[pod].template;
+        let stays =
+            |peer: &Peer| self.pods.iter().any(|other| other.peer == *peer && other.template > template);
+        let goes_on = stays(successor);
+        assert!(
+            goes_on || !with_room.iter().any(stays),
+            "session {session} goes from pod {pod} to {} at {}, which ends soon too",
+            successor.pod,
+            self.now
+        );
+        self.tally.renewed += u64::from(goes_on);
     }
 
     pub(super) fn check_not_found(&self, session: usize) {

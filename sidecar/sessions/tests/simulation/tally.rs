@@ -28,6 +28,8 @@ pub(super) struct Tally {
     pub(super) handed_on: u64,
     /// Those for which nobody had any.
     pub(super) had_no_room: u64,
+    /// Sessions that a rollout has brought to a pod that it has made.
+    pub(super) renewed: u64,
 }
 
 impl AddAssign for Tally {
@@ -51,6 +53,7 @@ impl AddAssign for Tally {
             passed_on,
             handed_on,
             had_no_room,
+            renewed,
         } = other;
         self.failed_to_take += failed_to_take;
         self.broken_off += broken_off;
@@ -70,5 +73,6 @@ impl AddAssign for Tally {
         self.passed_on += passed_on;
         self.handed_on += handed_on;
         self.had_no_room += had_no_room;
+        self.renewed += renewed;
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct World {
     pub(super) tells: bool,
     /// The pods that are there from the beginning are of a release that knows nothing of room elsewhere.
     pub(super) upgrades: bool,
+    /// Which template pods are made of now.
+    pub(super) template: u32,
     pub(super) asks: HashMap<u64, Ask>,
     pub(super) tasks: HashMap<u64, Task>,
     pub(super) tally: Tally,
@@ -112,6 +114,7 @@ impl World {
             orderly,
             tells,
             upgrades,
+            template: 0,
             asks: HashMap::new(),
             tasks: HashMap::new(),
             tally: Tally::default(),

@@ -87,6 +87,13 @@ impl Network {
         self.start_again(number, &format!("pod-{number}"), files)
     }
 
+    /// Starts the replica of that number in a pod of that template.
+    pub(crate) fn start_of(&self, template: &str, number: u8, config: &Config) -> Sidecar {
+        let mut flags = self.flags(number, &format!("pod-{number}"));
+        flags.extend(["--pod-template".to_owned(), template.to_owned()]);
+        with_flags(files(config, &callers()), &flags)
+    }
+
     /// Starts the replica of that number, and has the Service lead it to that other one.
     pub(crate) fn start_at(&self, entry: u8, number: u8, config: &Config) -> Sidecar {
         let mut flags = self.flags(number, &format!("pod-{number}"));

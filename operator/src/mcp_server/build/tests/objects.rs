@@ -188,6 +188,14 @@ fn the_smallest_manifest_makes_these_objects() {
                                 "name": "LONGSHORE_POD_IP",
                                 "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}},
                             },
+                            {
+                                "name": "LONGSHORE_POD_TEMPLATE",
+                                "valueFrom": {
+                                    "fieldRef": {
+                                        "apiVersion": "v1", "fieldPath": "metadata.labels['pod-template-hash']",
+                                    },
+                                },
+                            },
                         ],
                         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
                         "volumeMounts": [

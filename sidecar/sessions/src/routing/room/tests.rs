@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::tests::{serving, two};
@@ -96,6 +97,36 @@ fn a_session_is_given_to_who_is_younger_if_there_is_room() {
             if let Some((process, full)) = word {
                 replica.view.heard(&says(process, number, full, other), now);
             }
+        }
+        let successor = replica.successor(&capsule.key, now);
+        assert_eq!(successor.as_ref(), Some(&others[expected]), "{words:?}");
+    }
+}
+
+/// Those of the same template are about to end too, however young they are, or nothing is rolled out. One of an earlier
+/// release does not say which it has.
+#[test]
+fn a_session_is_given_to_the_next_template_if_there_is_room() {
+    let (mut replica, others, capsule, now) = many(2);
+    replica.set_template(Some("a".into()));
+    assert_eq!(replica.introduction(now).template.as_deref(), Some("a"));
+    let says = |number, (process, template, full): (_, Option<&str>, _), peer| {
+        let word = Some(Word { process, number });
+        Introduction { word, full, template: template.map(Arc::from), ..serving(peer) }
+    };
+    for (number, words, expected) in [
+        (1, [(1, Some("a"), false), (2, Some("a"), false)], 0),
+        (2, [(0, Some("a"), false), (2, Some("a"), false)], 0),
+        (3, [(3, Some("a"), false), (2, Some("b"), false)], 1),
+        (4, [(3, Some("a"), false), (2, Some("b"), true)], 0),
+        (5, [(3, Some("b"), false), (2, Some("b"), false)], 0),
+        (6, [(3, Some("a"), false), (2, None, false)], 1),
+        // It is the one of before that goes.
+        (7, [(3, Some("a"), false), (0, Some("b"), false)], 0),
+        (8, [(3, Some("a"), false), (0, None, false)], 0),
+    ] {
+        for (other, word) in others.iter().zip(words) {
+            replica.view.heard(&says(number, word, other), now);
         }
         let successor = replica.successor(&capsule.key, now);
         assert_eq!(successor.as_ref(), Some(&others[expected]), "{words:?}");
