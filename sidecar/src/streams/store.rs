@@ -37,8 +37,8 @@ pub(crate) struct Store {
     streams: Mutex<Streams>,
     /// They hold too much.
     full: Notify,
-    /// Clients have been sent away, since the process ends.
-    parted: AtomicBool,
+    /// The process ends: clients that are gone come back, or are lost.
+    ends: AtomicBool,
     /// Where large events count while a client has yet to read them.
     held: Arc<Shares>,
     metrics: Arc<Metrics>,
@@ -66,7 +66,7 @@ impl Store {
             used: AtomicUsize::new(0),
             streams: Mutex::default(),
             full: Notify::new(),
-            parted: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
             held,
             metrics,
         })
@@ -133,14 +133,13 @@ impl Store {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether clients have been sent away, since the process ends.
-    pub(super) fn has_parted(&self) -> bool {
-        self.parted.load(Ordering::Relaxed)
+    /// Whether the process ends.
+    pub(super) fn ends(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
     }
 
     /// Sends away the clients that can come back, since the process ends: they find another replica.
     pub(crate) fn part(&self) {
-        self.parted.store(true, Ordering::Relaxed);
         self.each(|stream| {
             stream.part();
             true
@@ -243,11 +242,12 @@ impl Account {
 }
 
 /// Forgets streams whose time is over, sees to it that they do not hold too much, and sends clients away when the
-/// process ends.
+/// process ends, as soon as another replica serves: until then nobody else may let them in, and many give up at the second
+/// try.
 pub(crate) async fn look_after(shared: Arc<Shared>) {
     let store = &shared.streams;
     let mut draining = shared.draining.subscribe();
-    let mut parted = false;
+    let (mut ends, mut parted) = (false, false);
     let mut tick = interval(CHECK);
     loop {
         tokio::select! {
@@ -256,10 +256,14 @@ pub(crate) async fn look_after(shared: Arc<Shared>) {
                 store.relieve();
                 sleep(BREATHER).await;
             }
-            _ = draining.wait_for(|draining| *draining), if !parted => {
-                parted = true;
-                store.part();
+            _ = draining.wait_for(|draining| *draining), if !ends => {
+                ends = true;
+                store.ends.store(true, Ordering::Relaxed);
             }
+        }
+        if ends && !parted && shared.peers.has_serving() {
+            parted = true;
+            store.part();
         }
     }
 }

@@ -64,8 +64,9 @@ impl State {
         }
         let Terms { max_bytes, store, .. } = &of.terms;
         let limit = if self.forgotten { 0 } else { *max_bytes };
-        // Where this process ends, it has the client of a call go, and everything that it has yet to read is waited for.
-        let returns = self.left.is_some() && limit > 0 && store.has_parted();
+        // Where this process ends, the client of a call may have been sent away, and everything that it has yet to read is
+        // waited for.
+        let returns = self.left.is_some() && limit > 0 && store.ends();
         let keep = match &self.client {
             Some(client) if !client.over => client.next,
             _ if returns => self.cursor,

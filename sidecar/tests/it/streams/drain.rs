@@ -5,10 +5,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use longshore_sidecar_config::Config;
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{answer, event, note, said};
+use crate::harness::replicas::Network;
 use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 /// Sooner than a sidecar that waits for calls in vain, which it does for more than twenty seconds.
@@ -34,6 +36,17 @@ fn told() -> (Scripted, Sender<()>) {
     (server, tell)
 }
 
+/// Whoever calls one of several replicas.
+const ALICE: Option<&str> = Some("key-a");
+
+/// The first of two replicas in front of a server, and what is to be there meanwhile.
+fn replica(config: &Config, server: &Scripted) -> (Sidecar, (Sidecar, Network)) {
+    let network = Network::new();
+    let mut replicas = network.replicas(config, &[server.port; 2]);
+    let (second, first) = (replicas.pop().unwrap(), replicas.pop().unwrap());
+    (first, (second, network))
+}
+
 fn sidecar(server: &Scripted) -> Sidecar {
     let files = Files::new();
     files.write(&config(server.port));
@@ -44,8 +57,8 @@ fn sidecar(server: &Scripted) -> Sidecar {
 fn r086_streams_close_as_their_revision_wants() {
     for (revision, polls) in [("2025-11-25", true), ("2025-06-18", false)] {
         let (server, tell) = told();
-        let sidecar = sidecar(&server);
-        let client = Client::of(&sidecar, None, revision);
+        let (sidecar, _others) = replica(&config(0), &server);
+        let client = Client::of(&sidecar, ALICE, revision);
         let mut own = Events::open(&client.get(), sidecar.mcp);
         let mut call = client.stream("t", json!({}));
         for stream in [&mut own, &mut call] {
@@ -74,6 +87,27 @@ fn r086_streams_close_as_their_revision_wants() {
         assert!(call.next().is_none());
         assert!(sidecar.wait(SOON).success());
     }
+}
+
+/// Where no other replica serves, who is sent away might find nobody: streams stay until there is nothing more to hear.
+#[test]
+fn nobody_is_sent_away_where_there_is_nobody_else() {
+    let (server, tell) = told();
+    let sidecar = sidecar(&server);
+    let client = Client::open(&sidecar, None);
+    let mut own = Events::open(&client.get(), sidecar.mcp);
+    let mut call = client.stream("t", json!({}));
+    for stream in [&mut own, &mut call] {
+        assert_eq!(said(&stream.next().unwrap()), "1");
+    }
+    sidecar.signal(Signal::TERM);
+    eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+    tell.send(()).unwrap();
+    assert_eq!(said(&call.next().unwrap()), "answer");
+    assert!(call.next().is_none());
+    assert_eq!(own.any().unwrap().retry, Some(1000));
+    assert!(own.any().is_none());
+    assert!(sidecar.wait(SOON).success());
 }
 
 /// A client whose connection broke by itself, as where a balancer lets go of a pod that ends, comes back too.
@@ -110,12 +144,10 @@ fn an_answer_that_is_larger_than_what_is_kept_is_waited_for() {
             scripted::chunk(stream, &event(&scripted::reply_to(request, &content)));
             scripted::write(stream, "0\r\n\r\n");
         });
-        let mut config = config(server.port);
+        let mut config = config(0);
         config.sessions.resume.max_bytes = 10_000;
-        let files = Files::new();
-        files.write(&config);
-        let sidecar = Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded();
-        let client = Client::of(&sidecar, None, revision);
+        let (sidecar, _others) = replica(&config, &server);
+        let client = Client::of(&sidecar, ALICE, revision);
         let mut call = client.stream("t", json!({}));
         assert_eq!(said(&call.next().unwrap()), "1");
         sidecar.signal(Signal::TERM);
@@ -138,8 +170,8 @@ fn an_answer_that_is_larger_than_what_is_kept_is_waited_for() {
 #[test]
 fn nobody_is_waited_for_without_end() {
     let (server, tell) = told();
-    let sidecar = sidecar(&server);
-    let client = Client::open(&sidecar, None);
+    let (sidecar, _others) = replica(&config(0), &server);
+    let client = Client::open(&sidecar, ALICE);
     let mut call = client.stream("t", json!({}));
     call.next().unwrap();
     sidecar.signal(Signal::TERM);
