@@ -7,6 +7,7 @@
 
 mod afterwards;
 mod alone;
+mod early;
 mod hangs;
 mod incoming;
 mod indulgence;
@@ -34,6 +35,7 @@ use super::routes::Routes;
 use super::{Control, Failure, Gone, Name, Why};
 use crate::held::{Came, Coming};
 use afterwards::Afterwards;
+use early::Early;
 use hangs::Hangs;
 use indulgence::Indulgence;
 use longshore_mcp::level::Level;
@@ -65,6 +67,8 @@ pub(super) struct Talk<'a> {
     next: u64,
     /// What the process has asked clients and was not answered, by our numbers.
     asked: HashMap<u64, Question>,
+    /// What it has asked before its client could be.
+    early: Early,
     /// What is left of a batch of the process, and what counts that.
     batch: VecDeque<Bytes>,
     batch_came: Option<Came>,
@@ -150,6 +154,7 @@ impl<'a> Talk<'a> {
             afterwards: Afterwards::default(),
             next: u64::from(start.life) * CALLS_OF_A_LIFE + FIRST + 1,
             asked: HashMap::new(),
+            early: Early::default(),
             batch: VecDeque::new(),
             batch_came: None,
             delivery: None,
@@ -271,7 +276,11 @@ impl<'a> Talk<'a> {
             }
             _ => {}
         }
+        let listens = matches!(control, Control::Listen(..));
         self.conversation.control(control);
+        if listens {
+            self.ask_early();
+        }
         for left in std::mem::take(&mut self.conversation.left) {
             self.forget(left);
         }
@@ -308,6 +317,7 @@ impl<'a> Talk<'a> {
         }
         self.look_whether_it_hangs(now);
         self.look_whether_it_stops(now);
+        self.look_whether_it_waits(now);
         if let Some(late) = self.delivery.take_if(|delivery| delivery.until.is_some_and(|until| until <= now))
         {
             self.waited_for(&late);
@@ -349,7 +359,7 @@ impl<'a> Talk<'a> {
         let rest = self.quiet.zip(self.conversation.patience()).map(|(since, idle)| since + idle);
         let shaken = self.handshake_due().map(|(until, _)| until);
         let own = [self.routes.due(), self.pause, end, shaken, delivery, rest, self.hangs.due()];
-        own.into_iter().chain([self.conversation.due()]).flatten().min()
+        own.into_iter().chain([self.early.due(), self.conversation.due()]).flatten().min()
     }
 
     /// It has to be ended.

@@ -103,6 +103,27 @@ fn what_the_server_asks_is_asked_in_a_call() {
     }
 }
 
+/// Many ask for roots as soon as they are greeted, and no second time. Their clients listen a moment later, or call.
+#[test]
+fn what_the_server_asks_before_its_client_listens_waits_for_that() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["curious"]), &[]);
+    for (number, listens) in [(1, true), (2, false)] {
+        let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
+        eventually("it has asked", || {
+            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+            (log.matches("asked for roots").count() == number).then_some(())
+        });
+        let mut own = listens.then(|| Events::open(&client.get(), sidecar.mcp));
+        let early = own.as_mut().map(|own| own.next().unwrap().message());
+        let mut hears = client.stream("hear", json!({}));
+        let asked = early.unwrap_or_else(|| hears.next().unwrap().message());
+        assert_eq!(asked["method"], "roots/list", "{asked}");
+        let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}).to_string();
+        assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
+        assert_eq!(text(&hears.next().unwrap().message()), r#"{"roots": []}"#);
+    }
+}
+
 /// In which of several calls it asks the server does not say: the client answers whichever it is.
 #[test]
 fn what_the_server_asks_outlives_the_call_that_it_is_asked_in() {

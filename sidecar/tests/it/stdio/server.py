@@ -370,6 +370,9 @@ def main():
         elif method == "resources/templates/list":
             send({"id": message["id"], "result": {"resourceTemplates": []}})
         elif method in ("notifications/initialized", "notifications/roots/list_changed"):
+            if "curious" in flags and method == "notifications/initialized" and "roots" in heard[-1]["capabilities"]:
+                send({"id": "q", "method": "roots/list"})
+                os.write(2, b"asked for roots\n")
             heard.append(method)
         elif method == "notifications/cancelled":
             cancelled.add(message["params"]["requestId"])

@@ -25,6 +25,8 @@ use crate::upstream::stdio::{Failure, Name};
 const MAX_ASKED: usize = 256;
 /// What a process is told that asked somebody who does not read.
 const UNREAD: &str = "the client does not read";
+/// And one that asked while nobody could be.
+const NOBODY: &str = "no call is under way in which the client could be asked, and it does not listen";
 /// A reader that may be waited for less is not: it would take longer to wake up.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -283,7 +285,7 @@ impl Talk<'_> {
 
     // === Questions ===
 
-    fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
+    pub(super) fn request(&mut self, request: &Request<'_>, line: &Bytes) -> bool {
         if self.conversation.stands_alone() {
             const WORDS: &str =
                 "a server of this revision asks nothing on its own: it answers that it needs input";
@@ -314,6 +316,7 @@ impl Talk<'_> {
                 UNREAD
             }
             Ok(_) => "too many questions are open",
+            Err(NOBODY) if self.keep_early(line) => return true,
             Err(words) => words,
         };
         let refusal = error::response(Some(request.id), Code::InternalError, words, None);
@@ -322,8 +325,6 @@ impl Talk<'_> {
 
     /// Which client is asked, in which call.
     fn whom(&self, method: &str) -> Result<(Name, Option<u64>, Reader), &'static str> {
-        const NOBODY: &str =
-            "no call is under way in which the client could be asked, and it does not listen";
         let newest = self.routes.newest(None);
         let found = newest.and_then(|call| Some((call.from?, call.caller()?.reader())));
         if !self.conversation.is_shared() {

@@ -113,8 +113,9 @@ impl Talk<'_> {
                 let edits = [Some((at, &*edit)), token.as_ref().map(|token| (token, &*edit))];
                 self.outgoing.call(call.body(), edits, number);
             }
-            Err(call) => call.end(Err(Failure::IdInUse)),
+            Err(call) => return call.end(Err(Failure::IdInUse)),
         }
+        self.ask_early();
     }
 
     /// A session wants to hear so much. The process is told what the most curious of them wants.
