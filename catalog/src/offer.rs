@@ -79,8 +79,8 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// A reader whose offers have so much text, and so many tools, at most: of one namespace half of that, and a fifth
-    /// more while lists are replaced.
+    /// A reader whose offers have so much text, and so many tools, at most, of one namespace half of that: by the longest
+    /// list of each server, of which there are three at most while they are replaced.
     pub fn new(bytes: usize, tools: usize) -> Self {
         Self { room: Arc::new(Room::new(bytes, tools)) }
     }
@@ -369,12 +369,20 @@ mod tests {
             assert_eq!(listed, expected, "{tools} tools");
             honest = next;
         }
-        // Who keeps what is to be replaced has the spare room of half of the lists, and no more.
-        let kept: Vec<_> = (0..3).map(|_| of(&reader, "a", "hostile", 60)).collect();
-        let listed: Vec<_> = kept.iter().map(|(_, (listed, _))| *listed).collect();
-        assert_eq!(listed, [6, 0, 0]);
-        assert_eq!(of(&reader, "c", "honest", 5).1, (5, 0));
-        drop((hostile, honest));
+        // Who keeps what is to be replaced has room for so many lists, and no more; nor do two of them that keep all that they
+        // can.
+        let mut kept = Vec::new();
+        for (namespace, tools, expected) in [("a", 60, [30, 30, 0]), ("b", 25, [25, 25, 0])] {
+            let more: Vec<_> = (0..3).map(|_| of(&reader, namespace, "hostile", tools)).collect();
+            assert_eq!(more.iter().map(|(_, (listed, _))| *listed).collect::<Vec<_>>(), expected);
+            assert!(more.iter().all(|(offer, _)| !offer.may_grow()), "{namespace}");
+            kept.extend(more);
+        }
+        let next = [of(&reader, "c", "honest", 5), of(&reader, "c", "honest", 5)];
+        assert_eq!((next[0].1, next[1].1), ((5, 0), (5, 0)), "it changes twice in a moment");
+        assert_eq!(of(&reader, "c", "honest", 5).1, (0, 5), "of more lists than are needed the last are cut");
+        drop((hostile, honest, next));
+        assert_eq!(of(&reader, "c", "other", 5).1, (5, 0), "what it had is there for others");
     }
 
     #[test]

@@ -119,8 +119,6 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
         }
         tools.insert(tool.name.clone(), tool);
     }
-    // A pod that has not heard its server yet says nothing of what there is.
-    let share = if inventory.server.is_some() { share.whole() } else { share };
     let connection = Connection {
         message: text::line(&inventory.connection.message, limits::MESSAGE),
         since: text::line(&inventory.connection.since, 40),

@@ -1,6 +1,9 @@
 //! The room for what all servers say, and who has how much of it.
+//!
+//! A server has as much of it as its longest list that is in memory: what it has listed is there for its next list, however
+//! full the room is, and whoever keeps old ones takes nothing from the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,7 +13,10 @@ use crate::record::ServerKey;
 
 /// So much of the room one namespace may have, as a divisor: no tenant takes what the others need.
 const NAMESPACES: usize = 2;
-/// While a list is replaced, both are in memory: so much room there is beside, as a divisor.
+/// So many lists of a server may be in memory at once: the one that is shown, the next, and one that comes meanwhile.
+const LISTS: usize = 3;
+/// More of them, such as those of several pods, have to fit with all that is in memory into the room and this part of it, as
+/// a divisor.
 const SPARE: usize = 5;
 
 /// The room, and what is taken of it.
@@ -23,28 +29,30 @@ pub(super) struct Room {
 /// What one offer has of a [`Room`]. It goes back when the offer goes.
 #[derive(Debug)]
 pub(super) struct Share {
-    of: Option<(Arc<Room>, ServerKey)>,
+    of: Option<(Arc<Room>, ServerKey, Number)>,
     has: Amount,
-    /// What the offer has whose place it takes: so much is there for it, however full the room is.
-    before: Amount,
     /// The length of the shortest tool that found no room.
     missing: Option<usize>,
 }
 
+/// Which list it is.
+type Number = u64;
+
 #[derive(Debug, Default)]
 struct Taken {
-    all: Amount,
-    namespaces: HashMap<String, Amount>,
-    servers: HashMap<ServerKey, Server>,
+    /// By the longest list of each server.
+    listed: Sum,
+    /// By all lists.
+    held: Sum,
+    /// The lists of each server: the one that is shown, the next, and those of its other pods.
+    servers: HashMap<ServerKey, BTreeMap<Number, Amount>>,
+    next: Number,
 }
 
-/// The offers of one server: the one that is shown, the next, and those of its other pods.
 #[derive(Debug, Default)]
-struct Server {
-    offers: usize,
-    has: Amount,
-    /// What the last that was read to its end has.
-    last: Amount,
+struct Sum {
+    all: Amount,
+    namespaces: HashMap<String, Amount>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,17 +68,21 @@ impl Room {
         Self { all: Amount { bytes, tools }, taken: Mutex::default() }
     }
 
-    /// Whether there is room for more of a namespace once `before` is no longer there.
-    fn has(&self, taken: &Taken, namespace: &str, more: Amount, before: Amount) -> bool {
-        let of_namespace = taken.of(namespace).and(more).without(before);
-        taken.all.and(more).without(before).fits(self.all) && of_namespace.fits(self.all.part(NAMESPACES))
+    /// Whether a list of a server may be so long.
+    fn has(&self, taken: &Taken, server: &ServerKey, list: Number, length: Amount) -> bool {
+        let Some(lists) = taken.servers.get(server) else { return false };
+        let longest = longest(lists);
+        let longer = longest.at_least(length).without(longest);
+        let others = lists.iter().filter(|(number, other)| **number != list && other.tools > 0).count();
+        let more = length.without(lists.get(&list).copied().unwrap_or_default());
+        let spare = self.all.and(self.all.part(SPARE));
+        taken.listed.fits_with(&server.namespace, longer, self.all)
+            && (others < LISTS || taken.held.fits_with(&server.namespace, more, spare))
     }
+}
 
-    /// Whether there is room as long as it still is.
-    fn has_spare(&self, taken: &Taken, namespace: &str, more: Amount) -> bool {
-        let all = self.all.and(self.all.part(SPARE));
-        taken.all.and(more).fits(all) && taken.of(namespace).and(more).fits(all.part(NAMESPACES))
-    }
+fn longest(lists: &BTreeMap<Number, Amount>) -> Amount {
+    lists.values().fold(Amount::default(), |longest, list| longest.at_least(*list))
 }
 
 // === impl Share ===
@@ -78,63 +90,49 @@ impl Room {
 impl Share {
     /// The share of a server's next offer.
     pub(super) fn of(room: &Arc<Room>, server: &ServerKey) -> Self {
-        let before = {
-            let mut taken = room.taken.lock();
-            let server = taken.servers.entry(server.clone()).or_default();
-            server.offers += 1;
-            server.last.at_most(server.has)
-        };
-        Self { of: Some((room.clone(), server.clone())), has: Amount::default(), before, missing: None }
+        let list = room.taken.lock().begin(server);
+        Self { of: Some((room.clone(), server.clone(), list)), has: Amount::default(), missing: None }
     }
 
     /// Of what takes none of the room.
     pub(super) fn none() -> Self {
-        Self { of: None, has: Amount::default(), before: Amount::default(), missing: None }
+        Self { of: None, has: Amount::default(), missing: None }
     }
 
     /// Takes room for a tool of this length, if there is any.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let more = Amount { bytes, tools: 1 };
-        let has = self.has.and(more);
+        let has = self.with(bytes);
         if !has.fits(Amount { bytes: limits::SERVER_TEXT, tools: limits::TOOLS }) {
             return false;
         }
-        if let Some((room, server)) = &self.of {
+        if let Some((room, server, list)) = &self.of {
             let mut taken = room.taken.lock();
-            let replaces = has.fits(self.before);
-            let is_room = room.has_spare(&taken, &server.namespace, more)
-                && (replaces || room.has(&taken, &server.namespace, more, self.before));
-            if !is_room {
+            if !room.has(&taken, server, *list, has) {
                 self.missing = Some(self.missing.map_or(bytes, |missing| missing.min(bytes)));
                 return false;
             }
-            taken.add(server, more);
+            taken.put(server, *list, Some(has));
         }
         self.has = has;
         true
     }
 
-    /// The offer is read to its end: the next one takes its place.
-    pub(super) fn whole(self) -> Self {
-        if let Some((room, server)) = &self.of
-            && let Some(server) = room.taken.lock().servers.get_mut(server)
-        {
-            server.last = self.has;
-        }
-        self
+    /// Whether there is room by now for a tool that found none, in the list that takes the place of this.
+    pub(super) fn may_grow(&self) -> bool {
+        let (Some((room, server, _)), Some(bytes)) = (&self.of, self.missing) else { return false };
+        let taken = room.taken.lock();
+        room.has(&taken, server, taken.next, self.with(bytes))
     }
 
-    /// Whether there is room by now for a tool that found none.
-    pub(super) fn may_grow(&self) -> bool {
-        let (Some((room, server)), Some(bytes)) = (&self.of, self.missing) else { return false };
-        room.has(&room.taken.lock(), &server.namespace, Amount { bytes, tools: 1 }, Amount::default())
+    fn with(&self, bytes: usize) -> Amount {
+        self.has.and(Amount { bytes, tools: 1 })
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let Some((room, key)) = &self.of else { return };
-        room.taken.lock().give_back(key, self.has);
+        let Some((room, server, list)) = &self.of else { return };
+        room.taken.lock().put(server, *list, None);
     }
 }
 
@@ -148,34 +146,46 @@ impl PartialEq for Share {
 // === impl Taken ===
 
 impl Taken {
-    fn of(&self, namespace: &str) -> Amount {
-        self.namespaces.get(namespace).copied().unwrap_or_default()
+    /// A list of a server, with nothing in it.
+    fn begin(&mut self, server: &ServerKey) -> Number {
+        let number = self.next;
+        self.next += 1;
+        self.servers.entry(server.clone()).or_default().insert(number, Amount::default());
+        number
     }
 
-    fn add(&mut self, key: &ServerKey, more: Amount) {
-        self.all = self.all.and(more);
-        let namespace = self.namespaces.entry(key.namespace.clone()).or_default();
-        *namespace = namespace.and(more);
-        if let Some(server) = self.servers.get_mut(key) {
-            server.has = server.has.and(more);
+    /// From now on a list is so long, or no more.
+    fn put(&mut self, server: &ServerKey, list: Number, length: Option<Amount>) {
+        let Some(lists) = self.servers.get_mut(server) else { return };
+        let longest_before = longest(lists);
+        let before = match length {
+            Some(length) => lists.insert(list, length),
+            None => lists.remove(&list),
+        };
+        let longest_now = longest(lists);
+        if lists.is_empty() {
+            self.servers.remove(server);
         }
+        self.listed.exchange(&server.namespace, longest_before, longest_now);
+        self.held.exchange(&server.namespace, before.unwrap_or_default(), length.unwrap_or_default());
+    }
+}
+
+// === impl Sum ===
+
+impl Sum {
+    /// Whether it is within this with more of a namespace.
+    fn fits_with(&self, namespace: &str, more: Amount, room: Amount) -> bool {
+        let of_namespace = self.namespaces.get(namespace).copied().unwrap_or_default();
+        self.all.and(more).fits(room) && of_namespace.and(more).fits(room.part(NAMESPACES))
     }
 
-    /// Of an offer that goes.
-    fn give_back(&mut self, key: &ServerKey, less: Amount) {
-        self.all = self.all.without(less);
-        if let Some(namespace) = self.namespaces.get_mut(&key.namespace) {
-            *namespace = namespace.without(less);
-            if namespace.tools == 0 {
-                self.namespaces.remove(&key.namespace);
-            }
-        }
-        if let Some(server) = self.servers.get_mut(key) {
-            server.has = server.has.without(less);
-            server.offers -= 1;
-            if server.offers == 0 {
-                self.servers.remove(key);
-            }
+    fn exchange(&mut self, namespace: &str, before: Amount, now: Amount) {
+        self.all = self.all.without(before).and(now);
+        let of_namespace = self.namespaces.entry(namespace.to_owned()).or_default();
+        *of_namespace = of_namespace.without(before).and(now);
+        if of_namespace.tools == 0 {
+            self.namespaces.remove(namespace);
         }
     }
 }
@@ -195,8 +205,8 @@ impl Amount {
         Self { bytes: self.bytes / parts, tools: self.tools / parts }
     }
 
-    fn at_most(self, most: Self) -> Self {
-        Self { bytes: self.bytes.min(most.bytes), tools: self.tools.min(most.tools) }
+    fn at_least(self, least: Self) -> Self {
+        Self { bytes: self.bytes.max(least.bytes), tools: self.tools.max(least.tools) }
     }
 
     fn fits(self, room: Self) -> bool {
