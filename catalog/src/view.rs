@@ -3,7 +3,7 @@
 mod entry;
 mod page;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -58,6 +58,7 @@ impl View {
                     }
                 }
                 entry.retitle();
+                entry.compare();
                 behind
             }
             None => {
@@ -73,6 +74,7 @@ impl View {
                     slot,
                     id,
                     offer: None,
+                    gone: BTreeSet::new(),
                     indexed: None,
                     words_left_out: 0,
                     title: String::new(),
@@ -110,6 +112,7 @@ impl View {
         entry.offer = source.1.clone();
         entry.indexed = Some(source);
         entry.retitle();
+        entry.compare();
         entry.is_behind()
     }
 
@@ -132,7 +135,7 @@ impl View {
 
     pub(crate) fn tool(&self, key: &ServerKey, name: &str) -> Option<Tool> {
         let entry = self.servers.get(key)?;
-        Some(entry.tool(entry.offer.as_ref()?.tool(name)?, self.freshness()))
+        Some(entry.tool(entry.tool_named(name)?, self.freshness()))
     }
 
     pub(crate) fn servers_page(&self, page: &Page) -> Found<Server> {
@@ -156,8 +159,7 @@ impl View {
     pub(crate) fn tools_page(&self, page: &Page) -> Found<ToolSummary> {
         if let Some(query) = &page.query {
             return self.found(page, query, Kind::Tools, |entry, document| {
-                let tool = entry.offer.as_ref()?.tools.get(document.checked_sub(1)?)?;
-                Some(entry.summary(tool))
+                Some(entry.summary(entry.tool_at(document)?))
             });
         }
         let total = self.servers.values().filter(|entry| page.admits(entry)).map(Entry::tool_count).sum();
@@ -169,7 +171,7 @@ impl View {
                 let tool = after.tool.as_deref().unwrap_or_default();
                 offer.tools.partition_point(|it| *it.name <= *tool)
             });
-            for tool in offer.tools.iter().skip(seen) {
+            for tool in entry.tools_from(seen) {
                 let position =
                     || Position { score: None, server: key.clone(), tool: Some(tool.name.to_string()) };
                 if !filling.put(entry.summary(tool), position) {
@@ -195,7 +197,7 @@ impl View {
             .collect();
         let entry = |slot: u32| entries.get(slot as usize).copied().flatten();
         let mut hits = self.index.search(&Query::of(query), kind);
-        hits.retain(|hit| entry(hit.slot).is_some());
+        hits.retain(|hit| entry(hit.slot).is_some_and(|entry| entry.lists(hit.document as usize)));
         let total = hits.len();
         let rank = |hit: &Hit| (self.ranks.get(hit.slot as usize).copied().unwrap_or(u32::MAX), hit.document);
         let order = |one: &Hit, other: &Hit| {
@@ -231,5 +233,77 @@ impl View {
             }
         }
         filling.found(total, self.freshness())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Reader;
+    use crate::model::{Health, State};
+    use crate::record::Endpoint;
+
+    fn offer(key: &ServerKey, tools: &[&str]) -> Arc<Offer> {
+        let tools: Vec<_> = tools.iter().map(|name| json!({"name": name, "description": "common"})).collect();
+        let inventory = json!({
+            "phase": "Serving",
+            "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
+            "server": {"info": {"name": "demo"}, "protocolVersion": "2025-11-25"},
+            "tools": tools,
+        });
+        Arc::new(Reader::default().read(key, inventory.to_string().as_bytes()).unwrap())
+    }
+
+    /// Also where its words are being read, and what was listed before.
+    #[test]
+    fn what_is_hidden_meanwhile_is_not_listed() {
+        let key = ServerKey { namespace: "a".to_owned(), name: "demo".to_owned() };
+        let health = Health { state: State::Up, since: None, reason: String::new(), message: String::new() };
+        let record = |offer| ServerRecord {
+            key: key.clone(),
+            about: About::default(),
+            endpoint: Endpoint::default(),
+            health: health.clone(),
+            offer: Some(offer),
+            known_tools: vec![],
+            known_tools_left_out: 0,
+        };
+        let mut view = View::default();
+        let listed = |view: &View| {
+            let all = [None, Some("common".to_owned())].map(|query| {
+                let found = view.tools_page(&Page { query, limit: 9, ..Page::default() });
+                assert_eq!(found.items.len(), found.total);
+                let mut names: Vec<_> = found.items.into_iter().map(|tool| tool.name).collect();
+                names.sort_unstable();
+                names
+            });
+            let [all, found] = all;
+            assert_eq!(all, found);
+            assert!(all.iter().all(|name| view.tool(&key, name).is_some()));
+            assert_eq!(view.server(&key).unwrap().tools, all.len());
+            all
+        };
+        let publish = |view: &mut View, source: (About, Option<Arc<Offer>>)| {
+            let segment = segment(&key, &source.0, source.1.as_deref());
+            view.publish(&key, 0, source, segment)
+        };
+        assert!(view.enter(record(offer(&key, &["echo", "old", "secret"])), 0, ""));
+        let source = view.servers[&key].source();
+        assert!(!publish(&mut view, source));
+        assert_eq!(listed(&view), ["echo", "old", "secret"]);
+        let next = offer(&key, &["add", "echo", "new secret", "secret"]);
+        assert!(view.enter(record(next.clone()), 1, ""));
+        assert_eq!(listed(&view), ["echo", "secret"]);
+        let source = view.servers[&key].source();
+        assert!(view.enter(record(next.only(|name| !name.contains("secret"))), 2, ""));
+        assert_eq!(listed(&view), ["echo"]);
+        assert!(publish(&mut view, source), "it has said something else meanwhile");
+        assert_eq!(listed(&view), ["add", "echo"]);
+        assert!(view.tool(&key, "new secret").is_none());
+        let source = view.servers[&key].source();
+        assert!(!publish(&mut view, source));
+        assert_eq!(listed(&view), ["add", "echo"]);
     }
 }

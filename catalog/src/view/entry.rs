@@ -1,5 +1,6 @@
 //! One server, as it is shown and found.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Position;
@@ -17,8 +18,11 @@ pub(crate) struct Entry {
     /// Tells it from one of the same name that went.
     pub(crate) id: u64,
     pub(crate) record: ServerRecord,
-    /// What is listed.
+    /// What is listed, but for what is gone.
     pub(crate) offer: Option<Arc<Offer>>,
+    /// The places of tools in there that the server does not have by what was last heard: what is hidden is not listed until
+    /// words are read again.
+    pub(super) gone: BTreeSet<usize>,
     /// What the index was made from.
     pub(crate) indexed: Option<(About, Option<Arc<Offer>>)>,
     /// How many of its words the index has no room for.
@@ -51,7 +55,39 @@ impl Entry {
     }
 
     pub(crate) fn tool_count(&self) -> usize {
-        self.offer.as_ref().map_or(0, |offer| offer.tools.len())
+        self.offer.as_ref().map_or(0, |offer| offer.tools.len() - self.gone.len())
+    }
+
+    /// The tools that are listed, from this place on.
+    pub(super) fn tools_from(&self, place: usize) -> impl Iterator<Item = &ToolEntry> {
+        let tools = self.offer.iter().flat_map(|offer| &offer.tools).enumerate().skip(place);
+        tools.filter(move |(place, _)| !self.gone.contains(place)).map(|(_, tool)| &**tool)
+    }
+
+    /// The listed tool of this name.
+    pub(super) fn tool_named(&self, name: &str) -> Option<&ToolEntry> {
+        self.record.offer.as_ref()?.tool(name)?;
+        self.offer.as_ref()?.tool(name)
+    }
+
+    /// The tool of a document, if it is one.
+    pub(super) fn tool_at(&self, document: usize) -> Option<&ToolEntry> {
+        self.offer.as_ref()?.tools.get(document.checked_sub(1)?).map(|tool| &**tool)
+    }
+
+    /// Whether a document is listed that the index has.
+    pub(super) fn lists(&self, document: usize) -> bool {
+        document.checked_sub(1).is_none_or(|place| !self.gone.contains(&place))
+    }
+
+    /// Compares what is listed with what was last heard.
+    pub(super) fn compare(&mut self) {
+        let heard = self.record.offer.as_ref();
+        let is_it = |listed: &&Arc<Offer>| heard.is_some_and(|heard| Arc::ptr_eq(heard, listed));
+        let listed = self.offer.as_ref().filter(|listed| !is_it(listed));
+        let tools = listed.into_iter().flat_map(|listed| &listed.tools).enumerate();
+        let gone = tools.filter(|(_, tool)| heard.is_none_or(|heard| heard.tool(&tool.name).is_none()));
+        self.gone = gone.map(|(place, _)| place).collect();
     }
 
     /// The owner's word for it, else its own, else its name.
@@ -134,7 +170,7 @@ impl Entry {
     }
 
     fn tool_name(&self, document: usize) -> Option<&str> {
-        Some(&self.offer.as_ref()?.tools.get(document.checked_sub(1)?)?.name)
+        Some(&self.tool_at(document)?.name)
     }
 
     pub(super) fn position(&self, hit: &Hit) -> Position {
