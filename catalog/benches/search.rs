@@ -3,6 +3,7 @@
 //! Two corpora of 1,000 servers with ten tools each: ordinary descriptions, and hostile ones, of 4 KiB of words that
 //! nobody else has and with a schema of 1 MB each. Another has nearly as many tools as there may be, with descriptions as
 //! long as there is room for. Each query has one to four words of the corpus, of which the last is cut as somebody types it.
+//! They are asked again with a letter of the first word wrong.
 //! Beside the time on the clock stands the time on the processor, which is what counts on a machine that others use too.
 
 #![expect(
@@ -176,17 +177,9 @@ async fn measure(what: &str, tools: usize, mut corpus: impl FnMut(&mut Random) -
             words
         })
         .collect();
-    let (mut clock, mut processor, mut found) = (Vec::new(), Vec::new(), 0);
-    for query in &queries {
-        let page = Page { query: Some(query.clone()), limit: 50, ..Page::default() };
-        let (start, start_processor) = (Instant::now(), on_processor());
-        found += std::hint::black_box(catalog.list_tools(&page)).total;
-        processor.push(on_processor() - start_processor);
-        clock.push(start.elapsed());
-    }
-    println!("  {} found a query", found / QUERIES);
-    percentiles("search, on the clock", clock);
-    percentiles("search, on the processor", processor);
+    search(&catalog, "search", &queries);
+    let slips: Vec<String> = queries.iter().map(|query| format!("{}z{}", &query[..2], &query[3..])).collect();
+    search(&catalog, "search with a slip", &slips);
     over_http(catalog.clone(), &queries).await;
 
     let mut times = Vec::new();
@@ -205,6 +198,20 @@ async fn measure(what: &str, tools: usize, mut corpus: impl FnMut(&mut Random) -
     }
     percentiles("a server's new tools to their being found, on the clock", times);
     indexing.abort();
+}
+
+fn search(catalog: &Catalog, what: &str, queries: &[String]) {
+    let (mut clock, mut processor, mut found) = (Vec::new(), Vec::new(), 0);
+    for query in queries {
+        let page = Page { query: Some(query.clone()), limit: 50, ..Page::default() };
+        let (start, start_processor) = (Instant::now(), on_processor());
+        found += std::hint::black_box(catalog.list_tools(&page)).total;
+        processor.push(on_processor() - start_processor);
+        clock.push(start.elapsed());
+    }
+    println!("  {what}: {} found a query", found / queries.len());
+    percentiles(&format!("{what}, on the clock"), clock);
+    percentiles(&format!("{what}, on the processor"), processor);
 }
 
 /// The same over one connection that stays, with the answer written as JSON.

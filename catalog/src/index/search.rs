@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use strsim::osa_distance;
+
 use super::namespace::Beginning;
 use super::words::{Word, is_of_a_word, stem, words};
 use super::{Index, Posting, Stem};
@@ -16,6 +18,12 @@ const EXPANSIONS: usize = 64;
 const LOOKED_AT: usize = 20_000;
 /// What a word counts that only begins as the query's does.
 const PREFIX: f32 = 0.6;
+/// What a word counts that differs from the query's by a letter.
+const SLIP: f32 = 0.4;
+/// So many words of a query that nobody has may be others: all words that there are have to be looked at for each.
+const FORGIVEN: usize = 2;
+/// Shorter words are too many others with a letter changed.
+const SHORTEST_FORGIVEN: usize = 4;
 /// What a server's own words count for its tools.
 const OF_SERVER: f32 = 0.25;
 /// What its tools' words count for a server.
@@ -24,11 +32,18 @@ const OF_TOOLS: f32 = 0.5;
 /// What somebody looks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
-    stems: Vec<String>,
+    words: Vec<Sought>,
     /// The last word, if it may go on.
     prefix: Option<String>,
     /// What several of them are as one, and which of them: `create issue` is also `createissue`, and so is `createIssue`.
     wholes: Vec<(String, Words)>,
+}
+
+/// A word of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sought {
+    stem: String,
+    typed: String,
 }
 
 /// Some of the words of a query, a bit for each.
@@ -70,23 +85,20 @@ impl Query {
     pub(crate) fn of(text: &str) -> Self {
         let found: Vec<Word> = words(text).take(WORDS).collect();
         let goes_on = text.chars().next_back().is_some_and(is_of_a_word);
-        let mut stems: Vec<String> = Vec::new();
-        for Word { word, .. } in &found {
-            let stem = stem(word).into_owned();
-            if !stems.contains(&stem) {
-                stems.push(stem);
+        let mut sought: Vec<Sought> = Vec::new();
+        for word in &found {
+            let word = Sought::of(word);
+            if !sought.iter().any(|it| it.stem == word.stem) {
+                sought.push(word);
             }
         }
         // The last word comes last, wherever else it stands.
-        let last = found.last().map(|last| stem(&last.word).into_owned());
-        if let Some(last) = last {
-            stems.retain(|stem| *stem != last);
-            stems.push(last);
+        if let Some(last) = found.last().map(Sought::of) {
+            sought.retain(|word| word.stem != last.stem);
+            sought.push(last);
         }
-        let bits = |parts: &[Word]| {
-            let places = parts.iter().filter_map(|part| stems.iter().position(|it| *it == stem(&part.word)));
-            places.fold(0, |bits, place| bits | bit(place))
-        };
+        let place = |part: &Word| sought.iter().position(|it| it.stem == stem(&part.word));
+        let bits = |parts: &[Word]| parts.iter().filter_map(place).fold(0, |bits, place| bits | bit(place));
         let mut wholes: Vec<(String, Words)> = Vec::new();
         for (at, Word { whole, .. }) in found.iter().enumerate() {
             let Some((whole, parts)) = whole else { continue };
@@ -99,7 +111,20 @@ impl Query {
         wholes.dedup();
         let last = found.last().map(|last| &last.word);
         let prefix = last.filter(|word| goes_on && word.chars().count() > 1).cloned();
-        Self { stems, prefix, wholes }
+        Self { words: sought, prefix, wholes }
+    }
+}
+
+// === impl Sought ===
+
+impl Sought {
+    fn of(Word { word, .. }: &Word) -> Self {
+        Self { stem: stem(word).into_owned(), typed: word.clone() }
+    }
+
+    /// Whether another word may be meant. Another number is another thing.
+    fn may_have_a_slip(&self) -> bool {
+        self.typed.chars().count() >= SHORTEST_FORGIVEN && !self.typed.contains(char::is_numeric)
     }
 }
 
@@ -120,21 +145,44 @@ impl Index {
             size += slot.documents as usize;
         }
         let mut scan = Scan { index: self, kind, bases, tallies: vec![Tally::default(); size] };
-        for (number, stem) in query.stems.iter().enumerate() {
-            scan.word(stem, 1.0);
-            if number + 1 == query.stems.len()
+        let mut known: Words = 0;
+        for (number, Sought { stem, .. }) in query.words.iter().enumerate() {
+            let mut is_known = scan.word(stem, 1.0);
+            if number + 1 == query.words.len()
                 && let Some(prefix) = &query.prefix
             {
-                scan.prefix(prefix, stem);
+                is_known |= scan.prefix(prefix, stem);
+            }
+            if is_known {
+                known |= bit(number);
             }
             scan.next_word(bit(number));
         }
         for (whole, of) in &query.wholes {
             // It is worth what its words are.
-            scan.word(whole, of.count_ones() as f32);
+            if scan.word(whole, of.count_ones() as f32) {
+                known |= *of;
+            }
             scan.next_word(*of);
         }
-        scan.hits(query.stems.len())
+        let unknown = query.words.iter().enumerate().filter(|(number, _)| known & bit(*number) == 0);
+        for (number, word) in unknown.take(FORGIVEN) {
+            scan.forgive(word);
+            scan.next_word(bit(number));
+        }
+        scan.hits(query.words.len())
+    }
+
+    /// The words that differ from one by a letter: one more, one less, another, or two exchanged that stand side by side.
+    fn near(&self, typed: &str) -> impl Iterator<Item = &str> {
+        // One half of it is as it was meant, byte for byte where each letter is one.
+        let (half, longer) = if typed.is_ascii() { (typed.len().saturating_sub(1) / 2, 1) } else { (0, 4) };
+        let (begin, end) = (&typed.as_bytes()[..half], &typed.as_bytes()[typed.len() - half..]);
+        let words = self.words.keys().filter(move |word| word.len().abs_diff(typed.len()) <= longer);
+        words
+            .filter(move |word| word.as_bytes().starts_with(begin) || word.as_bytes().ends_with(end))
+            .filter(move |word| osa_distance(word, typed) == 1)
+            .map(|word| &**word)
     }
 }
 
@@ -166,8 +214,25 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Every word that begins so, but for the one that was looked for already.
-    fn prefix(&mut self, prefix: &str, known: &str) {
+    /// Looks for what may be meant by a word that nobody has: what begins so, and else what differs by a letter.
+    fn forgive(&mut self, word: &Sought) {
+        let begins = word.typed.chars().count() > 1 && self.prefix(&word.typed, &word.stem);
+        if begins || !word.may_have_a_slip() {
+            return;
+        }
+        let index = self.index;
+        let mut stems: Vec<_> = index.near(&word.typed).map(stem).collect();
+        stems.sort_unstable();
+        stems.dedup();
+        // None is rarer than the one that most have.
+        let most = stems.iter().map(|stem| self.having(stem)).max().unwrap_or(0);
+        for stem in stems {
+            self.word_as_of(&stem, most, SLIP);
+        }
+    }
+
+    /// Every word that begins so, but for the one that was looked for already. Says whether there is any.
+    fn prefix(&mut self, prefix: &str, known: &str) -> bool {
         let index = self.index;
         let mut beginnings: Vec<_> =
             index.namespaces.values().filter_map(|namespace| namespace.beginning(prefix)).collect();
@@ -195,9 +260,11 @@ impl Scan<'_> {
             0 => stems.iter().map(|stem| self.having(stem)).max().unwrap_or(0),
             having => having,
         };
+        let is_any = !stems.is_empty();
         for stem in stems {
             self.word_as_of(&stem, self.having(&stem).max(least), PREFIX);
         }
+        is_any
     }
 
     /// In how many documents a word stands.
@@ -205,8 +272,11 @@ impl Scan<'_> {
         self.index.stems.get(stem).map_or(0, |stem| stem.list.len())
     }
 
-    fn word(&mut self, stem: &str, factor: f32) {
-        self.word_as_of(stem, self.having(stem), factor);
+    /// Says whether anybody has the word.
+    fn word(&mut self, stem: &str, factor: f32) -> bool {
+        let having = self.having(stem);
+        self.word_as_of(stem, having, factor);
+        having > 0
     }
 
     /// A word that counts as one that so many documents have: what only begins as what was typed is no rarer than that, and
@@ -328,6 +398,7 @@ mod tests {
             assert!(finds(&index, begun, slot), "{begun}");
         }
         let slot = put(&mut index, "a", "endings");
+        put(&mut index, "a", "endin");
         assert!(!finds(&index, "endin ", slot), "that word is over");
     }
 }

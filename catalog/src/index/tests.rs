@@ -99,6 +99,33 @@ fn names_with_capitals_inside_are_found_as_people_type_them() {
     assert_eq!(hits[0].slot, github, "{hits:?}");
 }
 
+/// A letter is forgiven, and a word that is over may be a beginning, where nobody has the word as it was typed.
+#[test]
+fn a_word_that_nobody_has_is_taken_for_those_that_may_be_meant() {
+    let mut index = index();
+    for (query, best) in [
+        ("isue", (0, 2)),
+        ("mrege", (0, 3)),
+        ("xmerge", (0, 3)),
+        ("merg pul", (0, 3)),
+        ("repositry list", (0, 2)),
+        ("repo list", (0, 2)),
+        ("calender", (1, 1)),
+        ("attendes", (1, 1)),
+        ("craete evnt", (1, 1)),
+        ("kalenderwöhe", (1, 2)),
+    ] {
+        assert_eq!(tools(&index, query).first(), Some(&best), "{query}: {:?}", tools(&index, query));
+    }
+    for query in ["isu", "iseu", "merg3", "mrgee"] {
+        assert_eq!(tools(&index, query), [], "{query}");
+    }
+    let slot = index.reserve("a");
+    index.put(slot, segment("typist", &[("isue", "x", &[])]));
+    assert_eq!(tools(&index, "isue"), [(slot, 1)], "that is what was typed");
+    assert_eq!(tools(&index, "issue").first(), Some(&(0, 2)));
+}
+
 /// However many others begin so, each with words that nobody else has.
 #[test]
 fn whoever_is_called_as_what_was_typed_comes_before_longer_names() {

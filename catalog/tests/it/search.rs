@@ -57,6 +57,9 @@ async fn the_best_come_first_and_hostile_queries_cost_nothing() {
         ("clos", "close"),
         ("mail", "send"),
         ("tracker+close", "close"),
+        ("asignee", "createIssue"),
+        ("lsit+isues", "list_issues"),
+        ("iss+list", "list_issues"),
     ] {
         let found = stand.json(&format!("/v1/tools?q={query}")).await;
         assert_eq!(names(&found).first(), Some(&best), "{query}: {found}");
