@@ -163,6 +163,8 @@ pub struct ToolSummary {
     pub description: Option<String>,
     /// The names of its parameters, the first 64. None are known of a server that has not been heard yet.
     pub parameters: Vec<String>,
+    /// The server's hints about what the tool does. Nobody has checked them.
+    pub annotations: Annotations,
     /// Whose tool it is.
     pub server: ServerReference,
 }
@@ -171,11 +173,9 @@ pub struct ToolSummary {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
-    /// Name, description, server.
+    /// Name, description, hints, server.
     #[serde(flatten)]
     pub summary: ToolSummary,
-    /// The server's hints about what the tool does. Nobody has checked them.
-    pub annotations: Annotations,
     /// The JSON Schema of its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

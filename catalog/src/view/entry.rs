@@ -145,6 +145,7 @@ impl Entry {
             title: tool.title.as_deref().map(str::to_owned),
             description: tool.description.as_deref().map(str::to_owned),
             parameters: tool.parameters.iter().map(ToString::to_string).collect(),
+            annotations: tool.annotations,
             server: ServerReference {
                 namespace: key.namespace.clone(),
                 name: key.name.clone(),
@@ -161,7 +162,6 @@ impl Entry {
     pub(super) fn tool(&self, tool: &ToolEntry, freshness: Freshness) -> Tool {
         Tool {
             summary: self.summary(tool),
-            annotations: tool.annotations,
             input_schema: tool.input_schema.as_ref().map(|schema| schema.0.clone()),
             output_schema: tool.output_schema.as_ref().map(|schema| schema.0.clone()),
             omitted: tool.omitted.clone(),

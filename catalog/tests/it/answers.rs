@@ -57,6 +57,11 @@ async fn shows_servers_and_tools_with_what_one_needs_to_call_them() {
             "freshness": {"stale": false},
         })
     );
+    let listed = stand.json("/v1/tools?q=create").await;
+    for member in ["name", "title", "description", "parameters", "annotations", "server"] {
+        assert_eq!(listed["items"][0][member], shown[member], "{member}");
+    }
+    assert_eq!(stand.json("/v1/tools?q=lists").await["items"][0]["annotations"], json!({}));
 }
 
 #[tokio::test]
@@ -72,6 +77,7 @@ async fn the_page_shows_what_is_answered() {
     let echo = json!({
         "name": "echo", "title": "Echo", "description": "Says back what it is told",
         "inputSchema": {"type": "object", "properties": {"message": {"type": "string"}}},
+        "annotations": {"readOnlyHint": true},
     });
     stand.feed(first, Some(&[echo, tool("now", "Tells the time")])).await;
     assert_eq!(stand.json("/v1/tools?q=echo").await, shown);
