@@ -56,6 +56,10 @@ impl Metrics {
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(duration.clone()))?;
         registry.register(Box::new(indexing.clone()))?;
+        let build = Opts::new("longshore_build_info", "1, for the version that runs.");
+        let build = IntGauge::with_opts(build.const_label("version", env!("CARGO_PKG_VERSION")))?;
+        build.set(1);
+        registry.register(Box::new(build))?;
         Ok(metrics)
     }
 

@@ -165,6 +165,10 @@ impl Metrics {
         registry.register(Box::new(upgrades.clone()))?;
         registry.register(Box::new(leader.clone()))?;
         registry.register(Box::new(stale.clone()))?;
+        let build = Opts::new("longshore_build_info", "1, for the version that runs.");
+        let build = IntGauge::with_opts(build.const_label("version", env!("CARGO_PKG_VERSION")))?;
+        build.set(1);
+        registry.register(Box::new(build))?;
         // What is not there at all looks like a name that nobody knows.
         let ready = Standing { status: "True", reason: "Ready" };
         metrics.servers(|| Counts { standings: BTreeMap::from([(ready, 0)]), ..Counts::default() });
@@ -246,6 +250,7 @@ mod tests {
             "longshore_upgrades{state=\"refused\"} 1",
             "longshore_leader 1",
             "longshore_stale 1",
+            concat!("longshore_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in:\n{text}");
         }

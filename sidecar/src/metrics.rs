@@ -79,6 +79,8 @@ const OTHER: &str = "other";
 impl Metrics {
     pub(crate) fn new() -> Result<Self, prometheus::Error> {
         let figures = Registering(Registry::new());
+        let version = env!("CARGO_PKG_VERSION");
+        figures.info("longshore_build_info", "1, for the version that runs.", "version", version)?;
         Ok(Self {
             requests: per_method(&figures)?,
             connections: figures.gauge("longshore_connections", "Connections of clients.")?,

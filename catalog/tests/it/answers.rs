@@ -77,7 +77,7 @@ async fn the_page_shows_what_is_answered() {
     let echo = json!({
         "name": "echo", "title": "Echo", "description": "Says back what it is told",
         "inputSchema": {"type": "object", "properties": {"message": {"type": "string"}}},
-        "annotations": {"readOnlyHint": true},
+        "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": false},
     });
     stand.feed(first, Some(&[echo, tool("now", "Tells the time")])).await;
     assert_eq!(stand.json("/v1/tools?q=echo").await, shown);
@@ -303,6 +303,7 @@ async fn probes_and_metrics_are_beside() {
         "longshore_catalog_servers{state=\"Up\"} 1",
         "longshore_catalog_tools 2",
         "longshore_catalog_stale 0",
+        concat!("longshore_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         "longshore_catalog_requests_total{route=\"/v1/tools/{namespace}/{server}/{tool}\",status=\"200\"} 1",
         "longshore_catalog_requests_total{route=\"other\",status=\"404\"} 1",
     ] {

@@ -18,6 +18,18 @@ impl Registering {
         self.register(IntGauge::new(name, help)?)
     }
 
+    /// A series that is always 1: its label says something.
+    pub(super) fn info(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        value: &str,
+    ) -> Result<(), prometheus::Error> {
+        self.register(IntGauge::with_opts(Opts::new(name, help).const_label(label, value))?)?.set(1);
+        Ok(())
+    }
+
     pub(super) fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
         self.register(IntCounter::new(name, help)?)
     }
