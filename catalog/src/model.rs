@@ -167,25 +167,26 @@ pub struct ToolSummary {
     pub annotations: Annotations,
     /// Whose tool it is.
     pub server: ServerReference,
+    /// The JSON Schema of its arguments. In a list only where schemas are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub input_schema: Option<Box<RawValue>>,
+    /// The JSON Schema of its structured result. In a list only where schemas are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub output_schema: Option<Box<RawValue>>,
+    /// What the server gave, or may give, and the catalog does not show, with the reason. There where schemas would be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<Vec<Omitted>>,
 }
 
 /// A tool with all that is known of it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
-    /// Name, description, hints, server.
+    /// The tool, with its schemas.
     #[serde(flatten)]
-    pub summary: ToolSummary,
-    /// The JSON Schema of its arguments.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub input_schema: Option<Box<RawValue>>,
-    /// The JSON Schema of its structured result.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub output_schema: Option<Box<RawValue>>,
-    /// What the server gave, or may give, and the catalog does not show, with the reason.
-    pub omitted: Vec<Omitted>,
+    pub tool: ToolSummary,
     /// Whether this may be out of date.
     pub freshness: Freshness,
 }

@@ -159,7 +159,7 @@ impl View {
     pub(crate) fn tools_page(&self, page: &Page) -> Found<ToolSummary> {
         if let Some(query) = &page.query {
             return self.found(page, query, Kind::Tools, |entry, document| {
-                Some(entry.summary(entry.tool_at(document)?))
+                Some(entry.summary(entry.tool_at(document)?, page.schemas))
             });
         }
         let total = self.servers.values().filter(|entry| page.admits(entry)).map(Entry::tool_count).sum();
@@ -174,7 +174,7 @@ impl View {
             for tool in entry.tools_from(seen) {
                 let position =
                     || Position { score: None, server: key.clone(), tool: Some(tool.name.to_string()) };
-                if !filling.put(entry.summary(tool), position) {
+                if !filling.put(entry.summary(tool, page.schemas), position) {
                     break 'page;
                 }
             }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-use super::query::{self, List, ListParameters};
+use super::query::{self, List, ListParameters, ToolListParameters};
 use crate::model::{Freshness, Problem, ServerDetails, ServerList, Tool, ToolList};
 use crate::view::Found;
 use crate::{Catalog, Metrics, ServerKey};
@@ -55,7 +55,7 @@ pub(super) async fn servers(
 #[utoipa::path(
     get,
     path = "/v1/tools",
-    params(ListParameters),
+    params(ListParameters, ToolListParameters),
     responses((status = 200, body = ToolList))
 )]
 pub(super) async fn tools(

@@ -33,6 +33,8 @@ pub(super) struct ListParameters {
     q: Option<String>,
     /// Only servers of this namespace.
     namespace: Option<String>,
+    /// Only servers of this name.
+    server: Option<String>,
     /// Only servers of this owner, as written in their manifests or as shown here.
     owner: Option<String>,
     /// Only servers with this tag. May be given several times: with all of them.
@@ -48,10 +50,22 @@ pub(super) struct ListParameters {
     cursor: Option<String>,
 }
 
+/// What a list of tools may be asked for besides.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes what is read below")]
+pub(super) struct ToolListParameters {
+    /// `schemas`: each tool has its schemas, and what is omitted of it, as where it is asked for alone.
+    include: Option<String>,
+}
+
 /// Why a list cannot be given.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(super) enum Refusal {
-    #[error("there is no parameter {0:?}: a list knows q, namespace, owner, tag, health, limit and cursor")]
+    #[error(
+        "there is no parameter {0:?}: a list knows q, namespace, server, owner, tag, health, limit and cursor, and one of \
+         tools also include"
+    )]
     Unknown(String),
     #[error("an entry has no parameters, and {0:?} is one")]
     OfAnEntry(String),
@@ -65,6 +79,8 @@ pub(super) enum Refusal {
     Health,
     #[error("limit is a number from 1 to {LONGEST_LIMIT}")]
     Limit,
+    #[error("include is schemas, or is not given")]
+    Include,
     #[error("this cursor is not one that the catalog gave for these parameters: begin again without one")]
     Cursor,
 }
@@ -98,14 +114,16 @@ struct Cursor {
 /// Reads a query string.
 pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
     let mut page = Page { limit: DEFAULT_LIMIT, ..Page::default() };
-    let (mut limit, mut cursor, mut health) = (None, None, None);
+    let (mut limit, mut cursor, mut health, mut include) = (None, None, None, None);
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         let value = value.into_owned();
         match &*name {
             "q" => once("q", &mut page.query, value, LONGEST_QUERY)?,
             "namespace" => once("namespace", &mut page.namespace, value, LONGEST_FILTER)?,
+            "server" => once("server", &mut page.server, value, LONGEST_FILTER)?,
             "owner" => once("owner", &mut page.owner, value, limits::OWN_LINE)?,
             "health" => once("health", &mut health, value, LONGEST_FILTER)?,
+            "include" if list == List::Tools => once("include", &mut include, value, LONGEST_FILTER)?,
             "limit" => once("limit", &mut limit, value, LONGEST_FILTER)?,
             "cursor" => once("cursor", &mut cursor, value, 2 * LONGEST_QUERY)?,
             "tag" => {
@@ -121,6 +139,12 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
     if let Some(limit) = limit {
         page.limit =
             limit.parse().ok().filter(|limit| (1..=LONGEST_LIMIT).contains(limit)).ok_or(Refusal::Limit)?;
+    }
+    if let Some(include) = include {
+        if include != "schemas" {
+            return Err(Refusal::Include);
+        }
+        page.schemas = true;
     }
     if let Some(health) = health {
         page.health = Some(match health.to_ascii_lowercase().as_str() {
@@ -173,8 +197,8 @@ fn read_cursor(list: List, page: &Page, text: &str) -> Option<Position> {
 
 /// Of everything that decides which entries a list has, and in which order.
 fn fingerprint(list: List, page: &Page) -> String {
-    let Page { query, namespace, owner, tags, health, limit: _, after: _ } = page;
-    let text = format!("{list:?} {query:?} {namespace:?} {owner:?} {tags:?} {health:?}");
+    let Page { query, namespace, server, owner, tags, health, schemas: _, limit: _, after: _ } = page;
+    let text = format!("{list:?} {query:?} {namespace:?} {server:?} {owner:?} {tags:?} {health:?}");
     URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..9])
 }
 
@@ -204,13 +228,16 @@ mod tests {
 
     #[test]
     fn reads_what_a_list_knows() {
-        let given = "q=open+issue&namespace=a&owner=Team%20A&tag=x&tag=y&health=down&limit=7";
+        let given =
+            "q=open+issue&namespace=a&server=b&owner=Team%20A&tag=x&tag=y&health=down&include=schemas&limit=7";
         let expected = Page {
             query: Some("open issue".to_owned()),
             namespace: Some("a".to_owned()),
+            server: Some("b".to_owned()),
             owner: Some("Team A".to_owned()),
             tags: vec!["x".to_owned(), "y".to_owned()],
             health: Some(State::Down),
+            schemas: true,
             limit: 7,
             after: None,
         };
@@ -231,12 +258,14 @@ mod tests {
             ("limit=0", Refusal::Limit),
             ("limit=201", Refusal::Limit),
             ("limit=-1", Refusal::Limit),
+            ("include=schemas", Refusal::Unknown("include".to_owned())),
             ("cursor=", Refusal::Cursor),
             ("cursor=%00", Refusal::Cursor),
             ("cursor=e30", Refusal::Cursor),
         ] {
             assert_eq!(page(List::Servers, Some(given)), Err(expected), "{given}");
         }
+        assert_eq!(page(List::Tools, Some("include=all")), Err(Refusal::Include));
         assert_eq!(none(Some("q=x")), Err(Refusal::OfAnEntry("q".to_owned())));
     }
 

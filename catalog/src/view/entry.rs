@@ -7,7 +7,7 @@ use super::Position;
 use crate::index::{Document, Hit, Segment};
 use crate::limits;
 use crate::model::{Freshness, Health, Link, Reported, Server, ServerReference, Tool, ToolSummary};
-use crate::offer::{Offer, ToolEntry};
+use crate::offer::{Offer, Schema, ToolEntry};
 use crate::record::{About, ServerKey, ServerRecord};
 use crate::text;
 
@@ -138,8 +138,11 @@ impl Entry {
         }
     }
 
-    pub(super) fn summary(&self, tool: &ToolEntry) -> ToolSummary {
+    pub(super) fn summary(&self, tool: &ToolEntry, with_schemas: bool) -> ToolSummary {
         let ServerRecord { key, about, endpoint, health, .. } = &self.record;
+        let shown = |schema: &Option<Schema>| {
+            schema.as_ref().filter(|_| with_schemas).map(|schema| schema.0.clone())
+        };
         ToolSummary {
             name: tool.name.to_string(),
             title: tool.title.as_deref().map(str::to_owned),
@@ -156,17 +159,14 @@ impl Entry {
                 auth: endpoint.auth.clone(),
                 health: health.clone(),
             },
+            input_schema: shown(&tool.input_schema),
+            output_schema: shown(&tool.output_schema),
+            omitted: with_schemas.then(|| tool.omitted.clone()),
         }
     }
 
     pub(super) fn tool(&self, tool: &ToolEntry, freshness: Freshness) -> Tool {
-        Tool {
-            summary: self.summary(tool),
-            input_schema: tool.input_schema.as_ref().map(|schema| schema.0.clone()),
-            output_schema: tool.output_schema.as_ref().map(|schema| schema.0.clone()),
-            omitted: tool.omitted.clone(),
-            freshness,
-        }
+        Tool { tool: self.summary(tool, true), freshness }
     }
 
     fn tool_name(&self, document: usize) -> Option<&str> {

@@ -16,12 +16,16 @@ pub struct Page {
     pub query: Option<String>,
     /// Only servers of this namespace.
     pub namespace: Option<String>,
+    /// Only servers of this name.
+    pub server: Option<String>,
     /// Only servers of this owner.
     pub owner: Option<String>,
     /// Only servers with all of these tags.
     pub tags: Vec<String>,
     /// Only servers that are so.
     pub health: Option<State>,
+    /// Whether tools come with their schemas.
+    pub schemas: bool,
     /// How many.
     pub limit: usize,
     /// Only what comes after this.
@@ -70,6 +74,7 @@ impl Page {
     pub(super) fn admits(&self, entry: &Entry) -> bool {
         let ServerRecord { key, about, health, .. } = &entry.record;
         self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+            && self.server.as_ref().is_none_or(|name| *name == key.name)
             && self.owner.as_ref().is_none_or(|owner| {
                 // As it was written, or as it was read in an answer.
                 about.owner.as_ref() == Some(owner) || shown_owner(about).as_ref() == Some(owner)

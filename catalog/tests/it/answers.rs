@@ -57,7 +57,12 @@ async fn shows_servers_and_tools_with_what_one_needs_to_call_them() {
             "freshness": {"stale": false},
         })
     );
+    let mut alone = shown.clone();
+    alone.as_object_mut().unwrap().remove("freshness");
+    assert_eq!(stand.json("/v1/tools?q=create&include=schemas").await["items"][0], alone);
+    assert_eq!(stand.json("/v1/tools?include=schemas").await["items"][0], alone);
     let listed = stand.json("/v1/tools?q=create").await;
+    assert!(listed["items"][0]["inputSchema"].is_null() && listed["items"][0]["omitted"].is_null());
     for member in ["name", "title", "description", "parameters", "annotations", "server"] {
         assert_eq!(listed["items"][0][member], shown[member], "{member}");
     }
@@ -268,7 +273,8 @@ async fn the_description_names_every_path_and_parameter() {
     );
     let parameters = document["paths"]["/v1/tools"]["get"]["parameters"].as_array().unwrap();
     let named: Vec<_> = parameters.iter().map(|parameter| parameter["name"].as_str().unwrap()).collect();
-    assert_eq!(named, ["q", "namespace", "owner", "tag", "health", "limit", "cursor"]);
+    let of_all = ["q", "namespace", "server", "owner", "tag", "health", "limit", "cursor"];
+    assert_eq!(named, [&of_all[..], &["include"][..]].concat());
     assert!(parameters.iter().all(|parameter| parameter["in"] == "query" && parameter["required"] == false));
     for (path, described) in document["paths"].as_object().unwrap() {
         let header = &described["parameters"][0];

@@ -34,6 +34,8 @@ async fn filters_leave_what_they_name() {
     for (query, servers, tools) in [
         ("", &["one", "three", "two"][..], &["delta", "gamma", "epsilon", "alpha", "beta"][..]),
         ("?namespace=b", &["three", "two"], &["epsilon", "alpha", "beta"]),
+        ("?server=two", &["two"], &["alpha", "beta"]),
+        ("?namespace=a&server=two", &[], &[]),
         ("?owner=Team+A", &["one", "three"], &["delta", "gamma", "epsilon"]),
         ("?tag=x", &["one", "two"], &["delta", "gamma", "alpha", "beta"]),
         ("?tag=x&tag=y", &["two"], &["alpha", "beta"]),
