@@ -67,7 +67,7 @@ fn refuse(path: &mut PathItem) {
     let Some(operation) = &mut path.get else { return };
     for (status, response) in [
         ("304", Response::new("It is as it was when it had the tag in If-None-Match")),
-        ("4XX", problem("")),
+        ("4XX", problem("There is no such thing, or the request is not right: detail says what")),
         ("503", problem("The catalog starts: ask again after the seconds in Retry-After")),
     ] {
         operation.responses.responses.insert(status.to_owned(), RefOr::T(response));

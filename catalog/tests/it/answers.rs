@@ -72,8 +72,8 @@ async fn shows_servers_and_tools_with_what_one_needs_to_call_them() {
 #[tokio::test]
 async fn the_page_shows_what_is_answered() {
     let page = include_str!("../../../docs/catalog.md");
-    let (_, shown) = page.split_once("```json\n").unwrap();
-    let shown: Value = serde_json::from_str(shown.split("```").next().unwrap()).unwrap();
+    let shown = page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let shown: Vec<Value> = shown.map(|shown| serde_json::from_str(shown).unwrap()).collect();
     let stand = Stand::open().await;
     let about = About { title: Some("Longshore's example server".to_owned()), ..About::default() };
     let mut first = record("default", "first", about);
@@ -85,7 +85,7 @@ async fn the_page_shows_what_is_answered() {
         "annotations": {"readOnlyHint": true, "idempotentHint": true, "openWorldHint": false},
     });
     stand.feed(first, Some(&[echo, tool("now", "Tells the time")])).await;
-    assert_eq!(stand.json("/v1/tools?q=echo").await, shown);
+    assert_eq!(shown, [stand.json("/v1/tools?q=echo").await, stand.get("/v1/tools?limit=0").await.json()]);
 }
 
 #[tokio::test]
