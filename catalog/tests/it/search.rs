@@ -1,9 +1,11 @@
 //! Search, as somebody who types sees it.
 
+use std::sync::Arc;
+
 use longshore_catalog::About;
 use serde_json::json;
 
-use crate::harness::{Stand, names, tool};
+use crate::harness::{Stand, inventory, names, record, tool};
 
 /// Words of languages whose letters have marks, or take three bytes each.
 #[tokio::test]
@@ -71,4 +73,19 @@ async fn the_best_come_first_and_hostile_queries_cost_nothing() {
     {
         assert_eq!(stand.json(&format!("/v1/tools?q={query}")).await["total"], json!(0), "{query}");
     }
+}
+
+#[tokio::test]
+async fn a_server_without_a_description_is_found_by_its_instructions() {
+    let stand = Stand::open().await;
+    for (name, description) in [("plain", None), ("described", Some("Sends letters".to_owned()))] {
+        let mut record = record("a", name, About { description, ..About::default() });
+        let mut said = inventory(&[tool("go", "x")]);
+        said["server"]["instructions"] = json!("Prefer postcards");
+        let offer = stand.reader.read(&record.key, said.to_string().as_bytes()).unwrap();
+        record.offer = Some(Arc::new(offer));
+        stand.feed(record, None).await;
+    }
+    assert_eq!(names(&stand.json("/v1/servers?q=postcards").await), ["plain"]);
+    assert_eq!(names(&stand.json("/v1/servers?q=letters").await), ["described"]);
 }
