@@ -162,7 +162,14 @@ impl View {
                 Some(entry.summary(entry.tool_at(document)?, page.schemas))
             });
         }
-        let total = self.servers.values().filter(|entry| page.admits(entry)).map(Entry::tool_count).sum();
+        let count = |entry: &Entry| {
+            if page.read_only {
+                entry.tools_from(0).filter(|tool| page.admits_tool(tool)).count()
+            } else {
+                entry.tool_count()
+            }
+        };
+        let total = self.servers.values().filter(|entry| page.admits(entry)).map(count).sum();
         let start = page.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(&after.server));
         let mut filling = Filling::new(page);
         'page: for (key, entry) in self.servers.range::<ServerKey, _>((start, Bound::Unbounded)) {
@@ -171,7 +178,7 @@ impl View {
                 let tool = after.tool.as_deref().unwrap_or_default();
                 offer.tools.partition_point(|it| *it.name <= *tool)
             });
-            for tool in entry.tools_from(seen) {
+            for tool in entry.tools_from(seen).filter(|tool| page.admits_tool(tool)) {
                 let position =
                     || Position { score: None, server: key.clone(), tool: Some(tool.name.to_string()) };
                 if !filling.put(entry.summary(tool, page.schemas), position) {
@@ -197,7 +204,7 @@ impl View {
             .collect();
         let entry = |slot: u32| entries.get(slot as usize).copied().flatten();
         let mut hits = self.index.search(&Query::of(query), kind);
-        hits.retain(|hit| entry(hit.slot).is_some_and(|entry| entry.lists(hit.document as usize)));
+        hits.retain(|hit| entry(hit.slot).is_some_and(|entry| entry.lists(hit.document as usize, page)));
         let total = hits.len();
         let rank = |hit: &Hit| (self.ranks.get(hit.slot as usize).copied().unwrap_or(u32::MAX), hit.document);
         let order = |one: &Hit, other: &Hit| {

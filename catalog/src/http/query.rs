@@ -55,6 +55,9 @@ pub(super) struct ListParameters {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes what is read below")]
 pub(super) struct ToolListParameters {
+    /// `true`: only tools of which their servers say that they change nothing. Nobody has checked that.
+    #[param(rename = "readOnly")]
+    read_only: Option<bool>,
     /// `schemas`: each tool has its schemas, and what is omitted of it, as where it is asked for alone.
     include: Option<String>,
 }
@@ -64,7 +67,7 @@ pub(super) struct ToolListParameters {
 pub(super) enum Refusal {
     #[error(
         "there is no parameter {0:?}: a list knows q, namespace, server, owner, tag, health, limit and cursor, and one of \
-         tools also include"
+         tools also readOnly and include"
     )]
     Unknown(String),
     #[error("an entry has no parameters, and {0:?} is one")]
@@ -79,6 +82,8 @@ pub(super) enum Refusal {
     Health,
     #[error("limit is a number from 1 to {LONGEST_LIMIT}")]
     Limit,
+    #[error("readOnly is true, or is not given")]
+    ReadOnly,
     #[error("include is schemas, or is not given")]
     Include,
     #[error("this cursor is not one that the catalog gave for these parameters: begin again without one")]
@@ -114,7 +119,8 @@ struct Cursor {
 /// Reads a query string.
 pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
     let mut page = Page { limit: DEFAULT_LIMIT, ..Page::default() };
-    let (mut limit, mut cursor, mut health, mut include) = (None, None, None, None);
+    let (mut limit, mut cursor, mut health) = (None, None, None);
+    let (mut read_only, mut include) = (None, None);
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         let value = value.into_owned();
         match &*name {
@@ -123,6 +129,7 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
             "server" => once("server", &mut page.server, value, LONGEST_FILTER)?,
             "owner" => once("owner", &mut page.owner, value, limits::OWN_LINE)?,
             "health" => once("health", &mut health, value, LONGEST_FILTER)?,
+            "readOnly" if list == List::Tools => once("readOnly", &mut read_only, value, LONGEST_FILTER)?,
             "include" if list == List::Tools => once("include", &mut include, value, LONGEST_FILTER)?,
             "limit" => once("limit", &mut limit, value, LONGEST_FILTER)?,
             "cursor" => once("cursor", &mut cursor, value, 2 * LONGEST_QUERY)?,
@@ -139,6 +146,12 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
     if let Some(limit) = limit {
         page.limit =
             limit.parse().ok().filter(|limit| (1..=LONGEST_LIMIT).contains(limit)).ok_or(Refusal::Limit)?;
+    }
+    if let Some(read_only) = read_only {
+        if read_only != "true" {
+            return Err(Refusal::ReadOnly);
+        }
+        page.read_only = true;
     }
     if let Some(include) = include {
         if include != "schemas" {
@@ -197,8 +210,9 @@ fn read_cursor(list: List, page: &Page, text: &str) -> Option<Position> {
 
 /// Of everything that decides which entries a list has, and in which order.
 fn fingerprint(list: List, page: &Page) -> String {
-    let Page { query, namespace, server, owner, tags, health, schemas: _, limit: _, after: _ } = page;
-    let text = format!("{list:?} {query:?} {namespace:?} {server:?} {owner:?} {tags:?} {health:?}");
+    let Page { query, namespace, server, owner, tags, health, read_only, .. } = page;
+    let text =
+        format!("{list:?} {query:?} {namespace:?} {server:?} {owner:?} {tags:?} {health:?} {read_only:?}");
     URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..9])
 }
 
@@ -228,8 +242,10 @@ mod tests {
 
     #[test]
     fn reads_what_a_list_knows() {
-        let given =
-            "q=open+issue&namespace=a&server=b&owner=Team%20A&tag=x&tag=y&health=down&include=schemas&limit=7";
+        let given = concat!(
+            "q=open+issue&namespace=a&server=b&owner=Team%20A&tag=x&tag=y&health=down",
+            "&readOnly=true&include=schemas&limit=7",
+        );
         let expected = Page {
             query: Some("open issue".to_owned()),
             namespace: Some("a".to_owned()),
@@ -237,6 +253,7 @@ mod tests {
             owner: Some("Team A".to_owned()),
             tags: vec!["x".to_owned(), "y".to_owned()],
             health: Some(State::Down),
+            read_only: true,
             schemas: true,
             limit: 7,
             after: None,
@@ -266,6 +283,7 @@ mod tests {
             assert_eq!(page(List::Servers, Some(given)), Err(expected), "{given}");
         }
         assert_eq!(page(List::Tools, Some("include=all")), Err(Refusal::Include));
+        assert_eq!(page(List::Tools, Some("readOnly=false")), Err(Refusal::ReadOnly));
         assert_eq!(none(Some("q=x")), Err(Refusal::OfAnEntry("q".to_owned())));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Position;
+use super::{Page, Position};
 use crate::index::{Document, Hit, Segment};
 use crate::limits;
 use crate::model::{Freshness, Health, Link, Reported, Server, ServerReference, Tool, ToolSummary};
@@ -75,9 +75,10 @@ impl Entry {
         self.offer.as_ref()?.tools.get(document.checked_sub(1)?).map(|tool| &**tool)
     }
 
-    /// Whether a document is listed that the index has.
-    pub(super) fn lists(&self, document: usize) -> bool {
-        document.checked_sub(1).is_none_or(|place| !self.gone.contains(&place))
+    /// Whether a document that the index has is in a list.
+    pub(super) fn lists(&self, document: usize, page: &Page) -> bool {
+        let Some(place) = document.checked_sub(1) else { return true };
+        !self.gone.contains(&place) && self.tool_at(document).is_some_and(|tool| page.admits_tool(tool))
     }
 
     /// Compares what is listed with what was last heard.

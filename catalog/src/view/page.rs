@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::entry::{Entry, shown_owner};
 use crate::limits;
 use crate::model::{Freshness, State};
+use crate::offer::ToolEntry;
 use crate::record::{ServerKey, ServerRecord};
 
 /// Which servers and tools are meant, and from where on.
@@ -24,6 +25,8 @@ pub struct Page {
     pub tags: Vec<String>,
     /// Only servers that are so.
     pub health: Option<State>,
+    /// Only tools of which their servers say that they change nothing.
+    pub read_only: bool,
     /// Whether tools come with their schemas.
     pub schemas: bool,
     /// How many.
@@ -81,6 +84,10 @@ impl Page {
             })
             && self.tags.iter().all(|tag| about.tags.contains(tag))
             && self.health.is_none_or(|state| state == health.state)
+    }
+
+    pub(super) fn admits_tool(&self, tool: &ToolEntry) -> bool {
+        !self.read_only || tool.annotations.read_only_hint == Some(true)
     }
 }
 

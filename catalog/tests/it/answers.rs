@@ -274,7 +274,7 @@ async fn the_description_names_every_path_and_parameter() {
     let parameters = document["paths"]["/v1/tools"]["get"]["parameters"].as_array().unwrap();
     let named: Vec<_> = parameters.iter().map(|parameter| parameter["name"].as_str().unwrap()).collect();
     let of_all = ["q", "namespace", "server", "owner", "tag", "health", "limit", "cursor"];
-    assert_eq!(named, [&of_all[..], &["include"][..]].concat());
+    assert_eq!(named, [&of_all[..], &["readOnly", "include"][..]].concat());
     assert!(parameters.iter().all(|parameter| parameter["in"] == "query" && parameter["required"] == false));
     for (path, described) in document["paths"].as_object().unwrap() {
         let header = &described["parameters"][0];

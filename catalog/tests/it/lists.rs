@@ -60,6 +60,26 @@ async fn filters_leave_what_they_name() {
 }
 
 #[tokio::test]
+async fn tools_that_say_that_they_change_nothing_can_be_had_alone() {
+    let stand = Stand::open().await;
+    let hint = |name: &str, annotations: serde_json::Value| {
+        json!({"name": name, "description": "common", "annotations": annotations})
+    };
+    let tools = [
+        hint("add", json!({"readOnlyHint": false})),
+        hint("get", json!({"readOnlyHint": true})),
+        hint("list", json!({"readOnlyHint": true, "openWorldHint": true})),
+        hint("write", json!({})),
+    ];
+    stand.serve("a", "demo", About::default(), &tools).await;
+    for path in ["/v1/tools?readOnly=true", "/v1/tools?readOnly=true&q=common"] {
+        let listed = stand.json(path).await;
+        assert_eq!((names(&listed), &listed["total"]), (vec!["get", "list"], &json!(2)), "{path}");
+        assert_eq!(walk(&stand, &format!("{path}&limit=1")).await, ["get", "list"], "{path}");
+    }
+}
+
+#[tokio::test]
 async fn what_an_owner_writes_is_shown_whole_and_found_whatever_its_letters() {
     let stand = Stand::open().await;
     // As long as a manifest lets each be.
