@@ -20,7 +20,6 @@ use tokio::sync::watch;
 
 use crate::audit::{Audit, Writer};
 use crate::calls::Calls;
-use crate::doubt::Doubt;
 use crate::drain::{self, Arrivals, Ending};
 use crate::held::{self, Shares};
 use crate::inventory::{Inventories, Published};
@@ -29,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::monitor::{Relist, View};
 use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
+use crate::server_doubt::Doubt;
 use crate::sessions::Sessions;
 use crate::shared::{Rooms, Shared};
 use crate::stack::sse;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::tally::Tally;
+use crate::counts_by_owner::Tally;
 pub(crate) use coming::{Came, Coming, MOST, Turn};
 
 /// Up to this size, in bytes, a message is not counted: every connection has buffers of about that size anyway.

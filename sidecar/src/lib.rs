@@ -12,13 +12,14 @@
 //!   one place that makes refusals of the sidecar's own (`rescue`); `upstream::{lifted, lowered}` answer in the place of a
 //!   server of the other era. `headers` are their names; `calls` counts what is under way, and `audit` writes the line.
 //! * The server: `upstream` is the way there, over Streamable HTTP, HTTP+SSE or stdio, and everything else sees Streamable
-//!   HTTP; `monitor` watches over it, and whoever has reason raises a `doubt`.
+//!   HTTP; `monitor` watches over it, and whoever has reason raises a doubt (`server_doubt`).
 //! * What outlives a request: `sessions` (who of several replicas serves one is pure code in `longshore-sessions`), `peers`,
 //!   which are the other replicas, the `streams` that clients come back to, and the ids of `tasks` (what a request does with
 //!   one is in `stack`).
-//! * Memory: how much of it all may take together (`memory`), a `piece` of a body, several put together (`gathered`), the bytes
-//!   that are `held` for clients, as far as there is room, what is `kept` of a request, work that goes on when nobody
-//!   waits for it (`carried`), and how many of anything each principal has (`tally`).
+//! * Memory: how much of it all may take together (`memory`), the pieces of a `streamed_body`, and those of a body that is put
+//!   together (`whole_body`), the bytes that are `held` for clients, as far as there is room, what is kept of a request
+//!   (`request_copy`), work that goes on when nobody waits for it (`detached_work`), and how many of anything each principal
+//!   has (`counts_by_owner`).
 //! * To look at: the `admin` port, the `inventory` and the `metrics` there, the [`log`].
 
 mod access;
@@ -27,32 +28,32 @@ mod app;
 mod audit;
 mod authenticate;
 mod calls;
-mod carried;
 mod configuration;
-mod doubt;
+mod counts_by_owner;
+mod detached_work;
 mod drain;
 mod exchange;
-mod gathered;
 mod headers;
 mod held;
 mod inventory;
-mod kept;
 pub mod log;
 pub mod memory;
 mod metrics;
 mod monitor;
 mod options;
 mod peers;
-mod piece;
+mod request_copy;
 mod rescue;
+mod server_doubt;
 mod sessions;
 mod shared;
 mod stack;
 pub mod start;
+mod streamed_body;
 mod streams;
-mod tally;
 mod tasks;
 mod upstream;
+mod whole_body;
 mod worker;
 
 use longshore_mcp::revision::Revision;

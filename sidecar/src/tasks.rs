@@ -22,9 +22,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::configuration::Snapshot;
+use crate::counts_by_owner::Tally;
 use crate::shared::Shared;
 use crate::stack::standing::Now;
-use crate::tally::Tally;
 use known::All;
 pub(crate) use known::At;
 

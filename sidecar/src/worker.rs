@@ -31,12 +31,12 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::drain;
 use crate::peers::{self, Ways};
-use crate::piece::BrokenOff;
 use crate::sessions::{self, Ids, Queue};
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::marks::Marks;
 use crate::stack::respond::{OfNoCall, Unread};
+use crate::streamed_body::BrokenOff;
 use crate::upstream::Pool;
 use ahead::{Ahead, Given};
 pub(crate) use callers::Callers;

@@ -16,13 +16,13 @@ use super::edit::{Edited, edit};
 use super::events::{events, first_answer};
 use super::opening::Opening;
 use super::{Call, Done, Edit, request};
-use crate::gathered::Gathered;
 use crate::held::Share;
 use crate::rescue::Refusal;
 use crate::stack::respond::{self, Body};
 use crate::upstream::call::Matched;
 use crate::upstream::forgotten::{self, Says};
 use crate::upstream::{self, Answer, EDITABLE, Form, Lease, Tail};
+use crate::whole_body::Gathered;
 
 /// Up to this size a message is whole before its response begins, so that a server that dies in the middle of it can
 /// still be answered for. No client can use half a message anyway.

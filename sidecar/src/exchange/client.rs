@@ -14,10 +14,10 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::asked::{self, Asked};
 use super::deadline::Deadline;
 use super::{Call, Edit, listen, request};
-use crate::piece::{BrokenOff, Piece};
 use crate::rescue::{self, Refusal, Rescued};
 use crate::sessions::{Cancellation, Session};
 use crate::stack::respond::{self, Body, End};
+use crate::streamed_body::{BrokenOff, Piece};
 use crate::streams::{Refused, Streams, Writer};
 use crate::upstream;
 

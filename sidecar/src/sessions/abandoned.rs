@@ -9,8 +9,8 @@ use longshore_sessions::{Replica, SessionKey};
 
 use super::errands::Errand;
 use super::{Session, Sessions};
+use crate::counts_by_owner::Tally;
 use crate::metrics::SessionEnd;
-use crate::tally::Tally;
 
 /// After how long without a word a client counts as gone, whatever it did before. People who work with a server think for
 /// less between two calls, mostly, and programs for much less; who comes back later begins another session, which costs

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longshore_sidecar_config::Sessions as Limits;
 use parking_lot::Mutex;
 
-use crate::tally::Tally;
+use crate::counts_by_owner::Tally;
 
 /// The places that are taken.
 #[derive(Default)]

@@ -23,7 +23,7 @@ use super::cancelled::Cancellable;
 use super::questions::{Questions, Telling};
 use crate::configuration::Snapshot;
 use crate::held::Share;
-use crate::kept;
+use crate::request_copy;
 use crate::streams::Streams;
 pub(crate) use held_open::Use;
 use parking_lot::{Mutex, RwLock};
@@ -275,7 +275,7 @@ impl Session {
 
 /// A value in memory of its own: one that was read from a connection keeps all that was read with it.
 fn alone(value: HeaderValue) -> Option<HeaderValue> {
-    let mut alone = kept::value(&value)?;
+    let mut alone = request_copy::value(&value)?;
     // Keeps it out of debug output.
     alone.set_sensitive(true);
     Some(alone)

@@ -10,8 +10,8 @@ use crate::access::Caller;
 use crate::authenticate::{ANONYMOUS, MAX_CREDENTIALS, Unknown};
 use crate::configuration::Snapshot;
 use crate::headers::{API_KEY, LAST_EVENT_ID, TRACE};
-use crate::kept;
 use crate::peers;
+use crate::request_copy;
 use crate::rescue::Refusal;
 use crate::worker::Worker;
 
@@ -142,7 +142,7 @@ impl Authenticated {
         // The query named the stream of a letter, which is found by then.
         *request.uri_mut() = Uri::try_from(self.request.uri().path()).unwrap_or_default();
         for (name, value) in self.request.headers().iter().filter(|(name, value)| is_needed(name, value)) {
-            if let Some(value) = kept::value(value) {
+            if let Some(value) = request_copy::value(value) {
                 // One that occurs twice is refused by whoever reads it.
                 request.headers_mut().append(name, value);
             }

@@ -23,8 +23,8 @@ use super::respond::{self, Body};
 use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
 use crate::held::Share;
-use crate::piece::Piece;
 use crate::rescue::{Kind, Refusal};
+use crate::streamed_body::Piece;
 use crate::worker::{Serving, Worker};
 
 /// How long the answers are waited for together. After that they come as events, one after the other.

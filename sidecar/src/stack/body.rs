@@ -16,9 +16,9 @@ use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
 use super::{Authenticated, Through, Trail, crowd};
-use crate::gathered::Gathered;
-use crate::kept;
+use crate::request_copy;
 use crate::rescue::Refusal;
+use crate::whole_body::Gathered;
 use crate::worker::Worker;
 
 /// How long a body may take whose caller has too many connections.
@@ -89,7 +89,7 @@ pub(crate) async fn read(
         if spare.is_none() && !only_tells(&whole) {
             return Err(Refusal::TooMuchHeld);
         }
-        Ok(share.keep(kept::body(caller.request.headers(), whole)))
+        Ok(share.keep(request_copy::body(caller.request.headers(), whole)))
     };
     let time = worker.shared.options.bounds.body;
     let time = if crowds.is_some() { time.min(MOMENT) } else { time };

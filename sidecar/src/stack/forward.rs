@@ -27,14 +27,14 @@ use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
 use super::{Authenticated, Through, Trail, body, conversation, parked, standing, stream, tasks};
-use crate::gathered::Gathered;
 use crate::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use crate::metrics::Forward;
 use crate::peers::{self, Failure, Notice, Sent};
-use crate::piece::UnderWay;
 use crate::rescue::Refusal;
 use crate::sessions::{HELD, Place};
+use crate::streamed_body::UnderWay;
 use crate::upstream::Form;
+use crate::whole_body::Gathered;
 use crate::worker::Worker;
 use relay::Elsewhere;
 pub(crate) use relay::Relay;

@@ -15,8 +15,8 @@ use tokio::time::{Duration, timeout};
 use super::Authenticated;
 use super::respond::Body;
 use crate::held::{Share, Shares};
-use crate::piece::Piece;
 use crate::rescue::{self, Kind, Refusal};
+use crate::streamed_body::Piece;
 use crate::upstream::{EDITABLE, Form};
 use crate::worker::Worker;
 

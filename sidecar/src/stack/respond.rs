@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 
 use super::forward::Relay;
 use crate::headers::{ACCEL_BUFFERING, SESSION_ID};
-use crate::piece::{BrokenOff, Piece};
 use crate::rescue::ALLOWED_METHODS;
+use crate::streamed_body::{BrokenOff, Piece};
 use crate::streams::Reader;
 use crate::worker::Worker;
 

@@ -24,7 +24,7 @@ use super::respond::{self, Body};
 use super::route;
 use super::{Authenticated, Passed, Through, Trail, body, crowd};
 use crate::headers::SESSION_ID;
-use crate::kept;
+use crate::request_copy;
 use crate::rescue::{Kind, Refusal};
 use crate::worker::Worker;
 pub(crate) use open::Open;
@@ -126,7 +126,7 @@ pub(crate) async fn serve(
     let mut caller = caller.kept();
     // Another replica may have taken it here, at a path of its own.
     *caller.request.uri_mut() = Uri::from_static(MESSAGES);
-    let size = body.len() + kept::size(caller.request.headers());
+    let size = body.len() + request_copy::size(caller.request.headers());
     let room = worker.shared.callers_streams.room(&letters, caller.principal(), size, id.is_some())?;
     let (reply, status) = oneshot::channel();
     // From here on the line is written by whoever takes the message, or loses it.

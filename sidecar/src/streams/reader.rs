@@ -10,8 +10,8 @@ use tokio::time::{Duration, Instant, Sleep, sleep};
 
 use super::stream::{Kind, Next, Stream};
 use crate::held::Share;
-use crate::piece::{BrokenOff, Piece, UnderWay};
 use crate::sessions::Place;
+use crate::streamed_body::{BrokenOff, Piece, UnderWay};
 
 /// How long a stream is silent before something is said in it, so that proxies do not take it for dead.
 const SILENCE: Duration = Duration::from_secs(15);

@@ -12,7 +12,7 @@ use longshore_mcp::revision::{Revision, VersionHeader};
 use serde_json::{Value, json};
 
 use crate::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID, TRACE};
-use crate::kept;
+use crate::request_copy;
 
 /// What a server answers with, in either form.
 const ACCEPT_BOTH: &str = "application/json, text/event-stream";
@@ -139,7 +139,7 @@ pub(super) fn version(revision: Revision) -> Option<HeaderValue> {
 
 /// The trace context of a client's request. It is kept for as long as the call, whose client may have gone.
 pub(crate) fn trace(headers: &HeaderMap) -> Trace {
-    let kept = |name: HeaderName| Some((name.clone(), headers.get(name).and_then(kept::value)?));
+    let kept = |name: HeaderName| Some((name.clone(), headers.get(name).and_then(request_copy::value)?));
     let trace: HeaderMap = TRACE.into_iter().filter_map(kept).collect();
     (!trace.is_empty()).then(|| Arc::new(trace))
 }

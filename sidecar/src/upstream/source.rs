@@ -11,8 +11,8 @@ use thiserror::Error;
 use tokio::time::{Duration, sleep};
 
 use super::{Answer, Body, Broken, EDITABLE, Lease, Pause, Tail};
-use crate::gathered::Gathered;
 use crate::held::Coming;
+use crate::whole_body::Gathered;
 
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use super::sse::Sse;
 use super::stdio::Stdio;
 use super::unheard::{self, Handshake, Unwanted};
 use super::{Answer, Failure, Former, Hold, Letter, Opener, Post, Recalled, call, http, starts};
-use crate::doubt::Doubt;
 use crate::held::{Coming, Share, Shares};
+use crate::server_doubt::Doubt;
 use crate::worker::Pace;
 
 /// The ways of one thread.

@@ -17,7 +17,7 @@ use tokio::time::{Duration, timeout};
 
 use super::http::{Connections, Place, Unanswered};
 use super::{Also, Answer, Body, Form, Letter, Post};
-use crate::gathered::Gathered;
+use crate::whole_body::Gathered;
 
 /// How long the answer may take from when nobody waits for it any more.
 const UNHEARD: Duration = Duration::from_secs(30);

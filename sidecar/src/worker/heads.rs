@@ -9,7 +9,7 @@ use http::Request;
 
 use super::pace::PIECE;
 use super::watched::Watch;
-use crate::kept;
+use crate::request_copy;
 
 /// What is not counted of one head, in bytes: every connection has buffers of about that size anyway.
 const FREE: usize = 4 * 1024;
@@ -67,7 +67,7 @@ impl<'a> Head<'a> {
         let read = self.give_back();
         // What was read may be the beginning of a body too.
         let uri = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
-        read > PIECE && uri + kept::size(request.headers()) > PIECE
+        read > PIECE && uri + request_copy::size(request.headers()) > PIECE
     }
 
     /// Counts it no longer. Returns how much of it was read.

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::error::{quote, rpc};
 use super::{CallError, Face, MAX_ANSWER, Server};
-use crate::gathered::{Gathered, NotWhole};
 use crate::upstream::forgotten::{Says, says};
 use crate::upstream::letter::Within;
 use crate::upstream::{self, Also, Answer, Form, Letter, Post};
+use crate::whole_body::{Gathered, NotWhole};
 
 impl Server {
     /// Sends a request and gives the result.

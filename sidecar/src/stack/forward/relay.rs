@@ -17,10 +17,10 @@ use crate::audit::Entry;
 use crate::calls::CallGuard;
 use crate::metrics::Forward;
 use crate::peers::Lease;
-use crate::piece::{BrokenOff, UnderWay};
 use crate::rescue::{self, Kind, Refusal};
 use crate::sessions::Place;
 use crate::stack::Trail;
+use crate::streamed_body::{BrokenOff, UnderWay};
 use crate::streams;
 use crate::worker::Worker;
 

@@ -18,11 +18,11 @@ use tokio::time::{Duration, Instant, sleep, sleep_until, timeout};
 use super::MARK;
 use super::open::{Letter, Registered, Status};
 use crate::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
-use crate::piece::Piece;
 use crate::sessions::{self, Place, Use};
 use crate::stack::pump::{self, PIECES, SILENCE, Said, To};
 use crate::stack::respond::Body;
 use crate::stack::{Authenticated, serve_one, serve_without_body};
+use crate::streamed_body::Piece;
 use crate::worker::{Reading, Worker};
 
 /// How long a client may take for the handshake. Until then its stream is of no use to anybody.

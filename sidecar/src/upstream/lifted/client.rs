@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::state::BadState;
-use crate::carried::Carried;
+use crate::detached_work::Carried;
 use crate::upstream::waiting::{Receiver, Sender, channel};
 use crate::upstream::{Answer, Body, Broken, Failure};
 

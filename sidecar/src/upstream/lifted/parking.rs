@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::client::Client;
 use super::failure::Failure;
 use crate::calls::{CallGuard, Calls};
-use crate::tally::Tally;
+use crate::counts_by_owner::Tally;
 
 /// How many calls wait at most. Each holds a request open at the server.
 const MAX_WAITING: usize = 1024;

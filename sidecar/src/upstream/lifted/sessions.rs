@@ -22,7 +22,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
 use super::session::Session;
-use crate::tally::Tally;
+use crate::counts_by_owner::Tally;
 use crate::upstream::{Failure, Opener, Transport};
 use keys::{Key, Keys, Told};
 

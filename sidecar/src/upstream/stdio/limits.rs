@@ -10,7 +10,7 @@ use tokio::time::{Duration, timeout};
 
 use super::Failure;
 use super::queue::Queue;
-use crate::tally::Tally;
+use crate::counts_by_owner::Tally;
 
 /// The places that are taken. A session keeps its place while it has no process, so that its next call is not refused.
 #[derive(Default)]
