@@ -210,18 +210,8 @@ fn read_cursor(list: List, page: &Page, text: &str) -> Option<Position> {
 
 /// Of everything that decides which entries a list has, and in which order.
 fn fingerprint(list: List, page: &Page) -> String {
-    let Page {
-        query,
-        namespace,
-        server,
-        owner,
-        tags,
-        health,
-        read_only,
-        schemas: _,
-        limit: _,
-        after: _,
-    } = page;
+    let Page { query, namespace, server, owner, tags, health, read_only, schemas: _, limit: _, after: _ } =
+        page;
     let text =
         format!("{list:?} {query:?} {namespace:?} {server:?} {owner:?} {tags:?} {health:?} {read_only:?}");
     URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..9])

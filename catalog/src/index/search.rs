@@ -122,6 +122,11 @@ impl Sought {
         Self { stem: stem(word).into_owned(), typed: word.clone() }
     }
 
+    /// Whether a longer word may be meant. Many begin with any one letter.
+    fn may_begin(&self) -> bool {
+        self.typed.chars().count() > 1
+    }
+
     /// Whether another word may be meant. Another number is another thing.
     fn may_have_a_slip(&self) -> bool {
         self.typed.chars().count() >= SHORTEST_FORGIVEN && !self.typed.contains(char::is_numeric)
@@ -165,7 +170,8 @@ impl Index {
             }
             scan.next_word(*of);
         }
-        let unknown = query.words.iter().enumerate().filter(|(number, _)| known & bit(*number) == 0);
+        let words = query.words.iter().enumerate();
+        let unknown = words.filter(|(number, word)| known & bit(*number) == 0 && word.may_begin());
         for (number, word) in unknown.take(FORGIVEN) {
             scan.forgive(word);
             scan.next_word(bit(number));
@@ -216,8 +222,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// Looks for what may be meant by a word that nobody has: what begins so, and else what differs by a letter.
     fn forgive(&mut self, word: &Sought) {
-        let begins = word.typed.chars().count() > 1 && self.prefix(&word.typed, &word.stem);
-        if begins || !word.may_have_a_slip() {
+        if self.prefix(&word.typed, &word.stem) || !word.may_have_a_slip() {
             return;
         }
         let index = self.index;

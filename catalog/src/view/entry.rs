@@ -141,9 +141,8 @@ impl Entry {
 
     pub(super) fn summary(&self, tool: &ToolEntry, with_schemas: bool) -> ToolSummary {
         let ServerRecord { key, about, endpoint, health, .. } = &self.record;
-        let shown = |schema: &Option<Schema>| {
-            schema.as_ref().filter(|_| with_schemas).map(|schema| schema.0.clone())
-        };
+        let shown =
+            |schema: &Option<Schema>| schema.as_ref().filter(|_| with_schemas).map(|schema| schema.0.clone());
         ToolSummary {
             name: tool.name.to_string(),
             title: tool.title.as_deref().map(str::to_owned),

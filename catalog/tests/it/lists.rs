@@ -62,9 +62,7 @@ async fn filters_leave_what_they_name() {
 #[tokio::test]
 async fn tools_that_say_that_they_change_nothing_can_be_had_alone() {
     let stand = Stand::open().await;
-    let hint = |name: &str, annotations: serde_json::Value| {
-        json!({"name": name, "description": "common", "annotations": annotations})
-    };
+    let hint = |name: &str, annotations: serde_json::Value| json!({"name": name, "description": "common", "annotations": annotations});
     let tools = [
         hint("add", json!({"readOnlyHint": false})),
         hint("get", json!({"readOnlyHint": true})),

@@ -16,7 +16,9 @@ use crate::ladder::{self, Action, Ladder};
 use crate::log::Log;
 use crate::memory::Share;
 use crate::options::Options;
-use crate::protocol::{ADOPTION, Cause, Ended, Left, MAX_LIVES, Outcome, Patience, Report, Resident, Session};
+use crate::protocol::{
+    ADOPTION, Cause, Ended, Left, MAX_LIVES, Outcome, Patience, Report, Resident, Session,
+};
 use crate::stderr::{Measure, Stderr};
 
 /// How much of its stderr is read before others have their turn.

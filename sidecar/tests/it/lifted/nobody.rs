@@ -202,7 +202,8 @@ fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in
 #[test]
 fn r038_a_server_that_restarts_during_a_visit_is_waited_for() {
     let port = leaving(|request, stream| {
-        let visit = json!({"mode": "url", "elicitationId": "e", "url": "https://example.com/a", "message": "m"});
+        let visit =
+            json!({"mode": "url", "elicitationId": "e", "url": "https://example.com/a", "message": "m"});
         let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [visit]}});
         let answer = json!({"jsonrpc": "2.0", "id": scripted::message(request)["id"], "error": error});
         scripted::json_with(stream, 200, "connection: close\r\n", &answer.to_string());
