@@ -114,9 +114,9 @@ mod tests {
     }
 
     fn answer(cluster: &Mutex<Cluster>, path: &str) -> Response {
-        let status = |code: StatusCode| {
+        let status = |code: StatusCode, reason: &str| {
             let status = json!({
-                "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no", "reason": "",
+                "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no", "reason": reason,
                 "code": code.as_u16(),
             });
             (code, Json(status)).into_response()
@@ -130,11 +130,11 @@ mod tests {
         let is_refused = !cluster.refused.is_empty() && what.contains(cluster.refused);
         cluster.asked.insert(what);
         if is_refused {
-            return status(StatusCode::FORBIDDEN);
+            return status(StatusCode::FORBIDDEN, "Forbidden");
         }
         if is_lease {
             // The first operator makes it.
-            return status(StatusCode::NOT_FOUND);
+            return status(StatusCode::NOT_FOUND, "NotFound");
         }
         let kind = "PartialObjectMetadataList";
         let nothing = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": {}, "items": []});
