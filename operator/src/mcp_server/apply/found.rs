@@ -25,6 +25,15 @@ where
     Ok(api::call(objects.list_metadata(&this_one)).await?.items.into_iter().next())
 }
 
+/// The same, all of it: its metadata does not say what its values are. `None` where it cannot be looked at.
+async fn find_whole<K>(objects: &Api<K>, name: &str) -> Option<K>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let this_one = ListParams::default().fields(&format!("metadata.name={name}"));
+    api::call(objects.list(&this_one)).await.ok()?.items.into_iter().next()
+}
+
 /// Has an object say in which state it is applied, if that is to be asked of it.
 pub(super) fn mark<K: Resource>(kind: &str, object: &mut K, digest: &str) {
     if TRUSTED.contains(&kind) {
@@ -52,9 +61,9 @@ impl Applier<'_> {
         // Of a kind that is not trusted none says so, or somebody else wrote that.
         seen.filter(|live| object.annotations().contains_key(APPLIED_ANNOTATION) && is_applied(live))?;
         // Where it cannot be looked at, applying it tells why.
-        let found = find(objects, &object.name_any()).await.ok()??.metadata;
-        let applied = serde_json::to_value(object).ok()?;
-        let live = Live::of(&found);
-        (is_applied(&live) && claims::are_whole(&applied, &found)).then_some(live)
+        let found = find_whole(objects, &object.name_any()).await?;
+        let (applied, is) = (serde_json::to_value(object).ok()?, serde_json::to_value(&found).ok()?);
+        let live = Live::of(found.meta());
+        (is_applied(&live) && claims::are_kept(&applied, found.meta(), &is)).then_some(live)
     }
 }

@@ -326,30 +326,31 @@ async fn what_says_that_it_is_as_it_would_be_applied_is_left_alone_where_that_is
     let of_metadata = json!({"f:annotations": {}, "f:labels": {}, "f:ownerReferences": {}});
     let whole = json!({"f:metadata": of_metadata, "f:spec": {}});
     let partly = json!({"f:metadata": of_metadata});
-    for (what, seen, applied, owner, fields, expected) in [
-        ("it is as it was", Some("d"), "d", "7b1c", &whole, true),
-        ("it was not seen", None, "d", "7b1c", &whole, false),
-        ("another release has applied it", Some("e"), "e", "7b1c", &whole, false),
-        ("it has been applied since", Some("d"), "e", "7b1c", &whole, false),
-        ("it is somebody else's by now", Some("d"), "d", "other", &whole, false),
-        ("somebody has changed it", Some("d"), "d", "7b1c", &partly, false),
+    let wanted = "ClusterIP";
+    for (what, seen, applied, owner, fields, r#type, expected) in [
+        ("it is as it was", Some("d"), "d", "7b1c", &whole, wanted, true),
+        ("it was not seen", None, "d", "7b1c", &whole, wanted, false),
+        ("another release has applied it", Some("e"), "e", "7b1c", &whole, wanted, false),
+        ("it has been applied since", Some("d"), "e", "7b1c", &whole, wanted, false),
+        ("it is somebody else's by now", Some("d"), "d", "other", &whole, wanted, false),
+        ("somebody has changed it", Some("d"), "d", "7b1c", &partly, wanted, false),
+        ("a webhook has changed it", Some("d"), "d", "7b1c", &whole, "NodePort", false),
     ] {
-        let owner = json!([{"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": owner, "controller": true}]);
-        let managed = json!([{"manager": "longshore", "operation": "Apply", "fieldsV1": fields}]);
-        let list = json!({
-            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
-            "items": [{"metadata": {
-                "name": "demo", "namespace": "tools", "uid": "s", "resourceVersion": "7", "ownerReferences": owner,
-                "annotations": {"longshore.dev/applied": applied}, "managedFields": managed,
-            }}],
-        });
+        let Resources { mut service, mut network_policy, .. } = prepared(&Settings::of_tests());
+        found::mark("Service", &mut service, "d");
+        found::mark("NetworkPolicy", &mut network_policy, "d");
+        let mut found = serde_json::to_value(&service).unwrap();
+        found["spec"]["type"] = json!(r#type);
+        let metadata = &mut found["metadata"];
+        (metadata["uid"], metadata["resourceVersion"]) = (json!("s"), json!("7"));
+        metadata["ownerReferences"][0]["uid"] = json!(owner);
+        metadata["annotations"]["longshore.dev/applied"] = json!(applied);
+        metadata["managedFields"] = json!([{"manager": "longshore", "operation": "Apply", "fieldsV1": fields}]);
+        let list = json!({"apiVersion": "v1", "kind": "ServiceList", "metadata": {}, "items": [found]});
         let router = Router::new().fallback(async move || axum::Json(list));
         let context = context(kube::Client::new(router, "tools"));
         let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
         let memory = context.memory.of(&key, "7b1c");
-        let Resources { mut service, mut network_policy, .. } = prepared(&context.settings);
-        found::mark("Service", &mut service, "d");
-        found::mark("NetworkPolicy", &mut network_policy, "d");
         assert!(network_policy.metadata.annotations.is_none(), "nobody's word is taken for who may come in");
         let seen = seen.map(|applied| Live {
             uid: "s".to_owned(),
