@@ -133,7 +133,10 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             pursuit.error.get_or_insert(Error::Apply(error));
         }
     }
-    memory.lock().failures.met(pursuit.passing, tokio::time::Instant::now());
+    let now = tokio::time::Instant::now();
+    memory.lock().failures.met(pursuit.passing, now);
+    // What something else changes all the time is changed back in its turn.
+    let undo = memory.lock().undo_at.take().map(|at| at.saturating_duration_since(now));
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
     let written = match &pursuit.error {
@@ -148,7 +151,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
     let trials = status::trials_end(&pursuit.pods, condition::now().0.as_second());
     // What cannot be deleted is tried again as what is refused is, and keeps nothing else waiting.
     let prune = pursuit.unpruned.then(|| memory.lock().failures.refused());
-    let again = [pursuit.again, later, trials, prune].into_iter().flatten().min();
+    let again = [pursuit.again, later, trials, prune, undo].into_iter().flatten().min();
     let error = pursuit.error.take().or(unwritten);
     let took = started.elapsed();
     let result = match error {
@@ -382,15 +385,13 @@ async fn pursue(
     pursuit.pods = probe::probe(context, key, uid);
     let is_there = unapplied != Some(Part::Configuration);
     let touched = probe::touch(context, key, memory, &desired, &pursuit.pods, is_there).await;
-    // What something else changes all the time is changed back in its turn.
-    let undo_at = memory.lock().undo_at.take();
-    let undo = undo_at.map(|at| at.saturating_duration_since(tokio::time::Instant::now()));
-    pursuit.again = [pursuit.again, touched.again, undo].into_iter().flatten().min();
+    pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
     pursuit.untouched = touched.failed;
 
     // Delete what is left over, which nothing else waits for: all of the manifest is taken. Client required.
+    let waits_to_undo = memory.lock().undo_at.is_some();
     if let Some(applied) = applied
-        && undo.is_none()
+        && !waits_to_undo
     {
         pursuit.unpruned = !applier.prune(&applied, &desired).await;
     }

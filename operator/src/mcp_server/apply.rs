@@ -232,9 +232,6 @@ impl Applier<'_> {
             self.note((kind, name), &state, &Ok(()));
             return Ok(());
         }
-        if is_as_before && self.leaves_changed(kind) {
-            return Ok(());
-        }
         // What is known of ours by this name. Somebody else's would not be in the mirror.
         let applied = record.as_ref().map(|record| &record.live);
         let ours = live.filter(|live| self.is_ours(live)).into_iter().chain(applied);
@@ -247,6 +244,12 @@ impl Applier<'_> {
         let mut object = object.clone();
         found::mark(kind, &mut object, &digest);
         let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
+        // Its own doing is undone at once.
+        let may_wait = is_as_before && kind == DeploymentView::KIND && !self.memory.lock().scaled;
+        let is_rescaled = may_wait && self.is_at_most_rescaled(&objects, &object).await;
+        if is_rescaled && self.waits_to_undo() {
+            return Ok(());
+        }
         self.memory.lock().begin((kind, name.clone()));
         if record.is_none()
             && let Some(live) = self.untouched(&objects, &object, &digest, live).await
@@ -273,10 +276,9 @@ impl Applier<'_> {
                 // Of the version alone nothing follows: status and revision move it too.
                 let is_changed =
                     live.is_some_and(|live| Live::of(&now.metadata).fingerprint != live.fingerprint);
-                let was_scaled =
-                    kind == DeploymentView::KIND && std::mem::take(&mut self.memory.lock().scaled);
+                let was_scaled = kind == DeploymentView::KIND && self.memory.lock().take_scaled();
                 if is_as_before && is_changed && !was_scaled {
-                    self.tell_changed_back(kind, &name).await;
+                    self.tell_changed_back(kind, &name, is_rescaled).await;
                 }
                 Ok(())
             }
@@ -314,15 +316,26 @@ impl Applier<'_> {
         let deployment = self.context.mirrors.deployments.get(self.server, &name);
         let other = deployment.filter(|it| self.is_ours(&it.live) && it.replicas != Some(replicas));
         let Some(deployment) = other else { return Ok(()) };
+        // What it was given before something else has changed, or that is not to be seen yet.
+        let given = self.memory.lock().scaled_to.clone();
+        let given = given.filter(|(to, was)| *to == replicas && was.uid == deployment.live.uid);
+        let is_undone = match &given {
+            Some((_, was)) if deployment.live.version < was.version => return Ok(()),
+            Some(_) if self.waits_to_undo() => return Ok(()),
+            given => given.is_some(),
+        };
         // With the UID, so that another one which took the name meanwhile is left alone.
         let patch = json!({ "metadata": { "uid": deployment.live.uid }, "spec": { "replicas": replicas } });
         let objects = Api::<Deployment>::namespaced(self.context.client.clone(), &self.server.namespace);
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         match api::call(objects.patch_metadata(&name, &parameters, &Patch::Merge(patch))).await {
-            Ok(_) => {
+            Ok(now) => {
                 self.context.metrics.wrote(Write::Apply);
-                self.memory.lock().scaled = true;
+                self.memory.lock().note_scaled(replicas, Live::of(&now.metadata));
                 tracing::debug!(name, replicas, "scaled");
+                if is_undone {
+                    self.tell_changed_back(DeploymentView::KIND, &name, true).await;
+                }
                 Ok(())
             }
             // It has gone, which the watch tells too.

@@ -6,6 +6,7 @@ use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::{Applier, HasLive as _, claims};
 use crate::api::{self, ApiError};
@@ -65,5 +66,20 @@ impl Applier<'_> {
         let (applied, is) = (serde_json::to_value(object).ok()?, serde_json::to_value(&found).ok()?);
         let live = Live::of(found.meta());
         (is_applied(&live) && claims::are_kept(&applied, found.meta(), &is)).then_some(live)
+    }
+    /// Whether a Deployment is what would be applied, whatever the number of its pods is. Where it cannot be looked at, it may
+    /// be anything.
+    pub(super) async fn is_at_most_rescaled<K>(&self, objects: &Api<K>, object: &K) -> bool
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let Some(found) = find_whole(objects, &object.name_any()).await else { return false };
+        let (Ok(mut applied), Ok(is)) = (serde_json::to_value(object), serde_json::to_value(&found)) else {
+            return false;
+        };
+        if let Some(spec) = applied.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.remove("replicas");
+        }
+        self.is_ours(&Live::of(found.meta())) && claims::are_kept(&applied, found.meta(), &is)
     }
 }

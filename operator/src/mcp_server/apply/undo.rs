@@ -4,8 +4,7 @@
 use kube::runtime::events::{Event, EventType};
 use tokio::time::Instant;
 
-use super::{Applier, HasLive as _};
-use crate::view::DeploymentView;
+use super::Applier;
 
 /// The reason of the event that tells of it.
 const CHANGED_BACK: &str = "ChangedBack";
@@ -13,29 +12,27 @@ const CHANGED_BACK: &str = "ChangedBack";
 // === impl Applier ===
 
 impl Applier<'_> {
-    /// Whether what something else has changed stays so for now, and remembers until when. Of a Deployment that is changed all
-    /// the time the pods would come and go all the time; what is about who may come in waits for nothing.
-    pub(super) fn leaves_changed(&self, kind: &str) -> bool {
+    /// Whether a number of pods that something else has given a Deployment stays so for now, and remembers until when: with
+    /// one that is changed all the time the pods would come and go all the time. All else is undone at once, always: it may be
+    /// about who may come in.
+    pub(super) fn waits_to_undo(&self) -> bool {
         let mut memory = self.memory.lock();
-        // Its own doing is undone at once.
-        let waits = kind == DeploymentView::KIND && !memory.scaled;
-        let undo_at = memory.undone.next(Instant::now()).filter(|_| waits);
+        let undo_at = memory.undone.next(Instant::now());
         if undo_at.is_some() {
             memory.undo_at = undo_at;
         }
         undo_at.is_some()
     }
 
-    /// Says that something else had changed an object, and that it is as the manifest says again. Once in a while, since that
-    /// may go on for ever.
-    pub(super) async fn tell_changed_back(&self, kind: &'static str, name: &str) {
+    /// Says that something else had changed an object, or the number of its pods alone, and that it is as the manifest says
+    /// again. Once in a while, since that may go on for ever.
+    pub(super) async fn tell_changed_back(&self, kind: &'static str, name: &str, is_rescaled: bool) {
         let (may_tell, is_often) = {
             let (mut memory, now) = (self.memory.lock(), Instant::now());
-            let is_deployment = kind == DeploymentView::KIND;
-            if is_deployment {
+            if is_rescaled {
                 memory.undone.again(now);
             }
-            (memory.may_tell_changed_back(now), is_deployment && memory.undone.is_often())
+            (memory.may_tell_changed_back(now), is_rescaled && memory.undone.is_often())
         };
         if !may_tell {
             return;
@@ -49,7 +46,7 @@ impl Applier<'_> {
             "something else had changed it, and it is changed back"
         );
         let what = if is_often {
-            format!("something else keeps changing {kind} {name}, and it is changed back once a minute")
+            format!("something else keeps scaling {kind} {name}, and it is changed back once a minute")
         } else {
             format!("something else had changed {kind} {name}, and it is changed back")
         };

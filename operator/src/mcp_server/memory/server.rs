@@ -50,7 +50,9 @@ pub(crate) struct ServerMemory {
     refused: BTreeMap<Object, Refusal>,
     /// Whether the Deployment was given another number of pods since it was applied last.
     pub scaled: bool,
-    /// How often something else's changes of the Deployment were undone.
+    /// Which, and what the API server made of that.
+    pub scaled_to: Option<(i32, Live)>,
+    /// How often something else's changes of the number of its pods were undone.
     pub undone: Undone,
     /// When the one that is there is to be undone, if not yet.
     pub undo_at: Option<Instant>,
@@ -130,6 +132,18 @@ impl ServerMemory {
             self.changed_back = Some(now);
         }
         may
+    }
+
+    /// The Deployment was given this number of pods.
+    pub(crate) fn note_scaled(&mut self, replicas: i32, live: Live) {
+        self.scaled = true;
+        self.scaled_to = Some((replicas, live));
+    }
+
+    /// The Deployment was applied. Says whether it had been given another number of pods since it was applied before.
+    pub(crate) fn take_scaled(&mut self) -> bool {
+        self.scaled_to = None;
+        std::mem::take(&mut self.scaled)
     }
 
     /// Of a server of which nothing is known yet.

@@ -1,6 +1,6 @@
-//! How often something else's changes of a Deployment were undone lately. Pure.
+//! How often something else's changes of the number of a Deployment's pods were undone lately. Pure.
 //!
-//! Each may make pods come and go. An autoscaler that is left over, or another operator, would never end.
+//! Each makes pods come and go. An autoscaler that is left over, or another operator, would never end.
 
 use std::time::Duration;
 
