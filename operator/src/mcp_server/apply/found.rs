@@ -67,6 +67,7 @@ impl Applier<'_> {
         let live = Live::of(found.meta());
         (is_applied(&live) && claims::are_kept(&applied, found.meta(), &is)).then_some(live)
     }
+
     /// Whether a Deployment is what would be applied, whatever the number of its pods is. Where it cannot be looked at, it may
     /// be anything.
     pub(super) async fn is_at_most_rescaled<K>(&self, objects: &Api<K>, object: &K) -> bool
