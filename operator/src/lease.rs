@@ -90,9 +90,21 @@ impl Candidate {
         }
     }
 
-    /// Reads the lease, if there is one, as each try to take it begins.
+    /// Reads the lease and tries to write it, so that nothing comes of it: whether each try to take it may do so.
     pub(crate) async fn look(&self) -> Result<(), ApiError> {
-        api::call(self.api.get_opt(&self.name)).await.map(drop)
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let tried = match api::call(self.api.get_opt(&self.name)).await? {
+            Some(lease) => api::call(self.api.replace(&self.name, &dry_run, &lease)).await,
+            None => {
+                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                api::call(self.api.create(&dry_run, &Lease { metadata, spec: None })).await
+            }
+        };
+        match tried {
+            // All else says nothing of rights, such as a webhook that knows no dry run.
+            Err(ApiError::Refused(status)) if status.code == 403 => Err(ApiError::Refused(status)),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Waits until this operator leads. Failures of the API server are logged and waited out.

@@ -27,8 +27,8 @@ use crate::scope::{self, Scope};
 /// The time between two tries.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Waits until the API server answers, lets the Lease be read, and lists every kind that is watched in one namespace at least.
-/// What keeps it from that is said once, however long it lasts.
+/// Waits until the API server answers, lets the Lease be read and written, and lists every kind that is watched in one
+/// namespace at least. What keeps it from that is said once, however long it lasts.
 pub(super) async fn wait_for_rights(client: &Client, scopes: &[Scope], candidate: &Candidate) {
     let mut said = BTreeSet::new();
     loop {
@@ -65,10 +65,13 @@ fn say(error: &ApiError) {
     }
 }
 
-/// Why something that is watched cannot be listed in a scope.
+/// Why something that is watched cannot be listed in a scope. Where servers cannot be, nothing else is asked for: there may
+/// be many scopes of which nothing is to be seen yet.
 async fn look(client: &Client, scope: &Scope) -> Vec<ApiError> {
+    if let Err(error) = list_one::<McpServer>(client, scope).await {
+        return vec![error];
+    }
     let kinds = [
-        list_one::<McpServer>(client, scope).boxed(),
         list_one::<Deployment>(client, scope).boxed(),
         list_one::<ReplicaSet>(client, scope).boxed(),
         list_one::<Pod>(client, scope).boxed(),
@@ -94,7 +97,7 @@ where
 mod tests {
     use std::sync::Arc;
 
-    use axum::http::{StatusCode, Uri};
+    use axum::http::{Method, StatusCode, Uri};
     use axum::response::{IntoResponse as _, Response};
     use axum::{Json, Router};
     use kube::client::ClientBuilder;
@@ -106,14 +109,15 @@ mod tests {
     use crate::lease::Timings;
     use crate::rbac;
 
-    /// What was asked for, each as `NAMESPACE RESOURCE`, and what of that is refused.
+    /// What was asked for, each as `NAMESPACE RESOURCE`, what of that is refused, and whether somebody has made the Lease.
     #[derive(Default)]
     struct Cluster {
         asked: BTreeSet<String>,
         refused: &'static str,
+        has_lease: bool,
     }
 
-    fn answer(cluster: &Mutex<Cluster>, path: &str) -> Response {
+    fn answer(cluster: &Mutex<Cluster>, method: &Method, path: &str) -> Response {
         let status = |code: StatusCode, reason: &str| {
             let status = json!({
                 "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "no", "reason": reason,
@@ -125,12 +129,16 @@ mod tests {
         let namespace = parts.iter().skip_while(|part| **part != "namespaces").nth(1).unwrap_or(&"");
         let is_lease = parts.contains(&"leases");
         let resource = if is_lease { "leases" } else { parts[parts.len() - 1] };
-        let what = format!("{namespace} {resource}");
+        let verb = if *method == Method::GET { String::new() } else { format!(" by {method}") };
+        let what = format!("{namespace} {resource}{verb}");
         let mut cluster = cluster.lock();
         let is_refused = !cluster.refused.is_empty() && what.contains(cluster.refused);
         cluster.asked.insert(what);
         if is_refused {
             return status(StatusCode::FORBIDDEN, "Forbidden");
+        }
+        if is_lease && (cluster.has_lease || *method != Method::GET) {
+            return Json(json!({"metadata": {"name": "longshore", "resourceVersion": "1"}})).into_response();
         }
         if is_lease {
             // The first operator makes it.
@@ -142,19 +150,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_may_not_list_a_kind_anywhere_or_read_the_lease_waits_until_it_may() {
+    async fn whoever_may_not_list_a_kind_anywhere_or_take_the_lease_waits_until_it_may() {
         for (refused, namespaces, waits) in [
             ("", &[][..], false),
             (" secrets", &[], true),
             (" poddisruptionbudgets", &["tools"], true),
             ("own leases", &[], true),
+            ("own leases by POST", &[], true),
+            ("own leases by PUT", &[], true),
             ("gone ", &["gone", "tools"], false),
             ("tools pods", &["gone", "tools"], false),
             (" pods", &["gone", "tools"], true),
         ] {
-            let cluster = Arc::new(Mutex::new(Cluster { refused, ..Cluster::default() }));
+            let has_lease = refused.ends_with("PUT");
+            let cluster = Arc::new(Mutex::new(Cluster { refused, has_lease, ..Cluster::default() }));
             let asked = cluster.clone();
-            let answer = async move |uri: Uri| answer(&asked, uri.path());
+            let answer = async move |method: Method, uri: Uri| answer(&asked, &method, uri.path());
             let client = ClientBuilder::new(Router::new().fallback(answer), "own").build();
             let candidate = Candidate::new(client.clone(), "own", "longshore", "me", Timings::default());
             let namespaces: Vec<_> = namespaces.iter().map(|name| (*name).to_owned()).collect();
@@ -169,12 +180,24 @@ mod tests {
         }
     }
 
+    /// They may be many, and each kind of each would be a request and a line of the log, again and again.
+    #[tokio::test]
+    async fn where_servers_cannot_be_listed_nothing_else_is_asked_for() {
+        let refused = "gone mcpservers";
+        let cluster = Arc::new(Mutex::new(Cluster { refused, ..Cluster::default() }));
+        let asked = cluster.clone();
+        let answer = async move |method: Method, uri: Uri| answer(&asked, &method, uri.path());
+        let client = ClientBuilder::new(Router::new().fallback(answer), "own").build();
+        assert_eq!(look(&client, &Some("gone".to_owned())).await.len(), 1);
+        assert_eq!(cluster.lock().asked, BTreeSet::from([refused.to_owned()]));
+    }
+
     /// What is missing here would be found out by nobody before the older operator has gone.
     #[tokio::test]
     async fn each_kind_that_is_listed_by_its_right_is_asked_for() {
         let cluster = Arc::new(Mutex::new(Cluster::default()));
         let asked = cluster.clone();
-        let answer = async move |uri: Uri| answer(&asked, uri.path());
+        let answer = async move |method: Method, uri: Uri| answer(&asked, &method, uri.path());
         let client = ClientBuilder::new(Router::new().fallback(answer), "own").build();
         assert!(look(&client, &None).await.is_empty());
         let listed = rbac::SERVERS.iter().filter(|rule| rule.verbs.contains(&"list"));
