@@ -351,7 +351,8 @@ mod tests {
             let answer = async move |method: Method, lease: String| {
                 if method == Method::GET {
                     let metadata = json!({"name": "longshore", "resourceVersion": "2"});
-                    return Json(json!({"metadata": metadata, "spec": {"holderIdentity": holder}})).into_response();
+                    let spec = json!({"holderIdentity": holder});
+                    return Json(json!({"metadata": metadata, "spec": spec})).into_response();
                 }
                 log.lock().push(lease.clone());
                 if log.lock().len() > 1 {

@@ -242,6 +242,7 @@ mod tests {
     fn a_value_that_is_another_one_is_seen_whoever_is_said_to_have_it() {
         let container = "/spec/template/spec/containers/0";
         let cpu = |amount: &str| Some(json!({"limits": {"cpu": amount}}));
+        let one_more = json!([{"name": "B"}, {"name": "A", "value": "b"}]);
         let nothing = || Some(Value::Null);
         for (what, path, applied_value, value, expected) in [
             ("all is as it was", "/args", None, None, true),
@@ -255,7 +256,7 @@ mod tests {
             ("none for none", "/args", Some(json!([])), nothing(), true),
             ("a variable's value", "/env/0/value", None, Some(json!("x")), false),
             ("no value for an empty one", "/env/0/value", Some(json!("")), nothing(), true),
-            ("one more variable", "/env", None, Some(json!([{"name": "B"}, {"name": "A", "value": "b"}])), true),
+            ("one more variable", "/env", None, Some(one_more), true),
             ("no variable", "/env", None, Some(json!([])), false),
             ("no kind of volume", "/spec/template/spec/volumes/0/emptyDir", None, nothing(), false),
             ("what is left out", "/spec/paused", Some(json!(false)), nothing(), true),
@@ -285,14 +286,15 @@ mod tests {
 
     #[test]
     fn ports_of_one_number_are_told_apart_by_their_protocols() {
-        let both = [r#"k:{"containerPort":53,"protocol":"TCP"}"#, r#"k:{"containerPort":53,"protocol":"UDP"}"#];
+        let both = ["TCP", "UDP"].map(|it| format!(r#"k:{{"containerPort":53,"protocol":"{it}"}}"#));
         let ports = json!([{"containerPort": 53}, {"containerPort": 53, "protocol": "UDP"}]);
         let applied = json!({"spec": {"ports": ports}});
         for (owned, expected) in [(&both[..], true), (&both[..1], false), (&both[1..], false)] {
             let has = json!({"f:containerPort": {}, "f:protocol": {}});
-            let ports: Map<_, _> = owned.iter().map(|key| ((*key).to_owned(), has.clone())).collect();
+            let ports: Map<_, _> = owned.iter().map(|key| (key.clone(), has.clone())).collect();
             let fields = json!({"f:spec": {"f:ports": ports}});
-            assert_eq!(are_whole(&applied, &found("longshore", "Apply", None, &fields)), expected, "{owned:?}");
+            let found = found("longshore", "Apply", None, &fields);
+            assert_eq!(are_whole(&applied, &found), expected, "{owned:?}");
         }
     }
 

@@ -345,7 +345,8 @@ async fn what_says_that_it_is_as_it_would_be_applied_is_left_alone_where_that_is
         (metadata["uid"], metadata["resourceVersion"]) = (json!("s"), json!("7"));
         metadata["ownerReferences"][0]["uid"] = json!(owner);
         metadata["annotations"]["longshore.dev/applied"] = json!(applied);
-        metadata["managedFields"] = json!([{"manager": "longshore", "operation": "Apply", "fieldsV1": fields}]);
+        let own = json!({"manager": "longshore", "operation": "Apply", "fieldsV1": fields});
+        metadata["managedFields"] = json!([own]);
         let list = json!({"apiVersion": "v1", "kind": "ServiceList", "metadata": {}, "items": [found]});
         let router = Router::new().fallback(async move || axum::Json(list));
         let context = context(kube::Client::new(router, "tools"));
