@@ -180,13 +180,13 @@ impl Conversation {
 
     /// Gives it a process that runs already.
     pub(super) fn with_ready(mut self, ready: Ready) -> Result<Self, Failure> {
-        self.make_ready(ready)?;
-        Ok(self)
+        self.make_ready(ready).map(|()| self)
     }
 
     fn make_ready(&mut self, ready: Ready) -> Result<(), Failure> {
-        let Ready { parts, told, started } = ready;
+        let Ready { parts, told, started, turn } = ready;
         self.start = Start { life: parts.life, told: told.is_some(), goes_on: false };
+        self.turn = turn;
         let broken = |error: std::io::Error| Gone::failure(Why::NotStarted(error.to_string()), &[]);
         self.ready = Some((Process::from_parts(parts).map_err(broken)?, started));
         Ok(())
@@ -227,9 +227,8 @@ impl Conversation {
         let Some(client) = self.client.clone().filter(|_| self.place.is_none()) else { return Ok(()) };
         let stdio = self.stdio().clone();
         let line = self.handshake.line().clone();
-        let acquired = self.as_long_as_needed(stdio.acquire(&client, &line, since)).await??;
         // Sessions that share it do not go on with it when this sidecar has died.
-        let acquired = acquired.of_nobody();
+        let acquired = self.as_long_as_needed(stdio.acquire(&client, &line, since)).await??.of_nobody();
         (self.place, self.number) = (Some(acquired.place), acquired.number);
         acquired.ready.map_or(Ok(()), |ready| self.make_ready(ready))
     }

@@ -311,7 +311,8 @@ impl Stdio {
         let broken = |error: std::io::Error| Gone::failure(Why::NotStarted(error.to_string()), &[]);
         // Its age is nobody's business: it takes no other session.
         let started = Instant::now();
-        let ready = Ready { parts: process.into_parts().map_err(broken)?, told: None, started };
+        let parts = process.into_parts().map_err(broken)?;
+        let ready = Ready { parts, told: None, started, turn: None };
         // It has run all the time: it is counted, whatever the limit is by now.
         let place = self.places.take_back(Some(&principal));
         let handshake = Handshake::former(former.revision.as_str(), former.capabilities.as_deref());

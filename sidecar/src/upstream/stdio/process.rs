@@ -163,6 +163,13 @@ impl Idle {
         self.running.heard(&self.lifeline).await
     }
 
+    /// Waits until it has said something, if that can be waited for. Nobody reads it.
+    pub(super) async fn said(&self) {
+        if let Ok(stdout) = self.stdout.try_clone().and_then(pipe::Receiver::from_owned_fd) {
+            let _ = stdout.readable().await;
+        }
+    }
+
     /// Lets go of it on this thread.
     pub(super) fn into_parts(self) -> io::Result<Parts> {
         let Self { life, stdin, stdout, lifeline, running } = self;

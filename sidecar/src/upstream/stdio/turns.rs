@@ -55,11 +55,13 @@ impl Turns {
         }
     }
 
-    /// The turn of a process that nobody needs yet, if it is nobody else's.
+    /// The turn of a process that nobody needs yet, if it is nobody else's. One is left to those who need it: until such a
+    /// process is taken, it may say nothing by which its turn would end.
     pub(super) fn take_ahead(self: &Arc<Self>) -> Option<Turn> {
         self.grant();
         let mut state = self.state.lock();
-        let free = state.waiting.len() == 0 && state.starting.len() < self.starts.at_once();
+        let most = self.starts.at_once().saturating_sub(1).max(1);
+        let free = state.waiting.len() == 0 && state.starting.len() < most;
         free.then(|| self.begin(&mut state, Instant::now()))
     }
 
@@ -155,7 +157,9 @@ mod tests {
         let starts = Arc::<Starts>::default();
         starts.saw(Duration::from_secs(10));
         let turns = Turns::new(starts);
-        let mut starting: Vec<_> = (0..3).map(|_| turns.take_ahead().unwrap()).collect();
+        let mut starting: Vec<_> = (0..2).map(|_| turns.take_ahead().unwrap()).collect();
+        assert!(turns.take_ahead().is_none() && !turns.are_taken(), "one is left to who needs it");
+        let _first = turns.take(None).await.unwrap();
         let wait = |who: &'static str| {
             let turns = turns.clone();
             tokio::spawn(async move { turns.take(Some(&who.into())).await.unwrap() })

@@ -17,6 +17,7 @@ use tokio::time::{Duration, Instant};
 
 use super::limits::Place;
 use super::process::{PATIENCE, Parts, Process};
+use super::turns::Turn;
 use crate::metrics::{Metrics, ProcessEnd};
 pub(crate) use keeper::keep;
 
@@ -75,6 +76,8 @@ pub(super) struct Ready {
     /// What it was told.
     pub(super) told: Option<Bytes>,
     pub(super) started: Instant,
+    /// Its turn to start, which goes on until somebody has heard an answer.
+    pub(super) turn: Option<Turn>,
 }
 
 impl Warm {
@@ -239,9 +242,11 @@ impl State {
 
 /// Ends a process that nobody wants any more. It has its place until it has ended, and nobody need wait for that.
 pub(super) fn end(ready: Ready, place: Place, metrics: &Arc<Metrics>) {
+    let Ready { parts, turn, .. } = ready;
+    drop(turn);
     let metrics = metrics.clone();
     tokio::task::spawn_local(async move {
-        if let Ok(process) = Process::from_parts(ready.parts) {
+        if let Ok(process) = Process::from_parts(parts) {
             process.end(PATIENCE).await;
         }
         metrics.process_ended(ProcessEnd::Asked);

@@ -286,6 +286,10 @@ def main():
         # Takes longer to start from when there is this file.
         if flag.startswith("slow-with=") and os.path.exists(flag.partition("=")[2]):
             time.sleep(13)
+        # Installs what is there for all that come after it.
+        if flag.startswith("installs=") and not os.path.exists(flag.partition("=")[2]):
+            open(flag.partition("=")[2], "x").close()
+            time.sleep(8)
     if "banner" in flags:
         write(b"\xef\xbb\xbfStarting\x1b[1m a server\r\n\r\n{}\nlog: \xff\xfe\n")
     if "exit" in flags:

@@ -1,5 +1,7 @@
 //! Processes that are started before a session needs them.
 
+use std::time::Duration;
+
 use longshore_sidecar_config::{Config, Isolation, Processes};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -8,7 +10,7 @@ use super::pid;
 use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::shim::{server, serving, settled, stdio};
-use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
+use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually, within};
 
 fn config(isolation: Isolation, total: u32, warm: u32) -> Config {
     let mut config = stdio();
@@ -56,6 +58,22 @@ fn none_is_started_before_the_sidecars_own_serves() {
         serves.then_some(())
     });
     warm(&shim, &sidecar, 2.0);
+}
+
+/// The first one took long, so the time of a turn is long, and few start at once. They are ready and say nothing.
+#[test]
+fn those_that_wait_hold_up_no_session_whose_process_has_died() {
+    let marks = Files::new();
+    let flag = format!("installs={}", marks.path("installed").display());
+    let (_shim, sidecar) = serving(&config(Isolation::Session, 8, 3), &server(&[&flag]), &[]);
+    eventually("one waits", || (sidecar.metric("longshore_processes_warm") >= 1.0).then_some(()));
+    let client = Client::open(&sidecar, None);
+    let before = pid(&client);
+    kill_process(Pid::from_raw(before.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    within(Duration::from_secs(10), "another one has taken its place", || {
+        let message = client.call("pid", json!({}));
+        (message["result"].is_object() && super::text(&message) != before.to_string()).then_some(())
+    });
 }
 
 #[test]

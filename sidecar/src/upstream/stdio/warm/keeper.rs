@@ -98,10 +98,11 @@ fn limits(shared: &Shared) -> Option<Processes> {
     limits_of(&shared.config().as_ref()?.config)
 }
 
-/// Starts a process, and waits with it. What it says nobody reads: others wait until it is taken, or has had its turn.
+/// Starts a process, and waits with it. What it says nobody reads: until it is taken, its turn ends only with what it says to
+/// words that it was told ahead, or with its time.
 async fn wait(
     starting: Starting,
-    (place, _turn): (Place, Turn),
+    (place, turn): (Place, Turn),
     wanted: usize,
     max_age: Option<Duration>,
 ) -> Left {
@@ -125,7 +126,8 @@ async fn wait(
     };
     drop(starting);
     stdio.warm.changed.notify_one();
-    let left = wait_for(&stdio, Waiting { process, place, number, told, started }, ordered, max_age).await;
+    let waiting = Waiting { process, place, turn, number, told, started };
+    let left = wait_for(&stdio, waiting, ordered, max_age).await;
     if matches!(left, Left::Dismissed) {
         stdio.warm.state.lock().leaving -= 1;
         stdio.warm.moved.notify_waiters();
@@ -154,6 +156,7 @@ impl Drop for Starting {
 struct Waiting {
     process: Idle,
     place: Place,
+    turn: Turn,
     number: u128,
     told: Option<Bytes>,
     started: Instant,
@@ -165,34 +168,36 @@ async fn wait_for(
     mut ordered: oneshot::Receiver<Order>,
     max_age: Option<Duration>,
 ) -> Left {
-    let Waiting { process, place, number, told, started } = waiting;
+    let Waiting { process, place, turn, number, told, started } = waiting;
+    let mut turn = Some(turn);
     let aged = max_age.map(|age| started + age);
     let mut dismissed = false;
-    let heard = tokio::select! {
-        biased;
-        order = &mut ordered => match order {
-            Ok(Order::Give(give)) => {
-                let parts = match process.into_parts() {
-                    Ok(parts) => parts,
-                    Err(error) => return failed(&error),
-                };
-                let ready = Ready { parts, told, started };
-                // Whoever wanted it may have gone.
-                return if let Err(Given { ready, place, .. }) = give.send(Given { number, place, ready }) {
+    let heard = loop {
+        tokio::select! {
+            biased;
+            order = &mut ordered => match order {
+                Ok(Order::Give(give)) => {
+                    let parts = match process.into_parts() {
+                        Ok(parts) => parts,
+                        Err(error) => return failed(&error),
+                    };
+                    let given = Given { number, place, ready: Ready { parts, told, started, turn } };
+                    // Whoever wanted it may have gone.
+                    let Err(Given { ready, place, .. }) = give.send(given) else { return Left::Taken };
                     end(ready, place, &stdio.metrics);
-                    Left::Ended
-                } else {
-                    Left::Taken
-                };
-            }
-            Ok(Order::End) => {
-                dismissed = true;
-                None
-            }
-            Err(_) => None,
-        },
-        () = sleep_until(aged.unwrap_or(started)), if aged.is_some() => None,
-        heard = process.heard() => Some(heard),
+                    return Left::Ended;
+                }
+                Ok(Order::End) => {
+                    dismissed = true;
+                    break None;
+                }
+                Err(_) => break None,
+            },
+            () = sleep_until(aged.unwrap_or(started)), if aged.is_some() => break None,
+            heard = process.heard() => break Some(heard),
+            // It has started: that is its answer.
+            () = process.said(), if told.is_some() && turn.is_some() => turn = None,
+        }
     };
     stdio.warm.state.lock().waiting.retain(|entry| entry.number != number);
     // It may have been told so while it ended by itself. From here on nobody tells it anything.
@@ -226,11 +231,13 @@ mod tests {
     use std::task::{Context, Waker};
 
     use longshore_sidecar_config::Isolation;
+    use serde_json::json;
     use tokio::task::{JoinHandle, yield_now};
 
     use super::*;
     use crate::upstream::stdio::Client;
     use crate::upstream::stdio::open::tests::{Shim, limits};
+    use crate::upstream::stdio::warm::SAME;
 
     /// Has one wait.
     async fn one_waits(stdio: &Arc<Stdio>) -> JoinHandle<Left> {
@@ -268,6 +275,24 @@ mod tests {
             assert!(matches!(keeper.await.unwrap(), Left::Taken));
             drop(taking);
             has_its_place_until_it_ends(&stdio, number).await;
+        });
+    }
+
+    /// Nobody reads its answer, but that it is there is seen.
+    #[test]
+    fn one_that_answers_what_it_was_told_ahead_has_had_its_turn() {
+        Shim::start().life(async |stdio| {
+            stdio.starts.saw(Duration::from_secs(200));
+            let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}});
+            let line = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+            let line = Bytes::from(format!("{line}\n"));
+            (0..SAME).for_each(|_| stdio.warm.heard(&line));
+            let _keeper = one_waits(&stdio).await;
+            assert!(stdio.turns.are_taken(), "only one may start at once");
+            while stdio.turns.are_taken() {
+                yield_now().await;
+            }
+            assert!(stdio.warm.has_any(), "it waits all the same");
         });
     }
 
