@@ -391,6 +391,7 @@ impl Conversation {
             Gone::failure(why, &[])
         })?;
         if self.ending {
+            drop(turn);
             self.close();
             process.end(PATIENCE).await;
             stdio.metrics.process_ended(ProcessEnd::Asked);

@@ -199,6 +199,8 @@ async fn wait_for(
             () = process.said(), if told.is_some() && turn.is_some() => turn = None,
         }
     };
+    // Nobody waits for its end.
+    drop(turn);
     stdio.warm.state.lock().waiting.retain(|entry| entry.number != number);
     // It may have been told so while it ended by itself. From here on nobody tells it anything.
     dismissed |= matches!(ordered.try_recv(), Ok(Order::End));
