@@ -56,7 +56,7 @@ impl Starts {
         self.twice().max(AT_LEAST)
     }
 
-    /// What a client's session is given to begin with a process, where a call has `usual` and a place and a turn may be
+    /// What a client's session is given to begin with a process, where a call has `usual` and a place and turns may be
     /// waited for for so long as is `queued`. Ended any sooner, a process that takes longer than a call may would never be there.
     pub(super) fn patience_of_client(&self, usual: Duration, queued: Duration) -> Duration {
         usual.max(queued + self.twice())

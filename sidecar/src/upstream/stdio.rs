@@ -227,9 +227,9 @@ impl Stdio {
         self.turns.waiting()
     }
 
-    /// Whether one more has to wait for its turn.
-    pub(super) fn starts_later(&self) -> bool {
-        self.turns.are_taken()
+    /// How many turns one more has to wait for, at most.
+    pub(super) fn turns_ahead(&self) -> u32 {
+        self.turns.ahead()
     }
 
     /// Whether there will be no more sessions.

@@ -90,11 +90,20 @@ impl Transport {
         }
     }
 
-    /// How long it may take to begin a session again. Where others start just now, its process may have to wait for its turn
-    /// for as long as it may take then.
+    /// How long it may take to begin a session again. Where others start just now, or wait for that, its process may have to
+    /// wait for its turn for as long as each of them may take.
     pub(super) fn beginning_patience(&self, upstream: &Upstream) -> Duration {
-        let later = matches!(upstream, Upstream::Stdio {}) && self.stdio.starts_later();
-        self.handshake_patience(upstream) * if later { 2 } else { 1 }
+        let patience = self.handshake_patience(upstream);
+        match upstream {
+            Upstream::Stdio {} => patience + self.turns_ahead(patience),
+            Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => patience,
+        }
+    }
+
+    /// How long the turns may take that are before that of a process which is needed now, where each takes so long. Who waits
+    /// for less is ended in the middle of its start, and comes back behind all others.
+    fn turns_ahead(&self, each: Duration) -> Duration {
+        each.saturating_mul(self.stdio.turns_ahead()).min(starts::AT_MOST)
     }
 
     /// How long the handshake of a client may take: as long as a call may, unless a process is started for it that takes
@@ -104,8 +113,8 @@ impl Transport {
         match config.upstream {
             Upstream::Stdio {} => {
                 let queued = config.limits.processes.map_or(0, |processes| processes.queue_ms);
-                let turn = if self.stdio.starts_later() { self.stdio.starts.turn() } else { Duration::ZERO };
-                self.stdio.starts.patience_of_client(usual, Duration::from_millis(queued) + turn)
+                let turns = self.turns_ahead(self.stdio.starts.turn());
+                self.stdio.starts.patience_of_client(usual, Duration::from_millis(queued) + turns)
             }
             Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => usual,
         }

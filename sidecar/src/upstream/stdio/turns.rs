@@ -74,11 +74,12 @@ impl Turns {
         }
     }
 
-    /// Whether who comes now has to wait.
-    pub(super) fn are_taken(self: &Arc<Self>) -> bool {
+    /// How many turns who comes now has to wait for, one after the other, at most.
+    pub(super) fn ahead(self: &Arc<Self>) -> u32 {
         self.grant();
         let state = self.state.lock();
-        state.waiting.len() > 0 || state.starting.len() >= self.starts.at_once()
+        let before = state.waiting.len() + state.starting.len();
+        u32::try_from(before / self.starts.at_once()).unwrap_or(u32::MAX)
     }
 
     /// How many wait.
@@ -158,18 +159,19 @@ mod tests {
         starts.saw(Duration::from_secs(10));
         let turns = Turns::new(starts);
         let mut starting: Vec<_> = (0..2).map(|_| turns.take_ahead().unwrap()).collect();
-        assert!(turns.take_ahead().is_none() && !turns.are_taken(), "one is left to who needs it");
+        assert!(turns.take_ahead().is_none() && turns.ahead() == 0, "one is left to who needs it");
         let _first = turns.take(None).await.unwrap();
+        assert_eq!(turns.ahead(), 1);
         let wait = |who: &'static str| {
             let turns = turns.clone();
             tokio::spawn(async move { turns.take(Some(&who.into())).await.unwrap() })
         };
         let [a, again, b, gone] = ["a", "a", "b", "c"].map(wait);
         yield_now().await;
-        assert_eq!(turns.waiting(), 4);
+        assert_eq!((turns.waiting(), turns.ahead()), (4, 2));
         gone.abort();
         assert!(gone.await.is_err() && turns.waiting() == 3, "who goes waits no more");
-        assert!(turns.are_taken());
+        assert_eq!(turns.ahead(), 2, "those that start, and as many that wait");
         starting.pop();
         let _a = a.await.unwrap();
         starting.pop();
@@ -180,6 +182,6 @@ mod tests {
         let began = Instant::now();
         let _again = again.await.unwrap();
         assert_eq!(began.elapsed().as_secs(), 30);
-        assert!(turns.take_ahead().is_some() && !turns.are_taken());
+        assert!(turns.take_ahead().is_some() && turns.ahead() == 0);
     }
 }
