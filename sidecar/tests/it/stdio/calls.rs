@@ -103,16 +103,21 @@ fn what_the_server_asks_is_asked_in_a_call() {
     }
 }
 
+/// Waits until so many processes have asked for roots, as soon as they were greeted. Gives what they have written.
+pub(super) fn have_asked(sidecar: &Sidecar, count: usize) -> String {
+    eventually("it has asked", || {
+        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        (log.matches("asked for roots").count() == count).then_some(log)
+    })
+}
+
 /// Many ask for roots as soon as they are greeted, and no second time. Their clients listen a moment later, or call.
 #[test]
 fn what_the_server_asks_before_its_client_listens_waits_for_that() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["curious"]), &[]);
     for (number, listens) in [(1, true), (2, false)] {
         let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
-        eventually("it has asked", || {
-            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-            (log.matches("asked for roots").count() == number).then_some(())
-        });
+        have_asked(&sidecar, number);
         let mut own = listens.then(|| Events::open(&client.get(), sidecar.mcp));
         let early = own.as_mut().map(|own| own.next().unwrap().message());
         let mut hears = client.stream("hear", json!({}));
@@ -122,6 +127,31 @@ fn what_the_server_asks_before_its_client_listens_waits_for_that() {
         assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
         assert_eq!(text(&hears.next().unwrap().message()), r#"{"roots": []}"#);
     }
+}
+
+#[test]
+fn what_the_server_takes_back_before_its_client_listens_is_not_asked() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["curious", "inconstant"]), &[]);
+    let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
+    have_asked(&sidecar, 1);
+    let mut own = Events::open(&client.get(), sidecar.mcp);
+    said(&client, "change", json!({}));
+    let first = own.next().unwrap().message();
+    assert_eq!(first["method"], "notifications/tools/list_changed", "{first}");
+    assert!(!have_asked(&sidecar, 1).contains("was answered"), "nobody answers it either");
+}
+
+#[test]
+fn what_the_server_asks_of_a_client_that_neither_listens_nor_calls_is_an_error_in_the_end() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["curious"]), &[]);
+    let _client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
+    have_asked(&sidecar, 1);
+    let asked = Instant::now();
+    eventually("it was answered", || {
+        let words = "no call is under way in which the client could be asked";
+        have_asked(&sidecar, 1).contains(words).then_some(())
+    });
+    assert!(asked.elapsed() > Duration::from_secs(1), "{:?}", asked.elapsed());
 }
 
 /// In which of several calls it asks the server does not say: the client answers whichever it is.

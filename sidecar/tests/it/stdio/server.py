@@ -375,7 +375,10 @@ def main():
             send({"id": message["id"], "result": {"resourceTemplates": []}})
         elif method in ("notifications/initialized", "notifications/roots/list_changed"):
             if "curious" in flags and method == "notifications/initialized" and "roots" in heard[-1]["capabilities"]:
-                send({"id": "q", "method": "roots/list"})
+                said = [{"id": "q", "method": "roots/list"}]
+                if "inconstant" in flags:
+                    said.append({"method": "notifications/cancelled", "params": {"requestId": "q"}})
+                write(b"".join(json.dumps({"jsonrpc": "2.0", **it}).encode() + b"\n" for it in said))
                 os.write(2, b"asked for roots\n")
             heard.append(method)
         elif method == "notifications/cancelled":
@@ -387,6 +390,8 @@ def main():
             os.write(2, b"cancelled %s\n" % json.dumps(message["params"]["requestId"]).encode())
         elif method == "server/discover":
             send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+        elif method is None and "curious" in flags:
+            os.write(2, b"was answered: %s\n" % json.dumps(message.get("result", message.get("error"))).encode())
 
 
 main()

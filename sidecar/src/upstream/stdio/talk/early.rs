@@ -6,6 +6,7 @@ use longshore_mcp::envelope::{self, Message};
 use tokio::time::{Duration, Instant};
 
 use super::Talk;
+use crate::upstream::stdio::message::Key;
 
 /// How long it waits.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -45,6 +46,15 @@ impl Talk<'_> {
         if let Ok(Message::Request(request)) = envelope::read_servers(&line) {
             self.request(&request, &line);
         }
+    }
+
+    /// The process takes back what it has asked. Says whether that is the question that waits: nobody is asked it.
+    pub(super) fn take_back_early(&mut self, key: &Key) -> bool {
+        let taken = self.early.waits.take_if(|(line, _)| {
+            let Ok(Message::Request(asked)) = envelope::read_servers(line) else { return false };
+            Key::read(asked.id.as_json()).as_ref() == Some(key)
+        });
+        taken.is_some()
     }
 
     /// Asks nobody any more, if it is late.

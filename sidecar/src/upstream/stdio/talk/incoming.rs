@@ -271,6 +271,9 @@ impl Talk<'_> {
     fn cancelled(&mut self, params: &Params<'_>, line: &Bytes) -> bool {
         let Some(id) = params.request_id() else { return false };
         let Some(key) = Key::read(id) else { return false };
+        if self.take_back_early(&key) {
+            return true;
+        }
         let found = self.asked.iter().find(|(_, question)| Key::read(&question.id).as_ref() == Some(&key));
         let Some(number) = found.map(|(number, _)| *number) else { return false };
         let Some(question) = self.asked.remove(&number) else { return false };
