@@ -208,9 +208,10 @@ impl Routes {
         calls.find(|call| call.caller().is_some() && (of.is_none() || call.from == of))
     }
 
-    /// The newest call that is waited for, of those that something holds for.
-    pub(super) fn newest_where(&self, holds: impl Fn(&Call) -> bool) -> Option<&Call> {
-        self.calls.values().rev().find(|call| call.caller().is_some() && holds(call))
+    /// The newest call that is waited for, of those that something holds for, and its number.
+    pub(super) fn newest_where(&self, holds: impl Fn(&Call) -> bool) -> Option<(u64, &Call)> {
+        let found = self.calls.iter().rev().find(|(_, call)| call.caller().is_some() && holds(call));
+        found.map(|(number, call)| (*number, call))
     }
 
     /// The call of a client, where there is one alone. Those that listen do not count: what is of them names them.
@@ -245,11 +246,6 @@ impl Routes {
                 call.asked.about = About::TakenBack(uri.to_owned());
             }
         }
-    }
-
-    /// The number of the newest call that is waited for.
-    pub(super) fn newest_number(&self) -> Option<u64> {
-        self.calls.iter().rev().find(|(_, call)| call.caller().is_some()).map(|(number, _)| *number)
     }
 
     /// The sessions that have calls under way, without telling any of them twice in a row.

@@ -372,6 +372,33 @@ fn what_was_set_outlives_the_sidecar_and_the_process() {
     }
 }
 
+/// It asks while the sidecar tells it what the client has set, and before the client is back.
+#[test]
+fn what_the_next_process_of_a_session_asks_first_waits_for_the_client() {
+    let network = Network::new();
+    let config = config(Isolation::Session, OnOwnerLoss::Reinitialize);
+    let pods = Pod::start(&network, &config, &server(&["curious"]), 2);
+    let [leaves, stays] = &pods[..] else { panic!("two pods") };
+    let client = Client::with_capabilities(&leaves.sidecar, ALICE, "2025-11-25", &json!({"roots": {}}));
+    client.ask("logging/setLevel", json!({"level": "notice"}));
+    eventually("another pod keeps it", || (leaves.sidecar.copied(1) > 0).then_some(()));
+    let hook = leaves.sidecar.hook();
+    leaves.sidecar.signal(Signal::TERM);
+    eventually("it has moved", || (sessions_of(stays) == 1.0).then_some(()));
+    let client = client.through(&stays.sidecar);
+    let mut own = Events::open(&client.get(), stays.sidecar.mcp);
+    // It may be told of the other server's lists, too.
+    let mut heard = std::iter::from_fn(|| own.next()).map(|event| event.message());
+    let asked = heard.find(|message| message["method"] == "roots/list").expect("it is asked");
+    eventually("it was told the level", || (state(&client)["level"] == "notice").then_some(()));
+    let mut hears = client.stream("hear", json!({}));
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}).to_string();
+    assert_eq!(client.request(answer).send(stays.sidecar.mcp).status, 202);
+    assert_eq!(text(&hears.next().unwrap().message()), r#"{"roots": []}"#);
+    assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
+    drop(hook);
+}
+
 /// No client comes to the next sidecar before that has a process of its own, which takes longer than processes wait.
 /// What waits for no session ends by then, and nothing else is started beside those that wait.
 #[test]

@@ -60,7 +60,8 @@ impl Talk<'_> {
             let member = call.from.and_then(|name| members.get(name));
             !matches!(call.about(), About::Listen) && member.is_some_and(|member| member.hears(level))
         };
-        let to = self.routes.newest_where(hears).and_then(Call::caller).map(|caller| caller.reader());
+        let newest = self.routes.newest_where(hears).and_then(|(_, call)| call.caller());
+        let to = newest.map(|caller| caller.reader());
         self.aside(to, line)
     }
 

@@ -1,5 +1,6 @@
 //! What a process asks as soon as it is greeted. Its client opens its stream when it hears that its greeting was taken,
 //! which is at about that time, and many servers ask no second time: so the question waits a moment for that, or for a call.
+//! What only sets something is no such call: the sidecar itself says what a client has set where it begins its session again.
 
 use bytes::Bytes;
 use longshore_mcp::envelope::{self, Message};
@@ -29,10 +30,15 @@ impl Early {
 }
 
 impl Talk<'_> {
-    /// Keeps a question that nobody can be asked yet. Says whether it is kept.
-    pub(super) fn keep_early(&mut self, line: &Bytes) -> bool {
+    /// Whether a question that nobody can be asked yet may wait.
+    pub(super) fn may_wait(&self, line: &Bytes) -> bool {
         let may_come = !self.conversation.is_shared() && !self.conversation.is_own() && !self.early.is_over;
-        let keeps = may_come && !self.shaking && self.early.waits.is_none() && line.len() <= MOST;
+        may_come && !self.shaking && self.early.waits.is_none() && line.len() <= MOST
+    }
+
+    /// Keeps it, if it may. Says whether it is kept.
+    pub(super) fn keep_early(&mut self, line: &Bytes) -> bool {
+        let keeps = self.may_wait(line);
         if keeps {
             self.early.waits = Some((Bytes::copy_from_slice(line), Instant::now() + MOMENT));
         }

@@ -30,6 +30,9 @@ const NOBODY: &str = "no call is under way in which the client could be asked, a
 /// A reader that may be waited for less is not: it would take longer to wake up.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// Who is asked, and in which call, if it is in one.
+type Whom = (Name, Option<u64>, Reader);
+
 impl Talk<'_> {
     pub(super) fn line(&mut self, line: Bytes) {
         let length = line.len() + 1;
@@ -302,7 +305,7 @@ impl Talk<'_> {
                 .outgoing
                 .own(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}").as_bytes());
         }
-        let words = match self.whom(method) {
+        let words = match self.whom(method, line) {
             Ok((from, call, to)) if self.may_ask() => {
                 let (number, seen) = self.conversation.stdio().question();
                 let message = with(line, &span(line, id), &seen);
@@ -327,19 +330,14 @@ impl Talk<'_> {
     }
 
     /// Which client is asked, in which call.
-    fn whom(&self, method: &str) -> Result<(Name, Option<u64>, Reader), &'static str> {
-        let newest = self.routes.newest(None);
-        let found = newest.and_then(|call| Some((call.from?, call.caller()?.reader())));
+    fn whom(&self, method: &str, line: &Bytes) -> Result<Whom, &'static str> {
         if !self.conversation.is_shared() {
-            if let Some((from, to)) = found {
-                return Ok((from, self.routes.newest_number(), to));
-            }
-            let name = self.conversation.members.names().next().ok_or(NOBODY)?;
-            let member = self.conversation.members.get(name).ok_or(NOBODY)?;
-            let listener = member.listener.as_ref().ok_or(NOBODY)?;
-            return Ok((name, None, listener.reader()));
+            // In what only sets something it may be the sidecar that is asked: that may say it for its client.
+            let found = self.in_newest(|call| !call.about().sets()).or_else(|| self.listening());
+            let found = found.or_else(|| self.in_newest(|_| true).filter(|_| !self.may_wait(line)));
+            return found.ok_or(NOBODY);
         }
-        let (from, to) = found.ok_or(NOBODY)?;
+        let (from, call, to) = self.in_newest(|_| true).ok_or(NOBODY)?;
         if self.routes.count() > 1 {
             return Err(
                 "several calls are under way in a process that sessions share: nobody knows whose client is \
@@ -356,7 +354,20 @@ impl Talk<'_> {
         if !member.abilities.cover(method) {
             return Err("the client does not understand this request");
         }
-        Ok((from, self.routes.newest_number(), to))
+        Ok((from, call, to))
+    }
+
+    /// Who waits for the newest call of those that something holds for.
+    fn in_newest(&self, holds: impl Fn(&Call) -> bool) -> Option<Whom> {
+        let (number, call) = self.routes.newest_where(holds)?;
+        Some((call.from?, Some(number), call.caller()?.reader()))
+    }
+
+    /// Whoever listens in the session of a process that has one.
+    fn listening(&self) -> Option<Whom> {
+        let name = self.conversation.members.names().next()?;
+        let listener = self.conversation.members.get(name)?.listener.as_ref()?;
+        Some((name, None, listener.reader()))
     }
 
     /// Whether one more question can be open. Those of calls that are over make room, and then the oldest of no call: a

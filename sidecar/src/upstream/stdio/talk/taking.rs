@@ -67,6 +67,7 @@ impl Talk<'_> {
     }
 
     fn request_of(&mut self, from: Name, asked: Asked, body: Bytes, caller: Caller) {
+        let sets = asked.about.sets();
         match &asked.about {
             // Once in a session, and that was before.
             About::Handshake => return caller.end(Err(Failure::NotMessage)),
@@ -115,7 +116,9 @@ impl Talk<'_> {
             }
             Err(call) => return call.end(Err(Failure::IdInUse)),
         }
-        self.ask_early();
+        if !sets {
+            self.ask_early();
+        }
     }
 
     /// A session wants to hear so much. The process is told what the most curious of them wants.
