@@ -104,7 +104,7 @@ fn what_the_server_asks_is_asked_in_a_call() {
 }
 
 /// Waits until so many processes have asked for roots, as soon as they were greeted. Gives what they have written.
-pub(super) fn have_asked(sidecar: &Sidecar, count: usize) -> String {
+fn have_asked(sidecar: &Sidecar, count: usize) -> String {
     eventually("it has asked", || {
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
         (log.matches("asked for roots").count() == count).then_some(log)
