@@ -22,7 +22,9 @@
 //! lets that work; how rare the word is counts when it is searched for.
 
 mod document;
+mod expansions;
 mod namespace;
+mod near;
 mod search;
 #[cfg(test)]
 mod tests;

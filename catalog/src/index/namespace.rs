@@ -1,10 +1,11 @@
 //! What one namespace has of the index.
 
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
-use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound;
 use std::sync::Arc;
+
+use super::expansions::MostHad;
 
 /// What a namespace has of the index.
 #[derive(Debug, Default)]
@@ -23,11 +24,9 @@ pub(super) struct Namespace {
 /// The words of a namespace that begin so, as far as they were looked at.
 pub(super) struct Beginning<'a> {
     prefix: &'a str,
-    looked_at: usize,
     /// Those that were not.
     following: Range<'a, Arc<str>, u32>,
-    /// The least of them on top. Of those that equally many servers have, the first of the alphabet stay.
-    found: BinaryHeap<Reverse<(u32, Reverse<usize>, &'a str)>>,
+    found: MostHad<'a>,
 }
 
 // === impl Namespace ===
@@ -56,40 +55,25 @@ impl Namespace {
     pub(super) fn beginning<'a>(&'a self, prefix: &'a str) -> Option<Beginning<'a>> {
         let following = self.written.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         let (first, _) = following.clone().next()?;
-        first.starts_with(prefix).then(|| Beginning {
-            prefix,
-            looked_at: 0,
-            following,
-            found: BinaryHeap::new(),
-        })
+        first.starts_with(prefix).then(|| Beginning { prefix, following, found: MostHad::default() })
     }
 }
 
 // === impl Beginning ===
 
 impl<'a> Beginning<'a> {
-    /// Looks at so many more of them, in the order of the alphabet, and keeps so many that most servers have. Says how many
-    /// there were to look at.
-    pub(super) fn look_at(&mut self, words: usize, most: usize) -> usize {
-        let before = self.looked_at;
-        for _ in 0..words {
+    /// Looks at so many more of them, in the order of the alphabet. Says how many there were to look at.
+    pub(super) fn look_at(&mut self, words: usize) -> usize {
+        for looked_at in 0..words {
             let next = self.following.next().filter(|(word, _)| word.starts_with(self.prefix));
-            let Some((word, &servers)) = next else { break };
-            let next = Reverse((servers, Reverse(self.looked_at), &**word));
-            self.looked_at += 1;
-            if self.found.len() < most {
-                self.found.push(next);
-            } else if let Some(mut least) = self.found.peek_mut()
-                && least.0.0 < servers
-            {
-                *least = next;
-            }
+            let Some((word, &servers)) = next else { return looked_at };
+            self.found.put(word, servers);
         }
-        self.looked_at - before
+        words
     }
 
-    /// Those that were kept, the one first that most servers have.
-    pub(super) fn most_had(self) -> impl Iterator<Item = &'a str> {
-        self.found.into_sorted_vec().into_iter().map(|Reverse((_, _, word))| word)
+    /// Those of them that most servers have.
+    pub(super) fn most_had(self) -> MostHad<'a> {
+        self.found
     }
 }

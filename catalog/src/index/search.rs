@@ -1,20 +1,15 @@
 //! A query against the index.
 
-use std::cmp::Reverse;
-
-use strsim::osa_distance;
-
+use super::expansions::chosen;
 use super::namespace::Beginning;
 use super::words::{Word, is_of_a_word, stem, words};
 use super::{Index, Posting, Stem};
 
 /// How many words of a query count.
 const WORDS: usize = Words::BITS as usize;
-/// How many words may begin with the last one's letters: those that most namespaces have, and of each those that most of
-/// its servers have.
-const EXPANSIONS: usize = 64;
-/// How many words that begin so are looked at for them: there may be very many, and the search would take as long. Each
-/// namespace that has such words has its own part of that, and what it has no use for is the others'.
+/// How many words that begin as a query's does are looked at for those that stand for it: there may be very many, and the
+/// search would take as long. Each namespace that has such words has its own part of that, and what it has no use for is
+/// the others'.
 const LOOKED_AT: usize = 20_000;
 /// What a word counts that only begins as the query's does.
 const PREFIX: f32 = 0.6;
@@ -172,23 +167,19 @@ impl Index {
         }
         let words = query.words.iter().enumerate();
         let unknown = words.filter(|(number, word)| known & bit(*number) == 0 && word.may_begin());
+        let mut slips = Vec::new();
         for (number, word) in unknown.take(FORGIVEN) {
-            scan.forgive(word);
+            if !scan.prefix(&word.typed, &word.stem) && word.may_have_a_slip() {
+                slips.push((number, &*word.typed));
+            }
+            scan.next_word(bit(number));
+        }
+        let typed: Vec<_> = slips.iter().map(|(_, typed)| *typed).collect();
+        for ((number, _), near) in slips.into_iter().zip(self.near(&typed)) {
+            scan.slip(near);
             scan.next_word(bit(number));
         }
         scan.hits(query.words.len())
-    }
-
-    /// The words that differ from one by a letter: one more, one less, another, or two exchanged that stand side by side.
-    fn near(&self, typed: &str) -> impl Iterator<Item = &str> {
-        // One half of it is as it was meant, byte for byte where each letter is one.
-        let (half, longer) = if typed.is_ascii() { (typed.len().saturating_sub(1) / 2, 1) } else { (0, 4) };
-        let (begin, end) = (&typed.as_bytes()[..half], &typed.as_bytes()[typed.len() - half..]);
-        let words = self.words.keys().filter(move |word| word.len().abs_diff(typed.len()) <= longer);
-        words
-            .filter(move |word| word.as_bytes().starts_with(begin) || word.as_bytes().ends_with(end))
-            .filter(move |word| osa_distance(word, typed) == 1)
-            .map(|word| &**word)
     }
 }
 
@@ -199,7 +190,7 @@ fn look_at(beginnings: &mut [Beginning<'_>]) -> usize {
     while !more.is_empty() {
         let part = (LOOKED_AT.saturating_sub(looked_at) / more.len()).max(1);
         more.retain_mut(|beginning| {
-            let words = beginning.look_at(part, EXPANSIONS);
+            let words = beginning.look_at(part);
             looked_at += words;
             words == part
         });
@@ -220,13 +211,9 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Looks for what may be meant by a word that nobody has: what begins so, and else what differs by a letter.
-    fn forgive(&mut self, word: &Sought) {
-        if self.prefix(&word.typed, &word.stem) || !word.may_have_a_slip() {
-            return;
-        }
-        let index = self.index;
-        let mut stems: Vec<_> = index.near(&word.typed).map(stem).collect();
+    /// Looks for these, each of which may be what was meant.
+    fn slip(&mut self, near: Vec<&str>) {
+        let mut stems: Vec<_> = near.into_iter().map(stem).collect();
         stems.sort_unstable();
         stems.dedup();
         // None is rarer than the one that most have.
@@ -242,21 +229,8 @@ impl Scan<'_> {
         let mut beginnings: Vec<_> =
             index.namespaces.values().filter_map(|namespace| namespace.beginning(prefix)).collect();
         look_at(&mut beginnings);
-        let mut places: Vec<(&str, usize)> = Vec::new();
-        for beginning in beginnings {
-            places.extend(beginning.most_had().zip(0..));
-        }
-        // A word is in memory once, whoever has it.
-        places.sort_unstable_by_key(|(word, place)| (word.as_ptr(), *place));
-        let same = places.chunk_by(|(one, _), (other, _)| std::ptr::eq(*one, *other));
-        // Those of most namespaces, and then those that come first in any.
-        let mut found: Vec<_> =
-            same.filter_map(|of| of.first().map(|(word, best)| (Reverse(of.len()), *best, *word))).collect();
-        if found.len() > EXPANSIONS {
-            found.select_nth_unstable(EXPANSIONS);
-            found.truncate(EXPANSIONS);
-        }
-        let mut stems: Vec<_> = found.into_iter().map(|(_, _, word)| stem(word)).collect();
+        let found = chosen(beginnings.into_iter().map(Beginning::most_had));
+        let mut stems: Vec<_> = found.into_iter().map(stem).collect();
         stems.sort_unstable();
         stems.dedup();
         stems.retain(|stem| *stem != known);
@@ -342,6 +316,7 @@ impl Scan<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::expansions::EXPANSIONS;
     use super::super::{Document, Namespace, Segment};
     use super::*;
 
@@ -388,10 +363,9 @@ mod tests {
             let mut found: Vec<_> = all.iter().filter_map(|namespace| namespace.beginning("cr")).collect();
             let looked_at = look_at(&mut found);
             assert!((LOOKED_AT - namespaces..=LOOKED_AT).contains(&looked_at), "{looked_at}");
-            assert!(found.pop().unwrap().most_had().eq(["create"]));
-            assert!(found.into_iter().all(
-                |beginning| beginning.most_had().count() == EXPANSIONS.min(LOOKED_AT / (namespaces + 1))
-            ));
+            assert!(found.pop().unwrap().most_had().in_order().eq(["create"]));
+            let most = EXPANSIONS.min(LOOKED_AT / (namespaces + 1));
+            assert!(found.into_iter().all(|beginning| beginning.most_had().in_order().count() == most));
         }
     }
 
