@@ -10,8 +10,8 @@ use super::{Index, Word};
 // === impl Index ===
 
 impl Index {
-    /// For each of these words those that differ from it by a letter: one more, one less, another, or two exchanged that stand
-    /// side by side. All words are gone through, and once, however many of these there are.
+    /// For each of these words those that differ from it by a letter: one more, one less, another, or two exchanged that
+    /// stand side by side. All words are gone through, and once, however many of these there are.
     pub(super) fn near(&self, typed: &[&str]) -> Vec<Vec<&str>> {
         if typed.is_empty() {
             return Vec::new();
@@ -29,8 +29,8 @@ impl Index {
     }
 }
 
-/// Whether two words differ by a letter. Without what both begin with, and what both end with, no more than two letters of
-/// either are left then: whatever the words are, they are read once and hardly compared.
+/// Whether two words differ by a letter. Without what both begin with, and what both end with, no more than two letters
+/// of either are left then: whatever the words are, they are read once and hardly compared.
 fn is_near(one: &str, other: &str) -> bool {
     // A letter has four bytes at most.
     if one.len().abs_diff(other.len()) > 4 {

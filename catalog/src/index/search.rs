@@ -136,15 +136,16 @@ fn bit(place: usize) -> Words {
 // === impl Index ===
 
 impl Index {
-    /// Everything that has a word of the query, in the order of slots.
-    pub(crate) fn search(&self, query: &Query, kind: Kind) -> Vec<Hit> {
+    /// Everything that has a word of the query, in the order of slots. A word may be another one where none has it of the
+    /// documents that are asked for: those of a slot and a number that are admitted.
+    pub(crate) fn search(&self, query: &Query, kind: Kind, admits: &dyn Fn(u32, u32) -> bool) -> Vec<Hit> {
         let mut bases = Vec::with_capacity(self.slots.len());
         let mut size = 0_usize;
         for slot in &self.slots {
             bases.push(size);
             size += slot.documents as usize;
         }
-        let mut scan = Scan { index: self, kind, bases, tallies: vec![Tally::default(); size] };
+        let mut scan = Scan { index: self, kind, admits, bases, tallies: vec![Tally::default(); size] };
         let mut known: Words = 0;
         for (number, Sought { stem, .. }) in query.words.iter().enumerate() {
             let mut is_known = scan.word(stem, 1.0);
@@ -205,6 +206,7 @@ fn look_at(beginnings: &mut [Beginning<'_>]) -> usize {
 struct Scan<'a> {
     index: &'a Index,
     kind: Kind,
+    admits: &'a dyn Fn(u32, u32) -> bool,
     /// The place of each slot's first document among all.
     bases: Vec<usize>,
     tallies: Vec<Tally>,
@@ -223,7 +225,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Every word that begins so, but for the one that was looked for already. Says whether there is any.
+    /// Every word that begins so, but for the one that was looked for already. Says whether anything that is asked for has
+    /// any.
     fn prefix(&mut self, prefix: &str, known: &str) -> bool {
         let index = self.index;
         let mut beginnings: Vec<_> =
@@ -239,7 +242,7 @@ impl Scan<'_> {
             0 => stems.iter().map(|stem| self.having(stem)).max().unwrap_or(0),
             having => having,
         };
-        let is_any = !stems.is_empty();
+        let is_any = stems.iter().any(|stem| self.is_known(stem));
         for stem in stems {
             self.word_as_of(&stem, self.having(&stem).max(least), PREFIX);
         }
@@ -251,11 +254,19 @@ impl Scan<'_> {
         self.index.stems.get(stem).map_or(0, |stem| stem.list.len())
     }
 
-    /// Says whether anybody has the word.
+    /// Whether anything that is asked for has the word.
+    fn is_known(&self, stem: &str) -> bool {
+        let is_admitted = |posting: &Posting| match self.kind {
+            Kind::Servers => (self.admits)(posting.slot, 0),
+            Kind::Tools => (self.admits)(posting.slot, posting.document),
+        };
+        self.index.stems.get(stem).is_some_and(|stem| stem.list.iter().any(is_admitted))
+    }
+
+    /// Says whether anything that is asked for has the word.
     fn word(&mut self, stem: &str, factor: f32) -> bool {
-        let having = self.having(stem);
-        self.word_as_of(stem, having, factor);
-        having > 0
+        self.word_as_of(stem, self.having(stem), factor);
+        self.is_known(stem)
     }
 
     /// A word that counts as one that so many documents have: what only begins as what was typed is no rarer than that, and
@@ -328,7 +339,7 @@ mod tests {
     }
 
     fn finds(index: &Index, query: &str, slot: u32) -> bool {
-        index.search(&Query::of(query), Kind::Servers).iter().any(|hit| hit.slot == slot)
+        index.search(&Query::of(query), Kind::Servers, &|_, _| true).iter().any(|hit| hit.slot == slot)
     }
 
     /// A namespace with a beginning full of one server's words, which come first in the alphabet.

@@ -39,7 +39,7 @@ fn index() -> Index {
 
 /// Slot and document of what is found, the best first.
 fn tools(index: &Index, query: &str) -> Vec<(u32, u32)> {
-    let mut hits = index.search(&Query::of(query), Kind::Tools);
+    let mut hits = index.search(&Query::of(query), Kind::Tools, &|_, _| true);
     hits.sort_by(|one, other| {
         other.score.total_cmp(&one.score).then((one.slot, one.document).cmp(&(other.slot, other.document)))
     });
@@ -94,7 +94,7 @@ fn names_with_capitals_inside_are_found_as_people_type_them() {
     assert_eq!(tools(&index, "userid").len(), 4);
     let github = index.reserve("a");
     index.put(github, segment("github", &[]));
-    let mut hits = index.search(&Query::of("GitHub"), Kind::Servers);
+    let mut hits = index.search(&Query::of("GitHub"), Kind::Servers, &|_, _| true);
     hits.sort_by(|one, other| other.score.total_cmp(&one.score));
     assert_eq!(hits[0].slot, github, "{hits:?}");
 }
@@ -161,7 +161,7 @@ fn a_servers_own_words_find_its_tools_and_its_tools_find_the_server() {
     let found = tools(&index, "github merge");
     assert_eq!((found[0], found.len()), ((0, 3), 3));
     let servers = |query: &str| {
-        let mut hits = index.search(&Query::of(query), Kind::Servers);
+        let mut hits = index.search(&Query::of(query), Kind::Servers, &|_, _| true);
         hits.sort_by(|one, other| other.score.total_cmp(&one.score));
         hits.into_iter().map(|hit| hit.slot).collect::<Vec<_>>()
     };

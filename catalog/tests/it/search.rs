@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use longshore_catalog::About;
+use longshore_catalog::model::State;
 use serde_json::json;
 
 use crate::harness::{Stand, inventory, names, record, tool};
@@ -72,6 +73,35 @@ async fn the_best_come_first_and_hostile_queries_cost_nothing() {
         ["%00", "%F0%9F%92%A9", "%22OR%201%3D1", "*", "x*y(z", "%E2%80%AE", "%ff%fe", "AND+OR+NOT", "zzzz"]
     {
         assert_eq!(stand.json(&format!("/v1/tools?q={query}")).await["total"], json!(0), "{query}");
+    }
+}
+
+/// What others write, whom nobody asks for, is no reason to take a word as it was typed.
+#[tokio::test]
+async fn a_letter_is_forgiven_in_what_the_filters_leave() {
+    let stand = Stand::open().await;
+    let of = |owner: &str, tag: &str| About {
+        owner: Some(owner.to_owned()),
+        tags: vec![tag.to_owned()],
+        ..About::default()
+    };
+    let mut show = tool("show", "Shows an issue of the repository");
+    show["annotations"] = json!({"readOnlyHint": true});
+    stand.serve("a", "tracker", of("A", "x"), &[show]).await;
+    // A beginning, too, is theirs alone.
+    let mut typist = record("b", "typist", of("B", "y"));
+    typist.health.state = State::Down;
+    stand.feed(typist, Some(&[tool("type", "isue isuery reposit")])).await;
+    assert_eq!(names(&stand.json("/v1/tools?q=isue").await), ["type"]);
+    for filter in ["namespace=a", "server=tracker", "owner=A", "tag=x", "health=Up", "readOnly=true"] {
+        for query in ["isue", "isue+", "repositry", "isue+repositry"] {
+            let found = stand.json(&format!("/v1/tools?q={query}&{filter}")).await;
+            assert_eq!((names(&found), &found["total"]), (vec!["show"], &json!(1)), "{query} {filter}");
+        }
+        if filter != "readOnly=true" {
+            let found = stand.json(&format!("/v1/servers?q=isue&{filter}")).await;
+            assert_eq!(names(&found), ["tracker"], "{filter}");
+        }
     }
 }
 
