@@ -1,5 +1,7 @@
 //! A query against the index.
 
+use std::cmp::Reverse;
+
 use super::expansions::chosen;
 use super::namespace::Beginning;
 use super::words::{Word, is_of_a_word, stem, words};
@@ -15,8 +17,8 @@ const LOOKED_AT: usize = 20_000;
 const PREFIX: f32 = 0.6;
 /// What a word counts that differs from the query's by a letter.
 const SLIP: f32 = 0.4;
-/// So many words of a query that nobody has may be others: all words that there are have to be looked at for each.
-const FORGIVEN: usize = 2;
+/// So many words of a query that nobody has may be others, the longest: each may be many, and those say the most.
+const FORGIVEN: usize = 4;
 /// Shorter words are too many others with a letter changed.
 const SHORTEST_FORGIVEN: usize = 4;
 /// What a server's own words count for its tools.
@@ -167,19 +169,7 @@ impl Index {
             scan.next_word(*of);
         }
         let words = query.words.iter().enumerate();
-        let unknown = words.filter(|(number, word)| known & bit(*number) == 0 && word.may_begin());
-        let mut slips = Vec::new();
-        for (number, word) in unknown.take(FORGIVEN) {
-            if !scan.prefix(&word.typed, &word.stem) && word.may_have_a_slip() {
-                slips.push((number, &*word.typed));
-            }
-            scan.next_word(bit(number));
-        }
-        let typed: Vec<_> = slips.iter().map(|(_, typed)| *typed).collect();
-        for ((number, _), near) in slips.into_iter().zip(self.near(&typed)) {
-            scan.slip(near);
-            scan.next_word(bit(number));
-        }
+        scan.forgive(words.filter(|(number, word)| known & bit(*number) == 0 && word.may_begin()).collect());
         scan.hits(query.words.len())
     }
 }
@@ -213,6 +203,31 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
+    /// Looks for what may be meant by these words, which nothing has: what begins so, and else what differs by a letter.
+    fn forgive(&mut self, mut unknown: Vec<(usize, &Sought)>) {
+        unknown.sort_by_key(|(_, word)| Reverse(word.typed.chars().count()));
+        let mut left = FORGIVEN;
+        let mut slips = Vec::new();
+        for (number, word) in unknown {
+            if left == 0 {
+                break;
+            }
+            if self.prefix(&word.typed, &word.stem) {
+                left -= 1;
+            } else if word.may_have_a_slip() {
+                left -= 1;
+                slips.push((number, &*word.typed));
+            }
+            self.next_word(bit(number));
+        }
+        let index = self.index;
+        let typed: Vec<_> = slips.iter().map(|(_, typed)| *typed).collect();
+        for ((number, _), near) in slips.into_iter().zip(index.near(&typed)) {
+            self.slip(near);
+            self.next_word(bit(number));
+        }
+    }
+
     /// Looks for these, each of which may be what was meant.
     fn slip(&mut self, near: Vec<&str>) {
         let mut stems: Vec<_> = near.into_iter().map(stem).collect();

@@ -113,6 +113,7 @@ fn a_word_that_nobody_has_is_taken_for_those_that_may_be_meant() {
         ("calender", (1, 1)),
         ("attendes", (1, 1)),
         ("craete evnt", (1, 1)),
+        ("please find my isue", (0, 2)),
         ("kalenderwöhe", (1, 2)),
     ] {
         assert_eq!(tools(&index, query).first(), Some(&best), "{query}: {:?}", tools(&index, query));
@@ -124,6 +125,10 @@ fn a_word_that_nobody_has_is_taken_for_those_that_may_be_meant() {
     index.put(slot, segment("typist", &[("isue", "x", &[])]));
     assert_eq!(tools(&index, "isue"), [(slot, 1)], "that is what was typed");
     assert_eq!(tools(&index, "issue").first(), Some(&(0, 2)));
+    // Short ones are the beginnings of many, and the longest comes first all the same.
+    index.put(slot, segment("database", &[("run", "Fields menus mysql walks", &[])]));
+    let found = tools(&index, "fi me my wa isue");
+    assert!(found.contains(&(0, 2)) && found.contains(&(slot, 1)), "{found:?}");
 }
 
 /// However many others begin so, each with words that nobody else has.
