@@ -80,7 +80,7 @@ impl Default for Reader {
 
 impl Reader {
     /// A reader whose offers have so much text, and so many tools, at most, of one namespace half of that: by the longest
-    /// list of each server, of which there are three at most while they are replaced.
+    /// list of each server, of which there are three as a rule while they are replaced.
     pub fn new(bytes: usize, tools: usize) -> Self {
         Self { room: Arc::new(Room::new(bytes, tools)) }
     }
@@ -369,10 +369,10 @@ mod tests {
             assert_eq!(listed, expected, "{tools} tools");
             honest = next;
         }
-        // Who keeps what is to be replaced has room for so many lists, and no more; nor do two of them that keep all that they
-        // can.
+        // Who keeps what is to be replaced has room for so many lists, and for a tenth of the room beside; nor do two of them
+        // that keep all that they can have more.
         let mut kept = Vec::new();
-        for (namespace, tools, expected) in [("a", 60, [30, 30, 0]), ("b", 25, [25, 25, 0])] {
+        for (namespace, tools, expected) in [("a", 60, [30, 30, 6]), ("b", 25, [25, 25, 6])] {
             let more: Vec<_> = (0..3).map(|_| of(&reader, namespace, "hostile", tools)).collect();
             assert_eq!(more.iter().map(|(_, (listed, _))| *listed).collect::<Vec<_>>(), expected);
             assert!(more.iter().all(|(offer, _)| !offer.may_grow()), "{namespace}");
@@ -383,6 +383,17 @@ mod tests {
         assert_eq!(of(&reader, "c", "honest", 5).1, (0, 5), "of more lists than are needed the last are cut");
         drop((hostile, honest, next));
         assert_eq!(of(&reader, "c", "other", 5).1, (5, 0), "what it had is there for others");
+    }
+
+    /// All of which are asked at once when it fails.
+    #[test]
+    fn lists_that_others_keep_take_nothing_from_a_server_of_four_pods() {
+        let reader = Reader::new(1 << 20, 60);
+        let kept: Vec<_> =
+            ["a", "a", "a", "b", "b", "b"].map(|namespace| of(&reader, namespace, "big", 25).0).into();
+        assert!(kept.iter().all(|offer| offer.tools.len() == 25));
+        let pods = [(); 4].map(|()| of(&reader, "c", "failing", 5));
+        assert!(pods.iter().all(|(_, listed)| *listed == (5, 0)), "{:?}", pods.map(|(_, listed)| listed));
     }
 
     #[test]

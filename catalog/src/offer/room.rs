@@ -15,8 +15,8 @@ use crate::record::ServerKey;
 const NAMESPACES: usize = 2;
 /// So many lists of a server may be in memory at once: the one that is shown, the next, and one that comes meanwhile.
 const LISTS: usize = 3;
-/// More of them, such as those of several pods, have to fit with all that is in memory into the room and this part of it, as
-/// a divisor.
+/// Those that come later, such as of several pods, have a part of their own beside the room, as a divisor: who keeps as many
+/// as there may be takes nothing of that.
 const SPARE: usize = 5;
 
 /// The room, and what is taken of it.
@@ -42,8 +42,8 @@ type Number = u64;
 struct Taken {
     /// By the longest list of each server.
     listed: Sum,
-    /// By all lists.
-    held: Sum,
+    /// By the lists of each server beyond the first [`LISTS`].
+    beyond: Sum,
     /// The lists of each server: the one that is shown, the next, and those of its other pods.
     servers: HashMap<ServerKey, BTreeMap<Number, Amount>>,
     next: Number,
@@ -71,18 +71,23 @@ impl Room {
     /// Whether a list of a server may be so long.
     fn has(&self, taken: &Taken, server: &ServerKey, list: Number, length: Amount) -> bool {
         let Some(lists) = taken.servers.get(server) else { return false };
-        let longest = longest(lists);
-        let longer = longest.at_least(length).without(longest);
-        let others = lists.iter().filter(|(number, other)| **number != list && other.tools > 0).count();
-        let more = length.without(lists.get(&list).copied().unwrap_or_default());
-        let spare = self.all.and(self.all.part(SPARE));
+        let mut then = lists.clone();
+        then.insert(list, length);
+        let longer = longest(&then).without(longest(lists));
+        let more = beyond(&then).without(beyond(lists));
         taken.listed.fits_with(&server.namespace, longer, self.all)
-            && (others < LISTS || taken.held.fits_with(&server.namespace, more, spare))
+            && taken.beyond.fits_with(&server.namespace, more, self.all.part(SPARE))
     }
 }
 
 fn longest(lists: &BTreeMap<Number, Amount>) -> Amount {
     lists.values().fold(Amount::default(), |longest, list| longest.at_least(*list))
+}
+
+/// What a server's lists have beyond the first [`LISTS`].
+fn beyond(lists: &BTreeMap<Number, Amount>) -> Amount {
+    let later = lists.values().filter(|list| list.tools > 0).skip(LISTS);
+    later.fold(Amount::default(), |sum, list| sum.and(*list))
 }
 
 // === impl Share ===
@@ -157,17 +162,17 @@ impl Taken {
     /// From now on a list is so long, or no more.
     fn put(&mut self, server: &ServerKey, list: Number, length: Option<Amount>) {
         let Some(lists) = self.servers.get_mut(server) else { return };
-        let longest_before = longest(lists);
-        let before = match length {
+        let (longest_before, beyond_before) = (longest(lists), beyond(lists));
+        match length {
             Some(length) => lists.insert(list, length),
             None => lists.remove(&list),
         };
-        let longest_now = longest(lists);
+        let (longest_now, beyond_now) = (longest(lists), beyond(lists));
         if lists.is_empty() {
             self.servers.remove(server);
         }
         self.listed.exchange(&server.namespace, longest_before, longest_now);
-        self.held.exchange(&server.namespace, before.unwrap_or_default(), length.unwrap_or_default());
+        self.beyond.exchange(&server.namespace, beyond_before, beyond_now);
     }
 }
 
