@@ -55,10 +55,11 @@ pub(super) struct ListParameters {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes what is read below")]
 pub(super) struct ToolListParameters {
-    /// `true`: only tools of which their servers say that they change nothing. Nobody has checked that.
+    /// `true`: only tools of which their servers say that they change nothing. Nobody has checked that. `false`: all.
     #[param(rename = "readOnly")]
     read_only: Option<bool>,
     /// `schemas`: each tool has its schemas, and what is omitted of it, as where it is asked for alone.
+    #[param(pattern = "^schemas$")]
     include: Option<String>,
 }
 
@@ -82,7 +83,7 @@ pub(super) enum Refusal {
     Health,
     #[error("limit is a number from 1 to {LONGEST_LIMIT}")]
     Limit,
-    #[error("readOnly is true, or is not given")]
+    #[error("readOnly is true or false")]
     ReadOnly,
     #[error("include is schemas, or is not given")]
     Include,
@@ -147,12 +148,11 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
         page.limit =
             limit.parse().ok().filter(|limit| (1..=LONGEST_LIMIT).contains(limit)).ok_or(Refusal::Limit)?;
     }
-    if let Some(read_only) = read_only {
-        if read_only != "true" {
-            return Err(Refusal::ReadOnly);
-        }
-        page.read_only = true;
-    }
+    page.read_only = match read_only.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Refusal::ReadOnly),
+    };
     if let Some(include) = include {
         if include != "schemas" {
             return Err(Refusal::Include);
@@ -262,6 +262,7 @@ mod tests {
         assert_eq!(page(List::Tools, Some(given)), Ok(expected));
         assert_eq!(page(List::Tools, None), Ok(Page { limit: DEFAULT_LIMIT, ..Page::default() }));
         assert_eq!(page(List::Tools, Some("q=%20")).unwrap().query, None);
+        assert_eq!(page(List::Tools, Some("readOnly=false")), page(List::Tools, None));
     }
 
     #[test]
@@ -284,7 +285,7 @@ mod tests {
             assert_eq!(page(List::Servers, Some(given)), Err(expected), "{given}");
         }
         assert_eq!(page(List::Tools, Some("include=all")), Err(Refusal::Include));
-        assert_eq!(page(List::Tools, Some("readOnly=false")), Err(Refusal::ReadOnly));
+        assert_eq!(page(List::Tools, Some("readOnly=1")), Err(Refusal::ReadOnly));
         assert_eq!(none(Some("q=x")), Err(Refusal::OfAnEntry("q".to_owned())));
     }
 

@@ -276,6 +276,9 @@ async fn the_description_names_every_path_and_parameter() {
     let of_all = ["q", "namespace", "server", "owner", "tag", "health", "limit", "cursor"];
     assert_eq!(named, [&of_all[..], &["readOnly", "include"][..]].concat());
     assert!(parameters.iter().all(|parameter| parameter["in"] == "query" && parameter["required"] == false));
+    let schema = |name: &str| parameters.iter().find(|it| it["name"] == name).unwrap()["schema"].clone();
+    assert_eq!(schema("readOnly"), json!({"type": "boolean"}));
+    assert_eq!(schema("include"), json!({"type": "string", "pattern": "^schemas$"}));
     for (path, described) in document["paths"].as_object().unwrap() {
         let header = &described["parameters"][0];
         assert_eq!((&header["name"], &header["in"]), (&json!("If-None-Match"), &json!("header")), "{path}");

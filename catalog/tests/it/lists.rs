@@ -75,6 +75,7 @@ async fn tools_that_say_that_they_change_nothing_can_be_had_alone() {
         assert_eq!((names(&listed), &listed["total"]), (vec!["get", "list"], &json!(2)), "{path}");
         assert_eq!(walk(&stand, &format!("{path}&limit=1")).await, ["get", "list"], "{path}");
     }
+    assert_eq!(stand.json("/v1/tools?readOnly=false").await["total"], 4);
 }
 
 #[tokio::test]
