@@ -194,13 +194,14 @@ impl Entry {
 /// Reads what a server and its tools are found by.
 pub(crate) fn segment(key: &ServerKey, about: &About, offer: Option<&Offer>) -> Segment {
     let reported = offer.and_then(|offer| offer.reported.as_ref());
-    // A server that nobody has described says itself what it is for.
+    // A server that nobody has described says itself what it is for. A template may leave an empty description.
+    let described = about.description.as_deref().filter(|description| !description.trim().is_empty());
     let instructions = reported.and_then(|reported| reported.instructions.as_deref());
     let mut server = Document {
         names: vec![&key.name],
         titles: about.title.as_deref().into_iter().collect(),
         parameters: Vec::new(),
-        description: about.description.as_deref().or(instructions),
+        description: described.or(instructions),
     };
     server.titles.extend(about.tags.iter().map(String::as_str));
     server.titles.extend(about.owner.as_deref());

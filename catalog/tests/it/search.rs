@@ -108,7 +108,8 @@ async fn a_letter_is_forgiven_in_what_the_filters_leave() {
 #[tokio::test]
 async fn a_server_without_a_description_is_found_by_its_instructions() {
     let stand = Stand::open().await;
-    for (name, description) in [("plain", None), ("described", Some("Sends letters".to_owned()))] {
+    for (name, description) in [("blank", Some(" ")), ("plain", None), ("described", Some("Sends letters"))] {
+        let description = description.map(str::to_owned);
         let mut record = record("a", name, About { description, ..About::default() });
         let mut said = inventory(&[tool("go", "x")]);
         said["server"]["instructions"] = json!("Prefer postcards");
@@ -116,6 +117,6 @@ async fn a_server_without_a_description_is_found_by_its_instructions() {
         record.offer = Some(Arc::new(offer));
         stand.feed(record, None).await;
     }
-    assert_eq!(names(&stand.json("/v1/servers?q=postcards").await), ["plain"]);
+    assert_eq!(names(&stand.json("/v1/servers?q=postcards").await), ["blank", "plain"]);
     assert_eq!(names(&stand.json("/v1/servers?q=letters").await), ["described"]);
 }
