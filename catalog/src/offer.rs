@@ -192,6 +192,7 @@ impl ToolEntry {
     fn bytes(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         let schema = |schema: &Option<Schema>| schema.as_ref().map_or(0, |schema| schema.0.get().len());
+        let omitted = self.omitted.iter().map(|omitted| omitted.field.len() + omitted.reason.len());
         size_of::<Self>()
             + self.name.len()
             + text(&self.title)
@@ -199,6 +200,8 @@ impl ToolEntry {
             + self.parameters.iter().map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>()
             + schema(&self.input_schema)
             + schema(&self.output_schema)
+            + self.omitted.capacity() * size_of::<Omitted>()
+            + omitted.sum::<usize>()
     }
 }
 
@@ -331,6 +334,19 @@ mod tests {
         }
         let parameters = &with(r#"{"properties":{"p":{},"q\u200b":{}}}"#).tools[0].parameters;
         assert_eq!(*parameters, [Box::from("p")], "it is found by those that can be shown");
+    }
+
+    /// A word on why it is not kept may be longer than a schema.
+    #[test]
+    fn what_is_said_of_an_omitted_schema_takes_room() {
+        let bare = read(&[json!({"name": "t"})]).tools[0].bytes();
+        for omitted in [&["inputSchema"][..], &["inputSchema", "outputSchema"]] {
+            let mut tool = json!({"name": "t"});
+            omitted.iter().for_each(|field| tool[*field] = json!([1]));
+            let tool = read(&[tool]).tools[0].clone();
+            let said = tool.omitted.iter().map(|it| size_of_val(it) + it.field.len() + it.reason.len());
+            assert!(tool.omitted.len() == omitted.len() && tool.bytes() >= bare + said.sum::<usize>());
+        }
     }
 
     /// What a server with so many tools has, and what is left out.
