@@ -291,6 +291,17 @@ mod tests {
             });
             let [all, found] = all;
             assert_eq!(all, found);
+            let (mut walked, mut after) = (Vec::new(), None);
+            loop {
+                let found = view.tools_page(&Page { limit: 1, after, ..Page::default() });
+                assert_eq!((found.items.len(), found.total), (1, all.len()));
+                walked.extend(found.items.into_iter().map(|tool| tool.name));
+                after = found.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(all, walked);
             assert!(all.iter().all(|name| view.tool(&key, name).is_some()));
             assert_eq!(view.server(&key).unwrap().tools, all.len());
             all
@@ -299,10 +310,10 @@ mod tests {
             let segment = segment(&key, &source.0, source.1.as_deref());
             view.publish(&key, 0, source, segment)
         };
-        assert!(view.enter(record(offer(&key, &["echo", "old", "secret"])), 0, ""));
+        assert!(view.enter(record(offer(&key, &["ancient", "echo", "old", "secret", "tidy"])), 0, ""));
         let source = view.servers[&key].source();
         assert!(!publish(&mut view, source));
-        assert_eq!(listed(&view), ["echo", "old", "secret"]);
+        assert_eq!(listed(&view), ["ancient", "echo", "old", "secret", "tidy"]);
         let next = offer(&key, &["add", "echo", "new secret", "secret"]);
         assert!(view.enter(record(next.clone()), 1, ""));
         assert_eq!(listed(&view), ["echo", "secret"]);

@@ -291,19 +291,28 @@ mod tests {
 
     #[test]
     fn a_cursor_goes_on_with_its_own_list_only() {
-        let asked = page(List::Tools, Some("q=x&tag=a")).unwrap();
-        let position = Position {
+        let searched = Position {
             score: Some(1.25),
             server: ServerKey { namespace: "a".to_owned(), name: "b".to_owned() },
             tool: Some("日本".to_owned()),
         };
-        let text = cursor(List::Tools, &asked, &position).unwrap();
-        let with = |list, query: &str| page(list, Some(&format!("{query}&cursor={text}")));
-        assert_eq!(with(List::Tools, "q=x&tag=a&limit=3").unwrap().after, Some(position));
-        for (list, query) in
-            [(List::Tools, "q=y&tag=a"), (List::Tools, "tag=a"), (List::Servers, "q=x&tag=a")]
-        {
-            assert_eq!(with(list, query), Err(Refusal::Cursor), "{query}");
+        let listed = Position { score: None, ..searched.clone() };
+        for (asked, position, others) in [
+            ("q=x&tag=a", searched, &["q=y&tag=a", "tag=a", "q=x", "q=x&tag=a&tag=b"][..]),
+            ("readOnly=true", listed.clone(), &["", "readOnly=false"]),
+            ("server=b", listed.clone(), &["", "server=c", "namespace=b"]),
+            ("namespace=a&owner=o&health=Up", listed, &["namespace=a&owner=o", "namespace=a&health=Up"]),
+        ] {
+            let text = cursor(List::Tools, &page(List::Tools, Some(asked)).unwrap(), &position).unwrap();
+            let with = |list, query: &str| page(list, Some(&format!("{query}&cursor={text}")));
+            let next = with(List::Tools, &format!("{asked}&limit=3&include=schemas")).unwrap();
+            assert_eq!(next.after, Some(position), "{asked}");
+            for query in others {
+                assert_eq!(with(List::Tools, query), Err(Refusal::Cursor), "{query} after {asked}");
+            }
+            if !asked.contains("readOnly") {
+                assert_eq!(with(List::Servers, asked), Err(Refusal::Cursor), "{asked}");
+            }
         }
     }
 }

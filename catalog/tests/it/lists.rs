@@ -157,6 +157,26 @@ async fn a_page_of_long_entries_is_short() {
     }
 }
 
+/// Nor is one whose tools come with the longest schemas that are kept.
+#[tokio::test]
+async fn a_page_of_long_schemas_is_short() {
+    let stand = Stand::open().await;
+    let longest = 64 << 10;
+    let around = json!({"type": "object", "title": ""}).to_string().len();
+    let schema = json!({"type": "object", "title": "x".repeat(longest - around)});
+    let tools: Vec<_> = (0..20)
+        .map(|n| json!({"name": format!("tool-{n:02}"), "description": "heavy", "inputSchema": schema}))
+        .collect();
+    stand.serve("a", "heavy", About::default(), &tools).await;
+    let expected: Vec<_> = (0..20).map(|n| format!("tool-{n:02}")).collect();
+    for path in ["/v1/tools?include=schemas&limit=200", "/v1/tools?include=schemas&limit=200&q=heavy"] {
+        let page = stand.json(path).await;
+        assert_eq!((names(&page).len(), &page["total"]), (3, &json!(20)), "{path}");
+        assert!(page["items"].as_array().unwrap().iter().all(|tool| tool["inputSchema"] == schema), "{path}");
+        assert_eq!(walk(&stand, path).await, expected, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_cursor_stays_valid_while_the_catalog_changes() {
     let stand = stand().await;
