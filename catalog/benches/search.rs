@@ -3,7 +3,8 @@
 //! Two corpora of 1,000 servers with ten tools each: ordinary descriptions, and hostile ones, of 4 KiB of words that
 //! nobody else has and with a schema of 1 MB each. Another has nearly as many tools as there may be, with descriptions as
 //! long as there is room for. Each query has one to four words of the corpus, of which the last is cut as somebody types it.
-//! They are asked again with a letter of the first word wrong.
+//! They are asked again with a letter of the first word wrong. A last one has 300,000 words that are nearly what is typed:
+//! by a letter, or by their ends.
 //! Beside the time on the clock stands the time on the processor, which is what counts on a machine that others use too.
 
 #![expect(
@@ -27,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 const SERVERS: usize = 1000;
 const TOOLS: usize = 10;
 const QUERIES: usize = 5000;
+/// What is typed where many words are nearly the same.
+const TYPED: &str = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn";
 
 /// Xorshift: the same corpus each time.
 struct Random(u64);
@@ -95,6 +98,32 @@ fn wordy(random: &mut Random) -> String {
     format!("{{\"name\":\"tool_{}\",\"description\":\"{}\"}}", random.next(1 << 40), random.words(130))
 }
 
+fn nearly_the_same(random: &mut Random) -> String {
+    let mut text = String::new();
+    for _ in 0..90 {
+        let mut word = TYPED.to_owned();
+        if random.next(2) == 0 {
+            // A letter of a script that has very many, before another or in its place.
+            let letter = char::from_u32(0xa000 + u32::try_from(random.next(1165)).unwrap()).unwrap();
+            let at = place(random);
+            let end = at + usize::try_from(random.next(2)).unwrap();
+            word.replace_range(at..end, letter.encode_utf8(&mut [0; 4]));
+        } else {
+            word.truncate(TYPED.len() / 2);
+            while word.len() < TYPED.len() {
+                word.push(char::from(b'a' + u8::try_from(random.next(26)).unwrap()));
+            }
+        }
+        let _ = write!(text, "{word} ");
+    }
+    format!("{{\"name\":\"tool_{}\",\"description\":\"{text}\"}}", random.next(1 << 40))
+}
+
+/// That of a letter of [`TYPED`].
+fn place(random: &mut Random) -> usize {
+    usize::try_from(random.next(TYPED.len() as u64)).unwrap()
+}
+
 fn inventory(tools: &[String]) -> String {
     format!(
         "{{\"phase\":\"Serving\",\"connection\":{{\"state\":\"Connected\",\"since\":\"2026-01-01T00:00:00Z\",\"reason\":null,\
@@ -135,7 +164,37 @@ fn record(key: ServerKey, offer: Arc<Offer>) -> ServerRecord {
     }
 }
 
-async fn measure(what: &str, tools: usize, mut corpus: impl FnMut(&mut Random) -> String) {
+/// One to four words, of which the last may go on.
+fn usual_query(random: &mut Random) -> String {
+    let count = 1 + random.next(4);
+    let mut words = random.words(count);
+    words.truncate(words.len() - usize::try_from(random.next(3)).unwrap());
+    words
+}
+
+/// As many words as are forgiven, one of which very many differ from by a letter.
+fn hostile_query(random: &mut Random) -> String {
+    let mut query = TYPED.to_owned();
+    for _ in 0..3 {
+        let mut word = TYPED.to_owned();
+        let at = place(random);
+        word.replace_range(at..=at, "m");
+        let _ = write!(query, " {word}");
+    }
+    query
+}
+
+fn queries(count: usize, query: impl Fn(&mut Random) -> String) -> Vec<String> {
+    let mut random = Random(12_345_678_910_111_213);
+    (0..count).map(|_| query(&mut random)).collect()
+}
+
+async fn measure(
+    what: &str,
+    tools: usize,
+    queries: &[String],
+    mut corpus: impl FnMut(&mut Random) -> String,
+) {
     println!("{what}");
     let before = resident();
     let (catalog, indexer) = Catalog::new(Metrics::new().unwrap());
@@ -168,20 +227,12 @@ async fn measure(what: &str, tools: usize, mut corpus: impl FnMut(&mut Random) -
     );
     println!("  resident: {:.0} MB, {:.0} MB before", resident(), before);
 
-    let mut random = Random(12_345_678_910_111_213);
-    let queries: Vec<String> = (0..QUERIES)
-        .map(|_| {
-            let count = 1 + random.next(4);
-            let mut words = random.words(count);
-            words.truncate(words.len() - usize::try_from(random.next(3)).unwrap());
-            words
-        })
-        .collect();
-    search(&catalog, "search", &queries);
+    search(&catalog, "search", queries);
     let slips: Vec<String> = queries.iter().map(|query| format!("{}z{}", &query[..2], &query[3..])).collect();
     search(&catalog, "search with a slip", &slips);
-    over_http(catalog.clone(), &queries).await;
+    over_http(catalog.clone(), queries).await;
 
+    let mut random = Random(12_345_678_910_111_213);
     let mut times = Vec::new();
     for number in 0..200 {
         let mut tools: Vec<String> = (0..tools).map(|_| corpus(&mut random)).collect();
@@ -250,10 +301,14 @@ async fn over_http(catalog: Catalog, queries: &[String]) {
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        measure("ordinary", TOOLS, ordinary).await;
+        let usual = queries(QUERIES, usual_query);
+        measure("ordinary", TOOLS, &usual, ordinary).await;
         let schema = format!("{{\"type\":\"object\",\"title\":\"{}\"}}", "x".repeat(1 << 20));
-        measure("hostile", TOOLS, |random| hostile(random, &schema)).await;
+        measure("hostile", TOOLS, &usual, |random| hostile(random, &schema)).await;
         // Some room is left, for those that come.
-        measure("nearly as many as there may be", 9 * TOOLS, wordy).await;
+        measure("nearly as many as there may be", 9 * TOOLS, &usual, wordy).await;
+        // Each takes long.
+        let nearly = queries(QUERIES / 50, hostile_query);
+        measure("words that are nearly the same", TOOLS / 2, &nearly, nearly_the_same).await;
     });
 }
