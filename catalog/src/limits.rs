@@ -22,8 +22,8 @@ pub(crate) const TOOLS: usize = 10_000;
 /// How much text all tools of one server have. When it is spent, schemas are left out, and then tools.
 pub(crate) const SERVER_TEXT: usize = 8 << 20;
 /// How much text all tools of all servers have. Of this and of their number half is for one namespace. Where all lists are
-/// replaced at once three times as much is in memory, and a fifth of it where there are more than three of a server, which
-/// the container's limit leaves room for.
+/// replaced at once three times as much is in memory, and a fifth of it beside where a server has more than three, which the
+/// container's limit leaves room for.
 pub(crate) const TEXT: usize = 96 << 20;
 /// How many tools of all servers are listed.
 pub(crate) const ALL_TOOLS: usize = 100_000;

@@ -203,9 +203,8 @@ impl View {
             .map(|key| self.servers.get(key.as_ref()?).filter(|entry| page.admits(entry)))
             .collect();
         let entry = |slot: u32| entries.get(slot as usize).copied().flatten();
-        let lists = |slot: u32, document: u32| {
-            entry(slot).is_some_and(|entry| entry.lists(document as usize, page))
-        };
+        let lists =
+            |slot: u32, document: u32| entry(slot).is_some_and(|entry| entry.lists(document as usize, page));
         let mut hits = self.index.search(&Query::of(query), kind, &lists);
         hits.retain(|hit| lists(hit.slot, hit.document));
         let total = hits.len();
