@@ -266,6 +266,12 @@ impl View {
         self.that_have_room().filter(is_newer).filter_map(move |member| member.alive(now))
     }
 
+    /// Those with room in pods of this template, if there is one.
+    pub(crate) fn alike_with_room(&self, template: Option<&str>, now: Moment) -> impl Iterator<Item = Peer> {
+        let is_alike = move |member: &&Member| template.is_some() && member.template.as_deref() == template;
+        self.that_have_room().filter(is_alike).filter_map(move |member| member.alive(now))
+    }
+
     fn that_have_room(&self) -> impl Iterator<Item = &Member> {
         let has_room = |member: &&Member| member.state == State::Serving && !member.shaken && !member.full;
         self.members.values().filter(has_room)

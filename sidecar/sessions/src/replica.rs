@@ -258,10 +258,13 @@ impl<T> Replica<T> {
 
     /// Whom a session would go to if this replica gave it up now: those that have no room get it where nobody has any, and
     /// before all others those that are younger than this replica and of another template. In a rollout they stay, and the
-    /// others are about to end too: sessions that go there move once. Where its own template is not known, who is younger
+    /// others are about to end too: sessions that go there move once. Where none is, what is of another template is older,
+    /// and ends next if anything does: those of its own come before it. Where its own template is not known, who is younger
     /// does, which fewer sessions leave again. `None`: there is nobody.
     pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
-        rendezvous::winner(key, self.view.newer_with_room(self.process, self.template.as_deref(), now))
+        let template = self.template.as_deref();
+        rendezvous::winner(key, self.view.newer_with_room(self.process, template, now))
+            .or_else(|| rendezvous::winner(key, self.view.alike_with_room(template, now)))
             .or_else(|| rendezvous::winner(key, self.view.with_room(now)))
             .or_else(|| rendezvous::winner(key, self.view.serving(now)))
     }

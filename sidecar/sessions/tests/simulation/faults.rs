@@ -41,9 +41,7 @@ impl World {
         self.after(pause.min(FAULTS_END - self.now), Happening::Fault);
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
         let Some(&pod) = self.random.pick(&there) else { return };
-        // A rollout begins with who has been there for the longest: after two of them nobody is left from before.
-        let oldest = there.iter().find(|pod| self.serves(**pod)).copied();
-        let pod = oldest.filter(|_| self.orderly).unwrap_or(pod);
+        let pod = if self.orderly { self.leaves_next(&there).unwrap_or(pod) } else { pod };
         if self.random.chance(500) {
             self.crowd(&there);
         }
@@ -86,6 +84,15 @@ impl World {
                 self.after(time, Happening::Heal(Fault::Dns));
             }
         }
+    }
+
+    /// Who ends next in order. A rollout begins with who has been there for the longest: after two of them nobody is left
+    /// from before. But a node may be drained meanwhile, and one of those ends that the rollout has made.
+    fn leaves_next(&mut self, there: &[usize]) -> Option<usize> {
+        let is_evicted = self.random.chance(200);
+        let mut serving = there.iter().filter(|pod| self.serves(**pod));
+        let leaves = if is_evicted { serving.next_back() } else { serving.next() };
+        leaves.copied()
     }
 
     /// A pod's server was lost soon after its handshake, and does not stay. Who is told of it at once, and who with the

@@ -72,9 +72,9 @@ impl World {
         if !self.orderly || self.upgrades {
             return;
         }
-        let template = self.pods[pod].template;
-        let stays =
-            |peer: &Peer| self.pods.iter().any(|other| other.peer == *peer && other.template > template);
+        let stays = |peer: &Peer| {
+            self.pods.iter().any(|other| other.peer == *peer && other.template == self.template)
+        };
         let goes_on = stays(successor);
         assert!(
             goes_on || !with_room.iter().any(stays),

@@ -124,6 +124,9 @@ fn a_session_is_given_to_the_next_template_if_there_is_room() {
         // It is the one of before that goes.
         (7, [(3, Some("a"), false), (0, Some("b"), false)], 0),
         (8, [(3, Some("a"), false), (0, None, false)], 0),
+        (9, [(0, Some("b"), false), (3, Some("a"), false)], 1),
+        (10, [(0, None, false), (3, Some("a"), false)], 1),
+        (11, [(0, Some("b"), false), (3, Some("a"), true)], 0),
     ] {
         for (other, word) in others.iter().zip(words) {
             replica.view.heard(&says(number, word, other), now);
