@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::bounds::{DNS_FRESH, INTRODUCED, MAX_MEMBERS, REMEMBERED, RESTART, UNLISTED_YET};
 use crate::identity::{Moment, Peer, PodId};
-use crate::message::{Departure, Introduction};
+use crate::message::{Departure, Introduction, Word};
 pub use member::{Member, Standing, State};
 
 /// All that one replica knows of the others.
@@ -252,18 +252,38 @@ impl View {
         self.that_have_room().filter_map(move |member| member.alive(now))
     }
 
-    /// Those of these that began after a process of that number, as far as they have said, and not in pods of this template.
+    /// Those of these that began after a process of that number, as far as they have said, and not in pods of this template:
+    /// after the first of those that are, since a process may be younger than its pod. Of several templates the last.
     pub(crate) fn newer_with_room(
         &self,
         process: u64,
         template: Option<&str>,
         now: Moment,
     ) -> impl Iterator<Item = Peer> {
-        let is_newer = move |member: &&Member| {
-            let is_younger = member.word.is_some_and(|word| word.process > process);
+        let first = self.first_processes(now);
+        let own = first.get(&template).filter(|_| template.is_some());
+        let since = own.map_or(process, |first| process.min(*first));
+        let is_newer = |member: &&Member| {
+            let is_younger = member.word.is_some_and(|word| word.process > since);
             is_younger && (template.is_none() || member.template.as_deref() != template)
         };
-        self.that_have_room().filter(is_newer).filter_map(move |member| member.alive(now))
+        let with_first =
+            |member: &Member| Some((*first.get(&member.template.as_deref())?, member.alive(now)?));
+        let newer: Vec<(u64, Peer)> = self.that_have_room().filter(is_newer).filter_map(with_first).collect();
+        let last = newer.iter().map(|(first, _)| *first).max();
+        newer.into_iter().filter(move |(first, _)| Some(*first) == last).map(|(_, peer)| peer)
+    }
+
+    /// Of each template the process that began first, of those that live.
+    fn first_processes(&self, now: Moment) -> BTreeMap<Option<&str>, u64> {
+        let mut all = BTreeMap::new();
+        for member in self.members.values().filter(|member| member.alive(now).is_some()) {
+            if let Some(Word { process, .. }) = member.word {
+                let first = all.entry(member.template.as_deref()).or_insert(process);
+                *first = process.min(*first);
+            }
+        }
+        all
     }
 
     /// Those with room in pods of this template, if there is one.

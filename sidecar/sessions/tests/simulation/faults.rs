@@ -201,8 +201,9 @@ impl World {
         if !self.serves(pod) {
             return;
         }
-        // The next rollout begins when nobody is left from before the last.
-        if self.pods.iter().all(|other| other.gone || other.template == self.template) {
+        // The next rollout begins when nobody is left from before the last, or in the middle of it.
+        let is_over = self.pods.iter().all(|other| other.gone || other.template == self.template);
+        if is_over || self.orderly && self.random.chance(200) {
             self.template += 1;
         }
         let Some(process) = &mut self.pods[pod].process else { return };

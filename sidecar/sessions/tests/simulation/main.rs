@@ -14,7 +14,7 @@
 //! * a request that was forwarded is not forwarded again;
 //! * where pods only come and go in order, every request is served;
 //! * nobody waits for room where somebody else has some who has been there for a while;
-//! * what a pod gives away in a rollout goes to a pod that the rollout has made, if the former knows one with room;
+//! * what a pod gives away in a rollout goes to a pod that the last rollout has made, if the former knows one with room;
 //! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404, also where
 //!   its sidecar dies alone and is back within a few seconds;
 //! * what a client set is known to whoever takes its session, as long as a replica lives that has a copy of it;
@@ -70,5 +70,6 @@ fn no_history_breaks_a_rule() {
     let happened =
         happened.into_iter().chain([all.broken_off, all.set, all.set_again, all.shaken, all.spared]);
     let happened = happened.chain([all.crowded, all.passed_on, all.handed_on, all.had_no_room, all.renewed]);
+    let happened = happened.chain([all.overtaken, all.evicted]);
     assert!(happened.into_iter().all(|times| times > 0), "{all:?}");
 }

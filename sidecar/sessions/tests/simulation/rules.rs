@@ -61,7 +61,7 @@ impl World {
         );
     }
 
-    /// What a pod gives away in a rollout goes to one that the rollout has made, if it knows any with room: others end soon.
+    /// What a pod gives away in a rollout goes to one that the last has made, if it knows any with room: others end soon.
     pub(super) fn check_successor(
         &mut self,
         pod: usize,
@@ -72,9 +72,9 @@ impl World {
         if !self.orderly || self.upgrades {
             return;
         }
-        let stays = |peer: &Peer| {
-            self.pods.iter().any(|other| other.peer == *peer && other.template == self.template)
-        };
+        let newest = self.template;
+        let stays =
+            |peer: &Peer| self.pods.iter().any(|other| other.peer == *peer && other.template == newest);
         let goes_on = stays(successor);
         assert!(
             goes_on || !with_room.iter().any(stays),
@@ -82,7 +82,10 @@ impl World {
             successor.pod,
             self.now
         );
-        self.tally.renewed += u64::from(goes_on);
+        let template = self.pods[pod].template;
+        self.tally.renewed += u64::from(goes_on && template < newest);
+        self.tally.overtaken += u64::from(goes_on && template + 1 < newest);
+        self.tally.evicted += u64::from(goes_on && template == newest);
     }
 
     pub(super) fn check_not_found(&self, session: usize) {

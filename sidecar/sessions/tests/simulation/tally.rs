@@ -30,6 +30,10 @@ pub(super) struct Tally {
     pub(super) had_no_room: u64,
     /// Sessions that a rollout has brought to a pod that it has made.
     pub(super) renewed: u64,
+    /// Those of them that came from a pod that two rollouts were to end.
+    pub(super) overtaken: u64,
+    /// Sessions of a pod that a rollout has made that went to another of these.
+    pub(super) evicted: u64,
 }
 
 impl AddAssign for Tally {
@@ -54,6 +58,8 @@ impl AddAssign for Tally {
             handed_on,
             had_no_room,
             renewed,
+            overtaken,
+            evicted,
         } = other;
         self.failed_to_take += failed_to_take;
         self.broken_off += broken_off;
@@ -74,5 +80,7 @@ impl AddAssign for Tally {
         self.handed_on += handed_on;
         self.had_no_room += had_no_room;
         self.renewed += renewed;
+        self.overtaken += overtaken;
+        self.evicted += evicted;
     }
 }

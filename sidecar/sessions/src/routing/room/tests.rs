@@ -136,6 +136,32 @@ fn a_session_is_given_to_the_next_template_if_there_is_room() {
     }
 }
 
+/// One rollout may begin before another is over, and a sidecar may be younger than its pod, as this one is.
+#[test]
+fn a_session_is_given_to_the_last_of_several_templates() {
+    let (older, others, capsule, now) = many(3);
+    let tombstones = crate::tombstones::Tombstones::default();
+    let mut replica = Replica::<()>::new(older.me().clone(), 5, older.view, tombstones);
+    replica.set_template(Some("a".into()));
+    let says = |number, (process, template, full): (_, &str, _), peer| {
+        let word = Some(Word { process, number });
+        Introduction { word, full, template: Some(template.into()), ..serving(peer) }
+    };
+    for (number, words, expected) in [
+        (1, [(7, "b", false), (8, "c", false), (9, "b", false)], 1),
+        (2, [(1, "a", false), (8, "c", true), (9, "b", false)], 2),
+        (3, [(1, "a", false), (2, "a", false), (3, "b", false)], 2),
+        // It is rolled back, and what was made for that stays.
+        (4, [(3, "b", false), (4, "a", false), (9, "b", false)], 2),
+    ] {
+        for (other, word) in others.iter().zip(words) {
+            replica.view.heard(&says(number, word, other), now);
+        }
+        let successor = replica.successor(&capsule.key, now);
+        assert_eq!(successor.as_ref(), Some(&others[expected]), "{words:?}");
+    }
+}
+
 /// The request of a client goes from one to the next by weight, and comes back to the first, which has the last word.
 #[test]
 fn a_request_goes_on_to_who_has_room() {
