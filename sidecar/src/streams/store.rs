@@ -261,7 +261,9 @@ pub(crate) async fn look_after(shared: Arc<Shared>) {
                 store.ends.store(true, Ordering::Relaxed);
             }
         }
-        if ends && !parted && shared.peers.has_serving() {
+        // Nobody is led to one whose server does not stay, nor do sessions move there.
+        let is_elsewhere = || shared.peers.serving().iter().any(|peers| !peers.is_empty());
+        if ends && !parted && is_elsewhere() {
             parted = true;
             store.part();
         }

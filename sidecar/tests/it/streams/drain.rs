@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{answer, event, note, said};
 use crate::harness::replicas::Network;
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Files, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
 /// Sooner than a sidecar that waits for calls in vain, which it does for more than twenty seconds.
 const SOON: Duration = Duration::from_secs(18);
@@ -93,8 +93,36 @@ fn r086_streams_close_as_their_revision_wants() {
 #[test]
 fn nobody_is_sent_away_where_there_is_nobody_else() {
     let (server, tell) = told();
-    let sidecar = sidecar(&server);
-    let client = Client::open(&sidecar, None);
+    stays_to_the_end(&sidecar(&server), None, &tell);
+}
+
+/// Nor where nobody is led to the other one, since its server died soon after its handshake.
+#[test]
+fn nobody_is_sent_away_to_where_a_server_does_not_stay() {
+    let is_shown = || {
+        let began = Instant::now();
+        let (server, tell) = told();
+        let mut other = GoServer::start(&["-stateless"]);
+        let network = Network::new();
+        let replicas = network.replicas(&config(0), &[server.port, other.port]);
+        other.kill();
+        eventually("it is seen", || (replicas[1].metric("longshore_server_connected") == 0.0).then_some(()));
+        if began.elapsed() > Duration::from_secs(9) {
+            // A server that was there for so long is believed soon.
+            return false;
+        }
+        assert_eq!(replicas[1].get("/readyz").status, 503);
+        // It says so at once, or with its next heartbeat.
+        std::thread::sleep(Duration::from_secs(2));
+        stays_to_the_end(&replicas[0], ALICE, &tell);
+        true
+    };
+    assert!((0..5).any(|_| is_shown()), "the machine is too slow each time");
+}
+
+/// A client hears all that there is to hear of a sidecar that ends.
+fn stays_to_the_end(sidecar: &Sidecar, caller: Option<&str>, tell: &Sender<()>) {
+    let client = Client::open(sidecar, caller);
     let mut own = Events::open(&client.get(), sidecar.mcp);
     let mut call = client.stream("t", json!({}));
     for stream in [&mut own, &mut call] {
