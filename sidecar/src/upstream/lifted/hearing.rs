@@ -9,8 +9,9 @@ use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::method::{ServerNotification, ServerRequest};
 use longshore_mcp::params::Params;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{Duration, Instant, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::listening::deliver;
 use super::missed::make_up;
@@ -43,8 +44,8 @@ const QUIET: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Hearing {
     task: Mutex<Option<AbortHandle>>,
-    /// Held while it begins.
-    beginning: tokio::sync::Mutex<()>,
+    /// When it was begun, and what closes once its stream is there, or there is none.
+    beginning: Mutex<Option<(Instant, watch::Receiver<()>)>>,
 }
 
 /// The calls that were waited for in vain: their clients read slowly, or not at all, and what else the server says does
@@ -121,29 +122,29 @@ impl Deaf {
     }
 }
 
-/// Begins to hear what the server says in a session, if nobody does yet, and waits for so long until its stream is there. It
-/// goes on until the session is over, or there is nothing to be had; a stream of the session is open before this, or could be
-/// left without it.
+/// Begins to hear what the server says in a session, if nobody does yet, and waits until its stream is there, for so long
+/// after it was begun, by whomever. It goes on until the session is over, or there is nothing to be had; a stream of the
+/// session is open before this, or could be left without it.
 pub(super) async fn begin(session: &Arc<Session>, transport: &Rc<Transport>, patience: Duration) {
-    let begun = async {
-        let _beginning = session.hearing.beginning.lock().await;
-        let (told, there) = tokio::sync::oneshot::channel();
-        let is_new = session.hearing.begin_with(|| {
-            // One that ends after this looked ends what is begun here.
-            let hearing =
-                (!session.is_over()).then(|| hear(Arc::downgrade(session), transport.clone(), told))?;
-            Some(tokio::task::spawn_local(hearing).abort_handle())
-        });
-        if is_new {
-            // Whether it is there, or there is none.
-            let _ = there.await;
+    let hearing = &session.hearing;
+    hearing.begin_with(|| {
+        // One that ends after this looked ends what is begun here.
+        if session.is_over() {
+            return None;
         }
-    };
-    // Or it takes longer.
-    let _ = timeout(patience, begun).await;
+        let (told, there) = watch::channel(());
+        *hearing.beginning.lock() = Some((Instant::now(), there));
+        let hears = hear(Arc::downgrade(session), transport.clone(), told);
+        Some(tokio::task::spawn_local(hears).abort_handle())
+    });
+    // Whoever began it may have had less patience.
+    let beginning = hearing.beginning.lock().clone();
+    if let Some((since, mut there)) = beginning {
+        let _ = timeout_at(since + patience, there.changed()).await;
+    }
 }
 
-async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: tokio::sync::oneshot::Sender<()>) {
+async fn hear(session: Weak<Session>, transport: Rc<Transport>, told: watch::Sender<()>) {
     let mut told = Some(told);
     let none_yet = |session: Arc<Session>| {
         let Answer { body, lease, .. } = Answer::nothing();

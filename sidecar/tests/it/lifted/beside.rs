@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{again, asked, call, is_error, text};
+use super::{again, asked, call, is_error, request, text};
 use crate::conformance::rust::OLDER_SERVER;
 use crate::conformance::suite;
 use crate::harness::own;
@@ -77,6 +78,37 @@ fn a_stream_that_is_late_hardly_holds_up_who_cannot_be_asked() {
     let (asked, other) = (took(json!({"elicitation": {}})), took(json!({})));
     assert!(other < asked, "{other:?}, and who can be asked {asked:?}");
     eventually("what it asks there has to be refused", || (server.seen("GET").len() == 2).then_some(()));
+}
+
+/// Each of them waits with its own patience, also where another one has begun to wait, and given up.
+#[test]
+fn a_call_waits_for_a_stream_that_the_one_before_did_not_wait_for() {
+    let is_open = Arc::<AtomicBool>::default();
+    let calls = Arc::<Mutex<Vec<bool>>>::default();
+    let called = calls.clone();
+    let server = Scripted::offering(json!({"tools": {}}), move |request, stream| {
+        if request.method == "GET" {
+            thread::sleep(Duration::from_millis(500));
+            is_open.store(true, Ordering::SeqCst);
+            scripted::begin_events(stream);
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        if scripted::method_of(request) == "tools/call" {
+            called.lock().unwrap().push(is_open.load(Ordering::SeqCst));
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for meta in [json!({}), json!({"progressToken": "p"})] {
+        let params = json!({"name": "t", "arguments": {}, "_meta": meta});
+        let reply = request(1, "tools/call", params, &json!({})).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    assert_eq!(server.seen("GET").len(), 1, "they are in one session");
+    let calls = calls.lock().unwrap();
+    assert_eq!((calls.len(), calls.last()), (2, Some(&true)), "who may be told of progress has waited");
 }
 
 /// 66: one that gives no session ids says to nobody that it was restarted. What it was told in its handshakes it is told
