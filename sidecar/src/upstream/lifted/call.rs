@@ -66,7 +66,9 @@ struct Call {
 pub(super) async fn run(way: Way, mut client: Client) {
     let way = Rc::new(way);
     // Once more if the server has forgotten the session: then it has not seen the call.
-    for _ in 0..2 {
+    let (mut tries, mut is_again) = (2, false);
+    while tries > 0 {
+        tries -= 1;
         let asked = client.asked.clone();
         let begun = tokio::select! {
             begun = Call::begin(&way, &asked) => begun,
@@ -75,12 +77,28 @@ pub(super) async fn run(way: Way, mut client: Client) {
         };
         let mut call = match begun {
             Ok(call) => call,
+            Err(failure) if is_again && failure.is_absence() => {
+                if !way.is_soon_back() {
+                    return client.fail(Unusable::Gone.into()).await;
+                }
+                sleep(AGAIN).await;
+                tries += 1;
+                continue;
+            }
             Err(failure) => return client.fail(failure).await,
         };
         // What its client sent is not kept while the call is parked.
         drop(asked);
+        call.is_again = is_again;
         match call.serve(client).await {
-            Some(unserved) => client = unserved,
+            Some(unserved) => {
+                // The server may have restarted meanwhile. What the client has brought back is good for one call, which has
+                // its tries once more, but no more often.
+                if call.is_again && !is_again {
+                    (tries, is_again) = (2, true);
+                }
+                client = unserved;
+            }
             None => return call.linger().await,
         }
     }

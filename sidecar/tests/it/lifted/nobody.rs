@@ -3,6 +3,7 @@
 use std::io::{BufReader, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -148,14 +149,15 @@ fn r071_an_answer_that_the_server_takes_late_is_not_withdrawn() {
 }
 
 /// A server that nobody can connect to any more once it is called, which it answers so: it is about to end, when it is done
-/// with its calls.
-fn leaving(last: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u16 {
+/// with its calls. If it forgets, it does not know the session of a call before.
+fn leaving(forgets: bool, last: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let last = Arc::new(last);
+    let (last, forgets) = (Arc::new(last), Arc::new(AtomicBool::new(forgets)));
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let (listener, last) = (listener.try_clone().unwrap(), last.clone());
+            let forgets = forgets.clone();
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let Some(request) = scripted::read(&mut reader) else { return };
@@ -166,6 +168,9 @@ fn leaving(last: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u
                     };
                     let head = format!("{header}connection: close\r\n");
                     return scripted::json_with(&mut stream, status, &head, &text);
+                }
+                if forgets.swap(false, Ordering::SeqCst) {
+                    return scripted::json_with(&mut stream, 404, "connection: close\r\n", "{}");
                 }
                 SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
                 last(&request, &mut stream);
@@ -179,7 +184,7 @@ fn leaving(last: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> u
 #[test]
 fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in() {
     for can in [roots(), json!({})] {
-        let port = leaving(|_, stream| {
+        let port = leaving(false, |_, stream| {
             scripted::begin_events(stream);
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
             scripted::chunk(stream, &format!("data: {question}\n\n"));
@@ -198,34 +203,42 @@ fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in
     }
 }
 
-/// 38: a server that restarts while its user is where it wanted is waited for, and called again then.
+/// 38: a server that restarts while its user is where it wanted is waited for, and called again then. It has forgotten the
+/// session by then, and may have forgotten another one before.
 #[test]
 fn r038_a_server_that_restarts_during_a_visit_is_waited_for() {
-    let port = leaving(|request, stream| {
-        let visit =
-            json!({"mode": "url", "elicitationId": "e", "url": "https://example.com/a", "message": "m"});
-        let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [visit]}});
-        let answer = json!({"jsonrpc": "2.0", "id": scripted::message(request)["id"], "error": error});
-        scripted::json_with(stream, 200, "connection: close\r\n", &answer.to_string());
-    });
-    let sidecar = Sidecar::start(&config(port)).ready();
-    let can = json!({"elicitation": {"url": {}}});
-    let (questions, state) = asked(&call("t", json!({}), &can).send(sidecar.mcp));
-    let visited = json!({&questions[0].0: {"action": "accept"}});
-    let again = again("t", json!({}), &can, &state, visited);
-    thread::scope(|scope| {
-        let reply = scope.spawn(|| again.send(sidecar.mcp));
-        eventually("nobody finds the server", || {
-            (sidecar.metric("longshore_server_connected") == 0.0).then_some(())
+    for forgot in [false, true] {
+        let port = leaving(forgot, |request, stream| {
+            let visit =
+                json!({"mode": "url", "elicitationId": "e", "url": "https://example.com/a", "message": "m"});
+            let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [visit]}});
+            let answer = json!({"jsonrpc": "2.0", "id": scripted::message(request)["id"], "error": error});
+            scripted::json_with(stream, 200, "connection: close\r\n", &answer.to_string());
         });
-        let server = Scripted::at(port, json!({"tools": {}}), |request, stream| match &*request.method {
-            "GET" => scripted::no_stream(stream),
-            _ => {
-                let result = json!({"tools": [], "content": [{"type": "text", "text": "done"}]});
-                scripted::json(stream, &scripted::reply_to(request, &result));
-            }
+        let sidecar = Sidecar::start(&config(port)).ready();
+        let can = json!({"elicitation": {"url": {}}});
+        let (questions, state) = asked(&call("t", json!({}), &can).send(sidecar.mcp));
+        let visited = json!({&questions[0].0: {"action": "accept"}});
+        let again = again("t", json!({}), &can, &state, visited);
+        thread::scope(|scope| {
+            let reply = scope.spawn(|| again.send(sidecar.mcp));
+            eventually("nobody finds the server", || {
+                (sidecar.metric("longshore_server_connected") == 0.0).then_some(())
+            });
+            let forgets = AtomicBool::new(true);
+            let server = Scripted::at(port, json!({"tools": {}}), move |request, stream| {
+                let is_call = scripted::method_of(request) == "tools/call";
+                if request.method == "GET" {
+                    scripted::no_stream(stream);
+                } else if is_call && forgets.swap(false, Ordering::SeqCst) {
+                    scripted::json_with(stream, 404, "", "{}");
+                } else {
+                    let result = json!({"tools": [], "content": [{"type": "text", "text": "done"}]});
+                    scripted::json(stream, &scripted::reply_to(request, &result));
+                }
+            });
+            assert_eq!(text(&reply.join().unwrap()), "done", "{forgot}");
+            assert_eq!(server.seen("tools/call").len(), 2);
         });
-        assert_eq!(text(&reply.join().unwrap()), "done");
-        assert_eq!(server.seen("tools/call").len(), 1);
-    });
+    }
 }
