@@ -161,11 +161,11 @@ impl App {
         let me = me(&options, peers.ip())?;
         // Without a pod of its own it has no other replicas.
         let is_alone = options.pod.is_none();
-        let draining = watch::Sender::new(false);
-        let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, draining.subscribe()));
         let amounts = Amounts::within(options.bounds.memory);
         let subscriptions = Shares::new(amounts.subscriptions);
         let held = Shares::new(held::Bounds { total: options.bounds.held_bytes, ..amounts.held });
+        let streams = Store::new(options.bounds.stream_bytes, held.clone(), metrics.clone());
+        let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, streams.sent_away()));
         let parked = Shares::new(amounts.parked);
         let lowered = Arc::new(Lowered::new(options.bounds.answers, parked, subscriptions.clone()));
         let tasks = Arc::new(Tasks::new(me.clone()));
@@ -182,7 +182,7 @@ impl App {
         let (peers, errands) = Peers::new(sessions.clone(), peers.port());
         let shared = Arc::new(Shared {
             peers,
-            streams: Store::new(options.bounds.stream_bytes, held.clone(), metrics.clone()),
+            streams,
             stdio: Arc::new(Stdio::new(
                 options.sockets_dir.join(paths::STDIO_SOCKET),
                 options.bounds.hang,
@@ -219,7 +219,7 @@ impl App {
             doubt: Arc::new(Doubt::new()),
             relist: Relist::new(),
             hooks: watch::Sender::new(0),
-            draining,
+            draining: watch::Sender::new(false),
             ending: Ending::default(),
             arrivals: Arrivals::default(),
         });

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Duration, Instant, interval, sleep};
 
 use super::stream::Stream;
@@ -39,6 +39,8 @@ pub(crate) struct Store {
     full: Notify,
     /// The process ends: clients that are gone come back, or are lost.
     ends: AtomicBool,
+    /// And the others are sent away.
+    sent_away: watch::Sender<bool>,
     /// Where large events count while a client has yet to read them.
     held: Arc<Shares>,
     metrics: Arc<Metrics>,
@@ -67,6 +69,7 @@ impl Store {
             streams: Mutex::default(),
             full: Notify::new(),
             ends: AtomicBool::new(false),
+            sent_away: watch::Sender::new(false),
             held,
             metrics,
         })
@@ -138,8 +141,14 @@ impl Store {
         self.ends.load(Ordering::Relaxed)
     }
 
+    /// Whether clients are sent away, since the process ends. What they hear in other streams than these ends with that.
+    pub(crate) fn sent_away(&self) -> watch::Receiver<bool> {
+        self.sent_away.subscribe()
+    }
+
     /// Sends away the clients that can come back, since the process ends: they find another replica.
     pub(crate) fn part(&self) {
+        self.sent_away.send_if_modified(|sent_away| !std::mem::replace(sent_away, true));
         self.each(|stream| {
             stream.part();
             true

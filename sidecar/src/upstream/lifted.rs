@@ -70,12 +70,13 @@ pub(crate) struct Lifted {
     absence: Absence,
     /// Counts the servers that were configured: what is under way belongs to one of them.
     servers: watch::Sender<u64>,
-    draining: watch::Receiver<bool>,
+    /// Whether those who listen are sent away, since the process ends.
+    sent_away: watch::Receiver<bool>,
 }
 
 impl Lifted {
     /// None yet.
-    pub(crate) fn new(me: Peer, patience: Duration, draining: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(me: Peer, patience: Duration, sent_away: watch::Receiver<bool>) -> Self {
         Self {
             sessions: Arc::default(),
             parking: Arc::default(),
@@ -84,7 +85,7 @@ impl Lifted {
             patience,
             absence: Absence::new(),
             servers: watch::Sender::new(0),
-            draining,
+            sent_away,
         }
     }
 

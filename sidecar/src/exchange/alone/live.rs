@@ -56,7 +56,7 @@ pub(super) enum Until {
 enum Next {
     Data(Bytes),
     Failed(Refusal),
-    Draining,
+    SentAway,
     /// There is another configuration.
     Configured,
     Silence,
@@ -97,7 +97,7 @@ pub(super) struct Live {
     said: Instant,
     /// Nothing of the server's has passed.
     is_untold: bool,
-    draining: watch::Receiver<bool>,
+    sent_away: watch::Receiver<bool>,
     configured: watch::Receiver<u64>,
     line: SharedLine,
 }
@@ -114,11 +114,11 @@ impl Until {
 impl Live {
     pub(super) fn new(rest: Rest, judge: Judge, source: Source, start: Bytes, entry: Entry) -> Self {
         let shared = &rest.worker.shared;
-        let (draining, mut configured) = (shared.draining.subscribe(), shared.config_changed.subscribe());
+        let (sent_away, mut configured) = (shared.streams.sent_away(), shared.config_changed.subscribe());
         // There may be another since the request was permitted.
         configured.mark_changed();
         let (said, is_untold, line) = (Instant::now(), start.is_empty(), Line::new(entry));
-        Self { rest, judge, source: Some(source), ready: start, said, is_untold, draining, configured, line }
+        Self { rest, judge, source: Some(source), ready: start, said, is_untold, sent_away, configured, line }
     }
 
     /// As a body.
@@ -141,7 +141,7 @@ impl Live {
             match self.happens().await? {
                 Next::Data(data) => self.take(&data).await,
                 Next::Failed(refusal) => self.fail(&refusal),
-                Next::Draining => self.conclude(),
+                Next::SentAway => self.conclude(),
                 Next::Configured => self.review(),
                 Next::Silence => self.ready = Bytes::from_static(sse::KEEP_ALIVE.as_bytes()),
             }
@@ -171,7 +171,7 @@ impl Live {
                 Ok(None) => Next::Failed(Refusal::ServerLost),
                 Err(unread) => Next::Failed(unread.into()),
             },
-            _ = self.draining.wait_for(|draining| *draining), if listens => Next::Draining,
+            _ = self.sent_away.wait_for(|sent_away| *sent_away), if listens => Next::SentAway,
             () = sleep_until(self.said + SILENCE) => Next::Silence,
         })
     }

@@ -125,16 +125,16 @@ impl Talk {
         }
     }
 
-    /// Lives until the client has gone, the session is over, or the replica is.
+    /// Lives until the client has gone, the session is over, or the replica sends clients away.
     pub(super) async fn run(mut self) {
-        let mut draining = self.worker.shared.draining.subscribe();
+        let mut sent_away = self.worker.shared.streams.sent_away();
         let mut changed = self.worker.shared.config_changed.subscribe();
         let first = Instant::now() + FIRST;
         let mut silence = Instant::now() + SILENCE;
         loop {
-            let drains = *draining.borrow_and_update();
+            let ends = *sent_away.borrow_and_update();
             let has_said = self.next.is_none() && self.incoming.is_empty();
-            if (drains || self.lost) && self.calls == 0 && self.waiting.is_empty() && has_said {
+            if (ends || self.lost) && self.calls == 0 && self.waiting.is_empty() && has_said {
                 break;
             }
             let says = self.next.is_some();
@@ -155,7 +155,7 @@ impl Talk {
                     Err(_) => Going::On,
                 },
                 Some(letter) = self.letters.recv(), if !self.shaking && !self.settling => self.take(letter),
-                _ = draining.changed(), if !drains => Going::On,
+                _ = sent_away.changed(), if !ends => Going::On,
                 _ = changed.changed() => self.stay(),
                 () = sleep_until(silence), if !says => {
                     silence = Instant::now() + SILENCE;
@@ -341,6 +341,8 @@ impl Talk {
         let _ = timeout(LAST_WORDS, last_words).await;
         let ending = self.session.is_some().then(|| self.about_session(Method::DELETE));
         let worker = self.worker.clone();
+        // A process that ends waits for who is connected, and for nothing else by then.
+        let _connected = worker.shared.is_draining().then(|| self.out.clone());
         drop(self);
         if let Some(caller) = ending {
             serve_without_body(worker, caller).await;

@@ -85,7 +85,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
         Err(full) => return client.refuse(Code::InvalidParams, &full.to_string()).await,
     };
     client.event(&acknowledgement).await;
-    let mut draining = way.lifted.draining.clone();
+    let mut sent_away = way.lifted.sent_away.clone();
     let ended = loop {
         tokio::select! {
             () = client.gone() => break false,
@@ -97,7 +97,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
             () = session.ended() => break true,
             () = way.left() => break true,
             // Whether it says so or is gone itself.
-            _ = draining.wait_for(|draining| *draining) => break true,
+            _ = sent_away.wait_for(|sent_away| *sent_away) => break true,
         }
     };
     if ended {

@@ -56,7 +56,7 @@ fn r042_a_subscription_goes_on_until_the_end() {
     assert!(events.try_any().is_err(), "it goes on");
     assert_eq!(sidecar.metric("longshore_calls"), 0.0, "it is no call");
     sidecar.signal(rustix::process::Signal::TERM);
-    events.patience(Duration::from_secs(10));
+    events.patience(Duration::from_secs(20));
     let end = events.next().unwrap().message();
     let meta = json!({SUBSCRIPTION: "l", SERVER_INFO: {"name": "modern", "version": "1"}});
     assert_eq!(
@@ -67,6 +67,41 @@ fn r042_a_subscription_goes_on_until_the_end() {
     assert!(events.next().is_none());
     let line = sidecar.audit(|line| line["method"] == "subscriptions/listen");
     assert_eq!((&line["status"], &line["reason"]), (&json!(200), &json!(null)));
+}
+
+/// 42: where nobody else serves it goes on while there is anything to wait for: who comes back would find nobody.
+#[test]
+fn r042_a_subscription_stays_where_there_is_nobody_else() {
+    let gate = Gate::default();
+    let waiting = gate.clone();
+    let server = Scripted::of_both(json!({}), move |request, stream| {
+        if scripted::method_of(request) == "tools/call" {
+            waiting.pass();
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"resultType": "complete"})));
+        }
+        tell(request, stream);
+    });
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded().ready();
+    let mut events = Events::open(&listen("l"), sidecar.mcp);
+    for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
+        assert_eq!(events.next().unwrap().message()["method"], method);
+    }
+    let call = modern::request(1, "tools/call", json!({"name": "t"}));
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| call.send(sidecar.mcp).status);
+        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        sidecar.signal(rustix::process::Signal::TERM);
+        eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+        events.patience(Duration::from_secs(2));
+        assert!(events.try_any().is_err(), "it goes on");
+        gate.open();
+        assert_eq!(call.join().unwrap(), 200);
+    });
+    events.patience(Duration::from_secs(10));
+    assert_eq!(events.next().unwrap().message()["result"]["resultType"], "complete");
+    assert!(events.next().is_none());
 }
 
 /// 42: acknowledged first, also where it ends before the server has said anything.

@@ -287,14 +287,15 @@ fn nothing_is_kept_of_what_was_read() {
     assert_eq!(sidecar.metric("longshore_streams"), 1.0);
 }
 
-/// A call under way is answered, and then the stream ends as streams do.
+/// Where nobody else serves they stay, and calls are taken. Those under way are answered, and then the streams end as
+/// streams do.
 #[test]
 fn a_drain_ends_streams_in_order() {
     // A client of the last one could come back for an answer, if its transport were as new.
     for revision in ["2024-11-05", "2025-11-25"] {
         let server = GoServer::start(&[]);
         let sidecar = guarded(&server);
-        let idle = Caller::open(&sidecar, Some("key-b"));
+        let mut idle = Caller::open(&sidecar, Some("key-b"));
         let mut busy = Caller::of(&sidecar, Some("key-a"), revision);
         let slow = call(9, "slow", &json!({"milliseconds": 4000}));
         assert_eq!(busy.post(&sidecar, &slow).status, 202);
@@ -302,9 +303,12 @@ fn a_drain_ends_streams_in_order() {
         // By then there would be a stream to come back to.
         std::thread::sleep(Duration::from_millis(1500));
         sidecar.signal(Signal::TERM);
-        assert!(idle.stream.all().is_empty());
+        eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+        let said = idle.call(&sidecar, 3, "echo", &echo("still"));
+        assert_eq!(said["result"]["content"][0]["text"], "still", "{said}");
         let answer = busy.hear();
         assert_eq!((&answer["id"], answer["result"].is_object()), (&json!(9), true), "{revision}: {answer}");
+        assert!(idle.stream.all().is_empty());
         assert!(busy.stream.all().is_empty());
         assert!(sidecar.wait(Duration::from_secs(10)).success());
     }

@@ -11,7 +11,9 @@ use serde_json::json;
 
 use super::{answer, event, note, said};
 use crate::harness::replicas::Network;
-use crate::harness::{Client, Events, Files, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{
+    Client, Events, Files, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted,
+};
 
 /// Sooner than a sidecar that waits for calls in vain, which it does for more than twenty seconds.
 const SOON: Duration = Duration::from_secs(18);
