@@ -207,6 +207,8 @@ fn nothing_begins_anew_in_a_stream_whose_session_is_over() {
             let keys = keys(&[("alice", "key-a")]);
             replica.runs(&replica.files.write_with_keys(&with_peers(&config), &keys));
         }
+        // What is asked before it is too old would wait for one of the calls, too.
+        sleep(Duration::from_secs(1));
         eventually("it is too old", || {
             let ping = caller.post(&replicas[0], r#"{"jsonrpc":"2.0","id":100,"method":"ping"}"#);
             (ping.status == 404).then_some(())
