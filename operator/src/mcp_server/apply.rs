@@ -246,13 +246,13 @@ impl Applier<'_> {
         let objects = Api::<K>::namespaced(self.context.client.clone(), &self.server.namespace);
         // Its own doing is undone at once.
         let may_wait = is_as_before && kind == DeploymentView::KIND && !self.memory.lock().scaled;
-        let is_rescaled = may_wait && self.is_at_most_rescaled(&objects, &object).await;
+        let is_rescaled = may_wait && self.is_at_most_rescaled(&object).await;
         if is_rescaled && self.waits_to_undo() {
             return Ok(());
         }
         self.memory.lock().begin((kind, name.clone()));
         if record.is_none()
-            && let Some(live) = self.untouched(&objects, &object, &digest, live).await
+            && let Some(live) = self.untouched(&object, &digest, live).await
         {
             let record = Record { digest, live, at: Instant::now() };
             self.memory.lock().end((kind, name.clone()), Some(record));
