@@ -144,8 +144,8 @@ impl Published {
 
     /// What a reason in the status means. A newer operator may have given one that is not known here.
     fn words(&self, reason: &str) -> String {
-        match Reason::ALL.iter().find(|known| known.name() == reason) {
-            Some(known) => words(*known, &self.more),
+        match Reason::of(reason) {
+            Some(known) => words(known, &self.more),
             None => format!("it is not ready; {} says more", self.more),
         }
     }

@@ -79,7 +79,7 @@ impl Standing {
     pub fn of(condition: &Condition) -> Option<Self> {
         let named = |truth: &Truth| truth.name() == condition.status;
         let status = [Truth::True, Truth::False, Truth::Unknown].iter().find(|it| named(it))?.name();
-        let reason = Reason::ALL.iter().find(|reason| reason.name() == condition.reason)?.name();
+        let reason = Reason::of(&condition.reason)?.name();
         Some(Self { status, reason })
     }
 }
@@ -97,6 +97,11 @@ macro_rules! reasons {
             /// As it stands in the status.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$reason => stringify!($reason),)* }
+            }
+
+            /// The one that stands there by this name. `None`: this release knows no such reason.
+            pub fn of(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.name() == name)
             }
 
             /// What it means, in a sentence that is the same for every server.

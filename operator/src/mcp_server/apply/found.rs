@@ -22,8 +22,12 @@ pub(super) async fn find<K>(objects: &Api<K>, name: &str) -> Result<Option<Parti
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    let this_one = ListParams::default().fields(&format!("metadata.name={name}"));
-    Ok(api::call(objects.list_metadata(&this_one)).await?.items.into_iter().next())
+    Ok(api::call(objects.list_metadata(&only(name))).await?.items.into_iter().next())
+}
+
+/// A list that has nothing else.
+fn only(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
 }
 
 /// Has an object say in which state it is applied, if that is to be asked of it.
@@ -75,8 +79,7 @@ impl Applier<'_> {
     async fn find_whole(&self, kind: &ApiResource, name: &str) -> Option<DynamicObject> {
         let client = self.context.client.clone();
         let objects = Api::<DynamicObject>::namespaced_with(client, &self.server.namespace, kind);
-        let this_one = ListParams::default().fields(&format!("metadata.name={name}"));
-        let mut found = api::call(objects.list(&this_one)).await.ok()?.items.into_iter().next()?;
+        let mut found = api::call(objects.list(&only(name))).await.ok()?.items.into_iter().next()?;
         // Of the items of a list the list itself says that, once.
         found.types = Some(TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() });
         Some(found)

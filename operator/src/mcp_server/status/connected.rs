@@ -70,8 +70,7 @@ fn lost_before(observed: &Observation<'_>, face: &PodFacts) -> Option<(Reason, S
         return None;
     }
     let was = before(observed, ConditionType::Connected, Truth::False)?;
-    let reason = Reason::ALL.iter().find(|reason| reason.name() == was.reason)?;
-    Some((*reason, was.message.clone()))
+    Some((Reason::of(&was.reason)?, was.message.clone()))
 }
 
 /// How many of the pods that serve have lost their server, and why one of them has.

@@ -131,10 +131,9 @@ fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
 
 /// Why clients are still kept out: what is wrong now, or what was.
 fn kept_out(before: &Condition, accepted: &Verdict) -> Verdict {
-    let was = Reason::ALL.iter().find(|reason| reason.name() == before.reason);
-    match was {
-        Some(reason) if accepted.truth == Truth::True || *reason == Reason::ConfigurationRefused => {
-            verdict(Truth::False, *reason, before.message.clone())
+    match Reason::of(&before.reason) {
+        Some(reason) if accepted.truth == Truth::True || reason == Reason::ConfigurationRefused => {
+            verdict(Truth::False, reason, before.message.clone())
         }
         _ if accepted.truth == Truth::True => verdict(Truth::False, Reason::Starting, UNSAID),
         _ => verdict(Truth::False, accepted.reason, accepted.message.clone()),
