@@ -7,7 +7,7 @@
 //!
 //! * [`session`]: one session, and its use by a request;
 //! * [`opening`]: how one begins here; [`places`]: how many there may be;
-//! * [`journal`]: the endings, kept over a restart of this container;
+//! * [`journal`]: the endings, kept over a restart of this container; [`notes`]: what clients have set, kept so too;
 //! * [`expiry`]: the end of those that nobody uses any more; [`abandoned`]: which of them ends sooner, for another one;
 //! * [`local`]: this replica, as its peers see it;
 //! * [`ids`]: the ids that a thread has opened lately;
@@ -29,6 +29,7 @@ mod find;
 mod ids;
 mod journal;
 mod local;
+mod notes;
 mod opening;
 mod places;
 mod questions;
@@ -65,6 +66,8 @@ pub(crate) use expiry::expire;
 pub(crate) use find::{HELD, Purpose, Way, end_elsewhere, find, goes_on, hold, let_go, revision_of};
 pub(crate) use ids::Ids;
 use journal::Journal;
+use notes::Notes;
+pub(crate) use notes::keep_notes;
 pub(crate) use opening::{NoId, Opened};
 pub(crate) use places::{Full, Place, Places};
 pub(crate) use questions::Telling;
@@ -85,6 +88,7 @@ pub(crate) struct Sessions {
     subscriptions: Arc<Shares>,
     replica: Mutex<Replica<Arc<Session>>>,
     journal: Journal,
+    notes: Notes,
     errands: OnceLock<mpsc::Sender<Errand>>,
     /// This replica hands its sessions over, and waits for one to become free ([`Sessions::one_is_free`]).
     moving: AtomicBool,
@@ -101,7 +105,7 @@ pub(crate) struct Sessions {
 // === impl Sessions ===
 
 impl Sessions {
-    /// The sessions of this replica, which has a pod of its own or else is alone. What it knows to be ended is in
+    /// The sessions of this replica, which has a pod of its own or else is alone. What has to outlive it is in
     /// `directory`, if there is one.
     pub(crate) fn new(
         me: Peer,
@@ -123,6 +127,7 @@ impl Sessions {
             subscriptions,
             replica: Mutex::new(Replica::new(me, process(), view, tombstones).copying(copied)),
             journal,
+            notes: Notes::new(directory),
             errands: OnceLock::new(),
             moving: AtomicBool::new(false),
             free: Notify::new(),
@@ -146,8 +151,10 @@ impl Sessions {
     /// Takes what the configuration says of sessions, from now on.
     pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
         self.lock().view.set_alone(self.is_alone || snapshot.replicas.is_none());
-        let former = self.snapshot.swap(Some(snapshot.clone()));
-        if former.is_some_and(|former| !former.keyring.shares_keys_with(&snapshot.keyring)) {
+        let Some(former) = self.snapshot.swap(Some(snapshot.clone())) else {
+            return self.take_notes(&snapshot.keyring);
+        };
+        if !former.keyring.shares_keys_with(&snapshot.keyring) {
             // None of the keys is left with which their ids were sealed.
             for (_, session) in self.lock().all_held() {
                 session.lose_keys();

@@ -11,6 +11,8 @@ const SESSION_IDS: &[u8] = b"longshore/1/session-ids";
 const REQUEST_STATES: &[u8] = b"longshore/1/request-states";
 /// What keys for the ids of tasks are derived with.
 const TASKS: &[u8] = b"longshore/1/tasks";
+/// What keys for what clients have set are derived with, as it is written down.
+const NOTES: &[u8] = b"longshore/1/notes";
 /// What the identities of replicas towards each other are derived with.
 const PEERS: &[u8] = b"longshore/1/peers";
 /// The length of secrets and of all that is derived.
@@ -39,6 +41,7 @@ pub(crate) struct Key {
     pub(crate) session_ids: LessSafeKey,
     pub(crate) request_states: LessSafeKey,
     pub(crate) tasks: LessSafeKey,
+    pub(crate) notes: LessSafeKey,
     peers: [u8; LENGTH],
 }
 
@@ -129,6 +132,7 @@ impl Key {
             session_ids: cipher(SESSION_IDS)?,
             request_states: cipher(REQUEST_STATES)?,
             tasks: cipher(TASKS)?,
+            notes: cipher(NOTES)?,
             peers: expand(&root, PEERS)?,
         })
     }

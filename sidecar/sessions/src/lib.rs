@@ -8,7 +8,8 @@
 //! 5. [`message`]: what replicas say to each other;
 //! 6. [`ticket`]: what the client of a call without a session brings back when the call waits for it;
 //! 7. [`task`]: the id by which a client knows what goes on after its request is answered;
-//! 8. [`tombstones`] and [`rendezvous`]: the two small tools that the rules need.
+//! 8. [`note`]: what a client has set, as it is written down for the process after this one;
+//! 9. [`tombstones`] and [`rendezvous`]: the two small tools that the rules need.
 
 pub mod bounds;
 pub mod capsule;
@@ -16,6 +17,7 @@ pub mod identity;
 pub mod keys;
 pub mod membership;
 pub mod message;
+pub mod note;
 pub mod rendezvous;
 pub mod replica;
 pub mod routing;

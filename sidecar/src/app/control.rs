@@ -64,6 +64,7 @@ pub(super) async fn control(
     tasks.start("the watch over sockets", monitor::watch_sockets(shared.clone()));
     tasks.start("the end of idle sessions", sessions::expire(shared.clone(), pool.clone()));
     tasks.start_infallible("the copies of what clients have set", sessions::keep_copies(shared.clone()));
+    tasks.start("what clients have set, written down", sessions::keep_notes(shared.clone()));
     let set_in_turn = sessions::set_in_turn(shared.clone(), pool.clone());
     tasks.start_infallible("what clients have set, said again", set_in_turn);
     tasks.start_infallible("the end of the idle sessions of requests that stand alone", async move {

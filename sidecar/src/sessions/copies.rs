@@ -1,7 +1,8 @@
 //! Copies of what clients have set in their sessions. Each is at the replica that would adopt the session, so that any
 //! one of them may be lost, and after it another one; also where the session cannot be adopted, since a sidecar that dies
 //! alone is followed by one that finds the session again, and asks the others for what was set in it. A replica that ends
-//! passes on what it keeps of others' sessions: nobody may hold them just now.
+//! passes on what it keeps of others' sessions: nobody may hold them just now. Beside that each replica has [`super::notes`] of
+//! its own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ impl Sessions {
     /// Notes what the client of a session has set, here and at the replica that would adopt it.
     pub(crate) async fn change(&self, session: &Session, change: Change, peers: &Peers) {
         session.change(change, &self.subscriptions);
+        self.notes.note(session.capsule.key);
         if !self.copy(session, peers).await {
             tracing::debug!("no other replica has a copy of what a client has set");
             self.uncopied.store(true, Ordering::Relaxed);
@@ -52,7 +54,7 @@ impl Sessions {
 
     /// Whether a session may go on where nobody knows what its client has set: at another replica, or here, with the server
     /// that knows it, where the sidecar alone dies.
-    fn may_go_on(&self, session: &Session) -> bool {
+    pub(super) fn may_go_on(&self, session: &Session) -> bool {
         let may_be_found_again = matches!(session.capsule.server, ServerSession::Id(_));
         !session.is_keyless() && (may_be_found_again || self.can_leave(session))
     }

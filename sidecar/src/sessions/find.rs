@@ -379,7 +379,10 @@ impl Search {
                         // Whoever has opened it: its server may be another one since, or was not told all.
                         self.sessions.set_again(&session, Instant::now());
                         self.sessions.compare_keys(&session, snapshot);
-                        self.sessions.uncopied.fetch_or(has_copy, Ordering::Relaxed);
+                        if has_copy {
+                            self.sessions.uncopied.store(true, Ordering::Relaxed);
+                            self.sessions.notes.note(session.capsule.key);
+                        }
                     }
                     // Somebody ended it meanwhile.
                     Err(ended) => self.sessions.close(&ended.0),

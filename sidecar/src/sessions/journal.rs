@@ -77,16 +77,22 @@ impl Journal {
     }
 }
 
-/// Writes the file anew and opens it. It is renamed into its place, so that it is never half there.
+/// Writes the file anew and opens it.
 fn rewrite(path: PathBuf, tombstones: impl Iterator<Item = Tombstone>) -> io::Result<Open> {
+    let mut lines = 0;
+    let text: String = tombstones.inspect(|_| lines += 1).map(|tombstone| line(&tombstone)).collect();
+    let file = write_anew(&path, &text)?;
+    Ok(Open { path, file, lines, is_torn: false })
+}
+
+/// Writes a file with this text and opens it, for more. It is renamed into its place, so that it is never half there.
+pub(super) fn write_anew(path: &Path, text: &str) -> io::Result<File> {
     let temporary = path.with_extension("new");
     let mut options = OpenOptions::new();
     let mut file = options.create(true).truncate(true).write(true).mode(MODE).open(&temporary)?;
-    let mut lines = 0;
-    let text: String = tombstones.inspect(|_| lines += 1).map(|tombstone| line(&tombstone)).collect();
     file.write_all(text.as_bytes())?;
-    std::fs::rename(&temporary, &path)?;
-    Ok(Open { path, file, lines, is_torn: false })
+    std::fs::rename(&temporary, path)?;
+    Ok(file)
 }
 
 fn line(tombstone: &Tombstone) -> String {

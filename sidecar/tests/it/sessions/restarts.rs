@@ -427,6 +427,35 @@ fn what_a_client_has_set_is_told_again_to_a_replica_that_restarts() {
     assert_eq!(again(&heard), ["logging/setLevel", "resources/subscribe", "tools/call"]);
 }
 
+/// Also where nobody else is told: the one replica writes it down for the sidecar that comes after it, or after that one.
+#[test]
+fn what_a_client_has_set_outlives_the_sidecar_of_the_only_replica() {
+    let (server, heard) = forgetful(Arc::default());
+    let files = Files::new();
+    files.write(&config(server.port));
+    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let (kept, ended) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
+    ended.ask("logging/setLevel", json!({"level": "error"}));
+    set(&kept);
+    for changes in [1, 4] {
+        sidecar.log(|line| {
+            line["message"] == "what a client has set is written down" && line["changes"] == changes
+        });
+    }
+    assert_eq!(ended.end().status, 204);
+    let (kept, ended) = (kept.session.clone(), ended.session.clone());
+    let written = std::fs::read_to_string(sidecar.files.path("program").join("set-in-sessions")).unwrap();
+    assert!(!written.contains("file:///"), "{written}");
+    let sidecar = sidecar.again().again();
+    let before = heard.lock().unwrap().len();
+    assert_eq!(Client::in_session(&sidecar, &ended).send("ping", json!({})).status, 404);
+    Client::in_session(&sidecar, &kept).call("t", json!({}));
+    let mut heard = heard.lock().unwrap().split_off(before);
+    heard.retain(|(_, session)| session == scripted::UPSTREAM_SESSION);
+    let methods: Vec<_> = heard.iter().map(|(method, _)| method).collect();
+    assert_eq!(methods, ["logging/setLevel", "resources/subscribe", "tools/call"]);
+}
+
 #[test]
 fn keys_change_and_no_call_is_lost() {
     let server = GoServer::start(&[]);
