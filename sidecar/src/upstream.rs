@@ -128,7 +128,7 @@ pub(crate) struct Former {
     pub(crate) revision: Revision,
     /// What its client can do, as JSON; `None` if nobody knows any more.
     pub(crate) capabilities: Option<String>,
-    /// What its client has set, as far as another replica knows.
+    /// What its client has set, as far as is known.
     pub(crate) set: longshore_sessions::message::Copy,
 }
 

@@ -209,9 +209,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
     if form == Form::Other {
         return Err(Refusal::ServerNonsense);
     }
-    // Asked once: what the server says of itself may be another while its answer comes.
-    let edits = judge.edits();
-    match collect(body, if edits { EDITABLE } else { HOLD }, &mut share).await? {
+    match collect(body, judge.hold(), &mut share).await? {
         Collected::Whole(message) => {
             lease.give_back();
             match judge.look(&message)? {
@@ -222,7 +220,7 @@ async fn begin(answer: Answer, judge: &Judge, mut share: Share) -> Result<Begun,
                 Verdict::Passes(_) | Verdict::Dropped => Err(Refusal::ServerNonsense),
             }
         }
-        Collected::Start(..) if edits => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
+        Collected::Start(..) if judge.edits() => Err(Refusal::AnswerTooLarge { limit: EDITABLE }),
         Collected::Start(start, body) => {
             let mut passing = judge.passing();
             let start = passing.pass(start)?;

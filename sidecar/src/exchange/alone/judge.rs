@@ -17,13 +17,18 @@ use super::passing::Passing;
 use crate::SERVED;
 use crate::access::Caller;
 use crate::configuration::Snapshot;
+use crate::exchange::answer::HOLD;
 use crate::rescue::Refusal;
 use crate::sessions::refuses_unread;
 use crate::shared::Shared;
 use crate::stack::standing;
 use crate::tasks::Naming;
+use crate::upstream::EDITABLE;
 use crate::upstream::source::Source;
 use crate::worker::Worker;
+
+/// More than a server says of a task that a call has become.
+const BEGUN: usize = 1 << 20;
 
 /// Looks at what comes for one request.
 pub(super) struct Judge {
@@ -73,10 +78,19 @@ impl Judge {
 
     /// Whether an answer may be edited, and has to be whole for it.
     pub(super) fn edits(&self) -> bool {
-        // What may begin a task is looked through for its id. Where a client wants none, or the server says that it has none,
-        // and it begins one all the same, so large that it passes as it comes, that client hears an id which opens nothing.
-        let has_tasks = self.naming.is_some() && (self.method != Method::ToolsCall || self.may_begin_tasks());
-        has_tasks || self.method.list().is_some() || self.method == Method::ServerDiscover
+        let is_about_task = self.naming.is_some() && self.method != Method::ToolsCall;
+        is_about_task || self.method.list().is_some() || self.method == Method::ServerDiscover
+    }
+
+    /// How much of an answer is held before it goes on. What a call may have become is looked through for the id of a task,
+    /// unless it is so large that it passes as it comes. Should it be one all the same, or where a client wants none, or the
+    /// server says that it has none, that client hears an id which opens nothing.
+    pub(super) fn hold(&self) -> usize {
+        match self.naming {
+            _ if self.edits() => EDITABLE,
+            Some(_) if self.may_begin_tasks() => BEGUN,
+            Some(_) | None => HOLD,
+        }
     }
 
     /// Whether the server may answer a call with a task. Clients declare in every request that they know tasks, in front of
