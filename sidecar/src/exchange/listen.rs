@@ -283,7 +283,8 @@ async fn pass(
         }
     }
     heard.source.ended().await;
-    let Ok(opened) = ask(worker, snapshot, session, heard.place()).await else { return false };
+    // In memory of its own, which nothing takes while the server is only listened to.
+    let Ok(opened) = Box::pin(ask(worker, snapshot, session, heard.place())).await else { return false };
     if heard.go_on(opened) {
         *setting = JoinSet::new();
     }
