@@ -143,6 +143,8 @@ pub(crate) struct Ending {
     quiet: OnceLock<Instant>,
     /// Until then calls may be waited for.
     latest: OnceLock<Instant>,
+    /// The server was to end too, at some moment since it began.
+    both_end: AtomicBool,
     /// Nothing is waited for any longer.
     cut: watch::Sender<bool>,
 }

@@ -3,6 +3,8 @@
 //! SIGTERM alone does not say that it ends: the kubelet may be restarting the sidecar, and its server goes on with the
 //! sessions. The pod ends if the server is told to end too, which its hook says, or has ended already.
 
+use std::sync::atomic::Ordering;
+
 use futures::future::join_all;
 use longshore_sessions::Question;
 use longshore_sessions::membership::State;
@@ -53,16 +55,19 @@ pub(super) async fn hand_over(shared: &Shared) {
     }
 }
 
-/// Whether it is certain that the pod ends.
+/// Whether it is certain, in a drain, that the pod ends. Where the server was to end too it remains so, whatever becomes of
+/// its hook, which goes with a server that dies.
 pub(super) fn is_certain(shared: &Shared) -> bool {
-    *shared.hooks.borrow() > 0 || is_gone(&shared.view.borrow().connection)
+    let both_end = &shared.ending.both_end;
+    both_end.fetch_or(*shared.hooks.borrow() > 0, Ordering::Relaxed);
+    both_end.load(Ordering::Relaxed) || is_gone(&shared.view.borrow().connection)
 }
 
 /// Waits until it is certain that the pod ends.
 async fn pod_ends(shared: &Shared) {
     let (mut hooks, mut view) = (shared.hooks.subscribe(), shared.view.subscribe());
     tokio::select! {
-        _ = hooks.wait_for(|hooks| *hooks > 0) => {}
+        _ = hooks.wait_for(|hooks| *hooks > 0) => shared.ending.both_end.store(true, Ordering::Relaxed),
         _ = view.wait_for(|view| is_gone(&view.connection)) => {}
     }
 }

@@ -167,6 +167,27 @@ fn a_batch_in_a_session_that_ends_is_refused_as_a_whole() {
     drop(hook);
 }
 
+/// The hook of a server that dies goes with it, and so does one whose kubelet starts again.
+#[test]
+fn a_pod_that_ends_does_so_whatever_becomes_of_the_servers_hook() {
+    let servers = [(); 2].map(|()| GoServer::start(&[]));
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let client = Client::open(&replicas[0], ALICE);
+    let mut stream = connect(replicas[0].mcp);
+    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    let hook = replicas[0].hook();
+    replicas[0].signal(Signal::TERM);
+    let echo = json!({"name": "echo", "arguments": {"text": "e"}});
+    let ends = || client.send("tools/call", echo.clone()).status == 404;
+    eventually("no more calls are taken", || ends().then_some(()));
+    drop(hook);
+    replicas[0].log(|line| line["message"] == "the server's hook has gone");
+    assert!(ends());
+}
+
 /// The others are there, and too busy to say so in time.
 #[test]
 fn a_call_that_comes_last_waits_for_replicas_that_are_silent() {
