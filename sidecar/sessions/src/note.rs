@@ -49,8 +49,9 @@ mod tests {
     /// Also the longest, with characters that take more bytes in JSON than others.
     #[test]
     fn what_is_sealed_opens_the_same_and_nothing_else_opens() {
-        let uri =
-            |number| -> Arc<str> { format!("{number:0>2}{}", "\u{1}".repeat(MAX_SUBSCRIPTION - 2)).into() };
+        let uri = |number: usize| -> Arc<str> {
+            format!("{number:0>2}{}", "\u{1}".repeat(MAX_SUBSCRIPTION - 2)).into()
+        };
         let subscriptions = (0..MAX_SUBSCRIPTIONS).map(uri).collect();
         let key = SessionKey::new([7; 16]);
         for copy in [Copy { version: 3, subscriptions, ..Copy::default() }, Copy::default()] {
