@@ -50,12 +50,16 @@ fn sessions_survive_the_sidecar_itself() {
     config.sessions.on_owner_loss = OnOwnerLoss::NotFound;
     let sidecar = network.start(1, &config).ready();
     let client = Client::with_capabilities(&sidecar, ALICE, "2025-11-25", &json!({"roots": {}}));
-    client.call("echo", json!({}));
+    client.ask("logging/setLevel", json!({"level": "error"}));
+    sidecar.log(|line| line["message"] == "what a client has set is written down");
     sidecar.signal(Signal::KILL);
     let _ = sidecar.wait(std::time::Duration::from_secs(5));
-    let again = network.start(1, &config).ready();
+    let again = network.start_again(1, "pod-1", sidecar.files.clone()).ready();
     let said = client.through(&again).call("echo", json!({"b": 1}));
     assert_eq!(said["result"]["content"][0]["text"], r#"{"b":1}"#, "{said}");
+    // Nobody else was told what the client has set.
+    let call = server.all("tools/call").pop().unwrap();
+    assert_eq!(message(&call)["params"]["_meta"]["io.modelcontextprotocol/logLevel"], "error");
 }
 
 #[test]
