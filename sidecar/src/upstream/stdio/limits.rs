@@ -9,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Duration, timeout};
 
 use super::Failure;
-use super::queue::Queue;
+use super::queue::{Queue, Waits};
 use crate::counts_by_owner::Tally;
 
 /// The places that are taken. A session keeps its place while it has no process, so that its next call is not refused.
@@ -81,7 +81,7 @@ impl Places {
             if state.waiting.push(who, grant, |waits| !waits.is_closed()).is_err() {
                 return Err(refusal);
             }
-            Waits { granted, places: self }
+            Waits { granted, leave: || self.state.lock().waiting.tidy() }
         };
         let mut granted = timeout(patience, &mut waiting.granted).await;
         if granted.is_err() {
@@ -215,20 +215,6 @@ impl Places {
 /// Whether a principal may have one more, if there is one.
 fn may_have_more(by_principal: &Tally<Arc<str>>, limits: Processes, who: &str) -> bool {
     by_principal.of(who) < limits.per_principal as usize
-}
-
-/// Waits for a place; dropped, it does not any more.
-struct Waits<'a> {
-    granted: oneshot::Receiver<Place>,
-    places: &'a Places,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        // What has come meanwhile is given back after this.
-        self.granted.close();
-        self.places.state.lock().waiting.retain(|waits| !waits.is_closed());
-    }
 }
 
 impl State {

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 /// How many wait. Each is a client that holds a connection open.
 const MOST: usize = 256;
 /// How many of one principal: nobody takes the others' room.
@@ -89,6 +91,28 @@ impl<T> Queue<T> {
         });
         self.turns.retain(|who| self.waiting.contains_key(who));
         self.count = self.waiting.values().map(VecDeque::len).sum();
+    }
+}
+
+impl<T> Queue<oneshot::Sender<T>> {
+    /// Removes those who have gone.
+    pub(super) fn tidy(&mut self) {
+        self.retain(|grant| !grant.is_closed());
+    }
+}
+
+/// Waits in a queue for what is granted; dropped, it does not any more.
+pub(super) struct Waits<T, L: Fn()> {
+    pub(super) granted: oneshot::Receiver<T>,
+    /// Has the queue tidied.
+    pub(super) leave: L,
+}
+
+impl<T, L: Fn()> Drop for Waits<T, L> {
+    fn drop(&mut self) {
+        // What has come meanwhile is given back after this.
+        self.granted.close();
+        (self.leave)();
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::queue::Queue;
+use super::queue::{Queue, Waits};
 use crate::upstream::starts::Starts;
 
 /// Those that start, and those that wait for it. All of them have places, so there are no more than those allow.
@@ -43,7 +43,7 @@ impl Turns {
     pub(super) async fn take(self: &Arc<Self>, principal: Option<&Arc<str>>) -> Option<Turn> {
         let (grant, granted) = oneshot::channel();
         self.state.lock().waiting.add(principal.cloned().unwrap_or_else(|| "".into()), grant);
-        let mut waits = Waits { granted, turns: self };
+        let mut waits = Waits { granted, leave: || self.state.lock().waiting.tidy() };
         loop {
             self.grant();
             let over = self.first_over();
@@ -114,20 +114,6 @@ impl Turns {
         state.last += 1;
         state.starting.insert(state.last, now + self.starts.turn());
         Turn { turns: self.clone(), number: state.last, since: now }
-    }
-}
-
-/// Waits for a turn; dropped, it does not any more.
-struct Waits<'a> {
-    granted: oneshot::Receiver<Turn>,
-    turns: &'a Turns,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        // What has come meanwhile is given back after this.
-        self.granted.close();
-        self.turns.state.lock().waiting.retain(|grant| !grant.is_closed());
     }
 }
 
