@@ -332,6 +332,8 @@ impl Conversation {
         let since = commands.first().map_or_else(Instant::now, |first| first.caller.since);
         match self.process(since).await {
             Ok(process) => {
+                // Who waits for an answer is known before that is read: one that was told ahead may be there already.
+                self.hear();
                 let start = std::mem::take(&mut self.start);
                 Talk::new(self, process, start, commands).run().await
             }
@@ -344,9 +346,7 @@ impl Conversation {
                     _ => {}
                 }
                 // Who has just come is told why, and not only that there is nothing.
-                while let Ok(control) = self.control.try_recv() {
-                    self.control(control);
-                }
+                self.hear();
                 self.fail_joining(&failure);
                 for command in commands {
                     command.caller.end(Err(failure.clone()));
@@ -488,9 +488,7 @@ impl Conversation {
         while let Ok(command) = self.commands.try_recv() {
             command.caller.end(Err(Failure::Forgotten));
         }
-        while let Ok(control) = self.control.try_recv() {
-            self.control(control);
-        }
+        self.hear();
         // Who has come just now is told why, as those before; but sessions that were ended here are not this one.
         let failure =
             self.failed.take().map(|(_, failure)| failure).filter(|it| !matches!(it, Failure::Ended));

@@ -8,6 +8,13 @@ use super::super::{Control, Name};
 use super::{Conversation, Joining, Left, Sharing};
 
 impl Conversation {
+    /// Takes all that has come.
+    pub(super) fn hear(&mut self) {
+        while let Ok(control) = self.control.try_recv() {
+            self.control(control);
+        }
+    }
+
     /// What can be done at any time. Calls that nobody waits for are the business of whoever has them.
     pub(in super::super) fn control(&mut self, control: Control) {
         match control {
