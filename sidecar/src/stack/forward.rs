@@ -22,7 +22,7 @@ use longshore_mcp::revision::Revision;
 use longshore_sessions::bounds::DECIDE;
 use longshore_sessions::routing::{self, NotForwarded};
 use longshore_sessions::{Peer, PodId};
-use longshore_sidecar_config::Config;
+use longshore_sidecar_config::{Config, Upstream};
 use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
@@ -33,7 +33,7 @@ use crate::peers::{self, Failure, Notice, Sent};
 use crate::rescue::Refusal;
 use crate::sessions::{HELD, Place};
 use crate::streamed_body::UnderWay;
-use crate::upstream::Form;
+use crate::upstream::{Form, starts};
 use crate::whole_body::Gathered;
 use crate::worker::Worker;
 use relay::Elsewhere;
@@ -90,8 +90,8 @@ pub(crate) async fn forward(
     let call = is_call.then(|| worker.shared.forwards.begin());
     let (counts, config) = (&worker.shared.metrics, &caller.snapshot.config);
     let usual = Duration::from_millis(config.limits.request_timeout_ms);
-    let opening = worker.pool.opening_patience(config);
-    // What a message is matters only where a process of the server takes that long to start.
+    let opening = worker.pool.opening_patience(config) + turns_there(config);
+    // What a message is matters only where it may have a process of the server started, and takes longer for that.
     let opens = opening > usual && is_call && !in_session && body::shakes_hands(body);
     let longest = if opens { opening } else { usual };
     let limit = longest + LATER;
@@ -183,7 +183,16 @@ pub(super) async fn heard_out(worker: Rc<Worker>, caller: Authenticated) -> Over
 /// elsewhere, finds out who has it, once more where all have passed it on, and shakes hands with its server, for which it
 /// may have to wait until others have. One that is gone is not waited for so long (`peers::cut_the_silent`).
 fn until_found(worker: &Worker, config: &Config) -> Duration {
-    HELD + 2 * DECIDE + 2 * worker.pool.handshake_patience(&config.upstream)
+    HELD + 2 * DECIDE + 2 * worker.pool.handshake_patience(&config.upstream) + turns_there(config)
+}
+
+/// How long a process of the server may wait there for its turn to start. How many are before it nobody knows here, so this
+/// is the most.
+fn turns_there(config: &Config) -> Duration {
+    match config.upstream {
+        Upstream::Stdio {} => starts::AT_MOST,
+        Upstream::StreamableHttp { .. } | Upstream::Sse { .. } => Duration::ZERO,
+    }
 }
 
 /// Whether a client comes back to a stream that has ended. All do to one that has broken off, but newer ones take that for
