@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{error, pid, said, text};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
-use crate::harness::{Client, Events, Request, Sidecar, eventually};
+use crate::harness::{Client, Event, Events, Request, Sidecar, eventually};
 
 /// Begins a call and does not wait for its answer.
 fn begin(client: &Client<'_>, params: &Value) -> TcpStream {
@@ -152,6 +152,27 @@ fn what_the_server_asks_of_a_client_that_neither_listens_nor_calls_is_an_error_i
         have_asked(&sidecar, 1).contains(words).then_some(())
     });
     assert!(asked.elapsed() > Duration::from_secs(1), "{:?}", asked.elapsed());
+}
+
+/// What waits for that client already is not lost to the question.
+#[test]
+fn what_the_server_asks_of_a_client_that_does_not_read_is_an_error_in_the_end() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["curious", "effusive"]), &[]);
+    let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"roots": {}}));
+    let body = client.message("logging/setLevel", &json!({"level": "info"}));
+    let events = Events::open(&client.request(body), sidecar.mcp);
+    // Until the question is not kept any more.
+    std::thread::sleep(Duration::from_secs(3));
+    let messages: Vec<_> = events.all().iter().filter(|it| it.has_messages()).map(Event::message).collect();
+    let (answer, logged) = messages.split_last().unwrap();
+    assert!(answer["result"].is_object(), "{answer}");
+    assert_eq!(logged.len(), 4_000);
+    for (number, message) in logged.iter().enumerate() {
+        assert_eq!(message["params"]["logger"], number.to_string());
+    }
+    eventually("it was answered", || {
+        have_asked(&sidecar, 1).contains("the client does not read").then_some(())
+    });
 }
 
 /// In which of several calls it asks the server does not say: the client answers whichever it is.

@@ -348,6 +348,9 @@ def main():
             send({"id": message["id"], "error": {"code": -32602, "message": "not any more"}})
         elif method == "logging/setLevel":
             level = message["params"]["level"]
+            # More than there is room for on its way to a client that does not read.
+            for number in range(4_000 if "effusive" in flags else 0):
+                note("notifications/message", level=level, logger=str(number), data="x" * 4_000)
             send({"id": message["id"], "result": {}})
         elif method == "resources/subscribe" and "tardy" in flags and not tardy:
             # Done after whatever is asked for next.

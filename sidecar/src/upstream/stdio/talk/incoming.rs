@@ -403,6 +403,9 @@ impl Talk<'_> {
                         return false;
                     }
                     until = Some(since + time);
+                } else if self.delivery.is_some() {
+                    // Nothing is read while one waits, but a question that was kept until now may come, and is not worth it.
+                    return false;
                 }
                 self.delivery = Some(Delivery { to, message: line, since, until, question: None });
                 true
