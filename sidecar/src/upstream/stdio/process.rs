@@ -152,7 +152,7 @@ impl Idle {
         }
     }
 
-    /// Writes a line to it, before anybody reads what it says. One that cannot be written whole is not worth it.
+    /// Writes a line to it, before anybody reads what it says, if that can be written at once.
     pub(super) fn tell(&self, line: &[u8]) -> bool {
         rustix::io::ioctl_fionbio(&self.stdin, true).is_ok()
             && rustix::io::write(&self.stdin, line).is_ok_and(|written| written == line.len())

@@ -23,8 +23,9 @@ pub(crate) use keeper::keep;
 
 /// How often the same words have to come before a process is told them ahead.
 const SAME: u32 = 3;
-/// The longest words that are told ahead: a pipe takes them whole.
-const MAX_TOLD: usize = 16 * 1024;
+/// The longest words that are told ahead: so much a pipe takes whole, or nothing of it, however little room it has. Half of
+/// them would be in the way of what the process is told by who takes it.
+const MAX_TOLD: usize = 4096;
 
 /// Those that wait, and what they may be told.
 #[derive(Default)]
