@@ -110,6 +110,17 @@ fn r062_a_process_without_measure_is_ended_alone() {
     }
 }
 
+/// Where a server may write batches, what is around their messages is of none.
+#[test]
+fn a_process_that_writes_empty_batches_without_measure_is_ended() {
+    let mut config = stdio();
+    config.limits.request_timeout_ms = 60_000;
+    let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
+    let client = Client::of(&sidecar, None, "2025-03-26");
+    let message = client.call("flood-batches", json!({}));
+    assert!(error(&message).contains("without a message of MCP"), "{message}");
+}
+
 #[test]
 fn a_flood_of_messages_that_nobody_wants_costs_little() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);

@@ -152,6 +152,9 @@ def call(message):
     elif name == "flood-blank":
         while True:
             write(b"\n" * 65536)
+    elif name == "flood-batches":
+        while True:
+            write((b"[" + b" " * 1000 + b"]\n") * 64)
     elif name == "flood-messages":
         while True:
             write(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}\n' * 1000)

@@ -49,6 +49,10 @@ impl Talk<'_> {
                     self.batch = parts.into_iter().map(copy).collect();
                     self.batch_came =
                         self.came.take().filter(|_| !self.batch.is_empty()).map(Came::without_turn);
+                    // What is around them is of no message, and may be all that there is.
+                    let around = length - self.batch.iter().map(Bytes::len).sum::<usize>();
+                    self.noise += around;
+                    self.unwanted.add(around);
                     return;
                 }
                 None
