@@ -410,9 +410,20 @@ impl<'a> Talk<'a> {
             let (number, mebibytes) = (running.number, running.mebibytes());
             tracing::info!(reason = why.name(), number, mebibytes, "a process of the server ended");
         }
-        let Self { conversation, process, ended, delivery, lines, batch, batch_came, outgoing, .. } = self;
-        // What they hold is not held for as long as the process takes to end.
-        drop((delivery, lines, batch, batch_came, outgoing));
+        let Self {
+            conversation,
+            process,
+            ended,
+            delivery,
+            lines,
+            coming,
+            batch,
+            batch_came,
+            outgoing,
+            ..
+        } = self;
+        // What they hold is not held for as long as the process takes to end: nor is the turn of a message half of which came.
+        drop((delivery, lines, coming, batch, batch_came, outgoing));
         conversation.fail_joining(&failure);
         if matches!(failure, Failure::Forgotten)
             || conversation.ending
