@@ -343,6 +343,9 @@ def main():
             send({"id": message["id"], "result": task(message["params"]["taskId"])})
         elif method == "tasks/get":
             send({"id": message["id"], "error": {"code": -32602, "message": "the process knows no such task"}})
+        elif method == "logging/setLevel" and any(os.path.exists(flag[9:]) for flag in flags if flag.startswith("reticent=")):
+            # Answered only until there is this file.
+            pass
         elif method == "logging/setLevel" and "discreet" in flags and message["params"]["level"] == "debug":
             send({"id": message["id"], "error": {"code": -32602, "message": "not that much"}})
         elif method == "logging/setLevel" and "sulky" in flags and "debug" in (level, message["params"]["level"]):

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{KEYS, config, delete, error, listen, open, pid, shared, state};
 use crate::harness::config::keys;
-use crate::harness::eventually;
+use crate::harness::{Files, eventually};
 
 #[test]
 fn a_process_that_nobody_shares_any_more_ends() {
@@ -56,6 +56,24 @@ fn a_process_that_nobody_calls_rests() {
     delete(&other);
     eventually("there is room again", || first.send("ping", json!({})).message().get("result").map(drop));
     pid(&first);
+}
+
+/// Not every server answers what the sidecar itself says to the next one.
+#[test]
+fn a_process_rests_that_owes_an_answer_to_nobody() {
+    let marks = Files::new();
+    let mark = marks.path("reticent");
+    let flag = format!("reticent={}", mark.display());
+    let mut config = config(Isolation::Principal, 1);
+    config.limits.processes.as_mut().unwrap().idle_ms = 300;
+    let (_shim, sidecar) = shared(&config, &[&flag], &[]);
+    let rests = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
+    let client = open(&sidecar, 0);
+    client.ask("logging/setLevel", json!({"level": "notice"}));
+    eventually("it has ended", rests);
+    std::fs::write(&mark, "").unwrap();
+    pid(&client);
+    eventually("so has the next one", rests);
 }
 
 #[test]
