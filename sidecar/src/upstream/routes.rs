@@ -24,6 +24,9 @@ pub(super) const FEW: usize = 4 * 1024;
 /// told. Nobody hears when a task ends.
 const MAX_TASKS_OF_ONE: usize = 64;
 const MAX_TASKS: usize = 4096;
+/// How many of the sidecar's own calls are waited for: not every server answers them, and those that were said first are
+/// the last that matter.
+const MAX_OWN: usize = 1024;
 /// The longest token of theirs that is kept for that: twice as long as people have.
 const MAX_TOKEN_OF_TASK: usize = 64;
 
@@ -148,6 +151,11 @@ impl Routes {
                 Entry::Occupied(_) => return Err(Box::new(call)),
                 Entry::Vacant(free) => free.insert(number),
             };
+        } else if self.calls.len().saturating_sub(self.ids.len()) >= MAX_OWN {
+            let own = self.calls.iter().find(|(_, call)| call.from.is_none());
+            if let Some(oldest) = own.map(|(number, _)| *number) {
+                self.calls.remove(&oldest);
+            }
         }
         Ok(self.calls.entry(number).or_insert(call))
     }

@@ -58,6 +58,18 @@ fn messages_find_their_calls() {
 }
 
 #[test]
+fn of_the_sidecars_own_so_many_are_waited_for() {
+    let mut table = Table::new(&[(1, "a")]);
+    let first = table.next + 1;
+    for number in first..=first + MAX_OWN as u64 {
+        assert!(table.routes.add(number, Call::own(About::Other)).is_ok());
+    }
+    assert_eq!((table.routes.calls.len(), table.routes.count()), (1 + MAX_OWN, 1));
+    assert!(table.routes.get(first).is_none() && table.routes.get(first + 1).is_some());
+    assert!(table.routes.get(1).is_some(), "a client's is waited for");
+}
+
+#[test]
 fn what_is_written_is_kept_as_far_as_its_answer_needs_it() {
     for filler in [10, FEW] {
         let mut table = Table::default();
