@@ -13,8 +13,7 @@
 //! supervises; collecting all hits, for filters whose state is not in the index and for cursors that outlive a change,
 //! took 9 ms; and the words of identifiers, their beginnings and several fields as one would be code of our own around
 //! it, about as much as is in here. `bm25` 2.3 took 5.6 ms at p99, and stands on a hash that nobody looks after. Words,
-//! their folding, their stems and how far one is from another are libraries' work: `unicode-segmentation`,
-//! `unicode-normalization`, `rust-stemmers`, `strsim`.
+//! their folding and their stems are libraries' work: `unicode-segmentation`, `unicode-normalization`, `rust-stemmers`.
 //!
 //! Each server has a slot, and each of its documents a number: 0 is the server, the tools come after it by name. A
 //! list of postings is ordered by both, so a server is replaced by exchanging one run in each of its lists; what other
@@ -29,6 +28,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 mod words;
+mod written;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,6 +36,7 @@ use std::sync::Arc;
 pub(crate) use document::{Document, Segment};
 use namespace::Namespace;
 pub(crate) use search::{Hit, Kind, Query};
+use written::{Letters, Word, Written};
 
 /// How many different words all servers together are found by. Words beyond are not; names come before descriptions.
 const WORDS: usize = 400_000;
@@ -51,7 +52,7 @@ const NAMESPACES: usize = 2;
 pub(crate) struct Index {
     stems: HashMap<Arc<str>, Stem>,
     /// Every word as it is written.
-    words: HashMap<Arc<str>, Word>,
+    words: Written,
     slots: Vec<Slot>,
     free: Vec<u32>,
     documents: usize,
@@ -71,15 +72,6 @@ struct Stem {
     of: Arc<str>,
     /// Where it stands.
     list: Vec<Posting>,
-}
-
-/// A word as it is written.
-#[derive(Debug)]
-struct Word {
-    /// The namespace whose it is.
-    of: Arc<str>,
-    /// How many servers have it.
-    servers: u32,
 }
 
 /// That a document has a word, and how much the word says about it.
@@ -106,7 +98,7 @@ impl Default for Index {
     fn default() -> Self {
         Self {
             stems: HashMap::new(),
-            words: HashMap::new(),
+            words: Written::default(),
             slots: Vec::new(),
             free: Vec::new(),
             documents: 0,
@@ -119,6 +111,11 @@ impl Default for Index {
 }
 
 impl Index {
+    /// How many places there are, or were.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// A place for a server of a namespace, empty.
     pub(crate) fn reserve(&mut self, namespace: &str) -> u32 {
         let namespace = match self.namespaces.get_key_value(namespace) {
@@ -181,14 +178,16 @@ impl Index {
         let mut words = Vec::with_capacity(all_words);
         for word in segment.words {
             let Some(rest) = left.checked_sub(1) else { break };
-            let word: Arc<str> = match self.words.get_key_value(&*word) {
+            let is_full = self.words.len() >= self.room || taken.words >= self.room / NAMESPACES;
+            let as_long = self.words.as_long_as(&word);
+            let word: Arc<str> = match as_long.get_key_value(&*word) {
                 Some((known, _)) => known.clone(),
-                None if self.words.len() >= self.room || taken.words >= self.room / NAMESPACES => continue,
+                None if is_full => continue,
                 None => word.into(),
             };
-            let known = self.words.entry(word.clone()).or_insert_with(|| {
+            let known = as_long.entry(word.clone()).or_insert_with(|| {
                 taken.words += 1;
-                Word { of: namespace.clone(), servers: 0 }
+                Word { of: namespace.clone(), servers: 0, letters: Letters::of(&word) }
             });
             known.servers += 1;
             taken.writes(&word);
@@ -233,13 +232,12 @@ impl Index {
             words.iter().for_each(|word| namespace.unwrites(word));
         }
         for word in words {
-            if let Some(known) = self.words.get_mut(&*word) {
-                known.servers -= 1;
-                if known.servers == 0 {
-                    let of = known.of.clone();
-                    self.words.remove(&*word);
-                    self.give_back(&of, |taken| &mut taken.words);
-                }
+            let Some(known) = self.words.as_long_as(&word).get_mut(&*word) else { continue };
+            known.servers -= 1;
+            if known.servers == 0 {
+                let of = known.of.clone();
+                self.words.forget(&word);
+                self.give_back(&of, |taken| &mut taken.words);
             }
         }
         self.tidy(&namespace);

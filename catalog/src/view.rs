@@ -23,10 +23,6 @@ pub use page::{Found, Page, Position};
 pub(crate) struct View {
     pub(crate) servers: BTreeMap<ServerKey, Entry>,
     pub(crate) index: Index,
-    /// Whose slot it is.
-    slots: Vec<Option<ServerKey>>,
-    /// The place of each slot's server among all, by key: made when it is needed.
-    ranks: Vec<u32>,
     /// Since when nothing is heard of changes.
     pub(crate) stale: Option<String>,
 }
@@ -63,13 +59,6 @@ impl View {
             }
             None => {
                 let slot = self.index.reserve(&record.key.namespace);
-                let place = slot as usize;
-                if self.slots.len() <= place {
-                    self.slots.resize(place + 1, None);
-                }
-                if let Some(owner) = self.slots.get_mut(place) {
-                    *owner = Some(record.key.clone());
-                }
                 let mut entry = Entry {
                     slot,
                     id,
@@ -82,7 +71,6 @@ impl View {
                 };
                 entry.retitle();
                 self.servers.insert(record.key, entry);
-                self.rank();
                 true
             }
         }
@@ -92,10 +80,6 @@ impl View {
     pub(crate) fn remove(&mut self, key: &ServerKey) {
         let Some(entry) = self.servers.remove(key) else { return };
         self.index.release(entry.slot);
-        if let Some(owner) = self.slots.get_mut(entry.slot as usize) {
-            *owner = None;
-        }
-        self.rank();
     }
 
     /// Lists what a segment was made from, if the server is still the one that it was made for. Says whether the server
@@ -114,15 +98,6 @@ impl View {
         entry.retitle();
         entry.compare();
         entry.is_behind()
-    }
-
-    fn rank(&mut self) {
-        self.ranks = vec![0; self.slots.len()];
-        for (rank, entry) in (0_u32..).zip(self.servers.values()) {
-            if let Some(place) = self.ranks.get_mut(entry.slot as usize) {
-                *place = rank;
-            }
-        }
     }
 
     pub(crate) fn freshness(&self) -> Freshness {
@@ -197,18 +172,20 @@ impl View {
         kind: Kind,
         show: impl Fn(&Entry, usize) -> Option<T>,
     ) -> Found<T> {
-        let entries: Vec<Option<&Entry>> = self
-            .slots
-            .iter()
-            .map(|key| self.servers.get(key.as_ref()?).filter(|entry| page.admits(entry)))
-            .collect();
-        let entry = |slot: u32| entries.get(slot as usize).copied().flatten();
+        // By their slots, with their places among all by key. To go through all is faster than to look for each.
+        let mut entries: Vec<Option<(usize, &Entry)>> = vec![None; self.index.slots()];
+        for (place, entry) in self.servers.values().enumerate().filter(|(_, entry)| page.admits(entry)) {
+            if let Some(slot) = entries.get_mut(entry.slot as usize) {
+                *slot = Some((place, entry));
+            }
+        }
+        let at = |slot: u32| entries.get(slot as usize).copied().flatten();
+        let entry = |slot: u32| at(slot).map(|(_, entry)| entry);
         let lists =
             |slot: u32, document: u32| entry(slot).is_some_and(|entry| entry.lists(document as usize, page));
         let mut hits = self.index.search(&Query::of(query), kind, &lists);
-        hits.retain(|hit| lists(hit.slot, hit.document));
         let total = hits.len();
-        let rank = |hit: &Hit| (self.ranks.get(hit.slot as usize).copied().unwrap_or(u32::MAX), hit.document);
+        let rank = |hit: &Hit| (at(hit.slot).map(|(place, _)| place), hit.document);
         let order = |one: &Hit, other: &Hit| {
             other.score.total_cmp(&one.score).then_with(|| rank(one).cmp(&rank(other)))
         };

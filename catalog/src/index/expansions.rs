@@ -5,20 +5,52 @@ use std::collections::BinaryHeap;
 
 /// How many they are: those that most namespaces have, and of each those that most of its servers have.
 pub(super) const EXPANSIONS: usize = 64;
+/// How many words are looked at for those that stand for one that was typed: there may be very many, and the search would
+/// take as long. Each namespace that has such words has its own part of that, and what it has no use for is the others'.
+pub(super) const LOOKED_AT: usize = 20_000;
 
-/// Words of one namespace: those that most servers have, and of those that equally many have the first of the alphabet.
-#[derive(Default)]
-pub(super) struct MostHad<'a> {
+/// Words of one namespace that may stand for what was typed.
+pub(super) trait Candidates {
+    /// Looks at so many more of them. Says how many there were to look at.
+    fn look_at(&mut self, words: usize) -> usize;
+}
+
+/// Words of one namespace: those that most servers have, and of those that equally many have the first in an order.
+pub(super) struct MostHad<'a, Order> {
     /// The least of them on top.
-    words: BinaryHeap<Reverse<(u32, Reverse<&'a str>)>>,
+    words: BinaryHeap<Reverse<(u32, Reverse<Order>, &'a str)>>,
+}
+
+/// Looks at words of these namespaces, at so many as a rule, and says at how many: at one of each in any case.
+pub(super) fn look_at(namespaces: &mut [impl Candidates], most: usize) -> usize {
+    let mut looked_at = 0;
+    let mut more: Vec<_> = namespaces.iter_mut().collect();
+    while !more.is_empty() {
+        let part = (most.saturating_sub(looked_at) / more.len()).max(1);
+        more.retain_mut(|namespace| {
+            let words = namespace.look_at(part);
+            looked_at += words;
+            words == part
+        });
+        if looked_at + more.len() > most {
+            break;
+        }
+    }
+    looked_at
 }
 
 // === impl MostHad ===
 
-impl<'a> MostHad<'a> {
+impl<Order: Ord> Default for MostHad<'_, Order> {
+    fn default() -> Self {
+        Self { words: BinaryHeap::new() }
+    }
+}
+
+impl<'a, Order: Ord> MostHad<'a, Order> {
     /// Keeps a word that so many servers have, if it is one of those.
-    pub(super) fn put(&mut self, word: &'a str, servers: u32) {
-        let next = Reverse((servers, Reverse(word)));
+    pub(super) fn put(&mut self, servers: u32, order: Order, word: &'a str) {
+        let next = Reverse((servers, Reverse(order), word));
         if self.words.len() < EXPANSIONS {
             self.words.push(next);
         } else if let Some(mut least) = self.words.peek_mut()
@@ -30,12 +62,12 @@ impl<'a> MostHad<'a> {
 
     /// All that were kept, the one first that most servers have.
     pub(super) fn in_order(self) -> impl Iterator<Item = &'a str> {
-        self.words.into_sorted_vec().into_iter().map(|Reverse((_, Reverse(word)))| word)
+        self.words.into_sorted_vec().into_iter().map(|Reverse((_, _, word))| word)
     }
 }
 
 /// The words that most namespaces have, and then those that come first in any.
-pub(super) fn chosen<'a>(namespaces: impl Iterator<Item = MostHad<'a>>) -> Vec<&'a str> {
+pub(super) fn chosen<'a, Order: Ord>(namespaces: impl Iterator<Item = MostHad<'a, Order>>) -> Vec<&'a str> {
     let mut places: Vec<(&str, usize)> = namespaces.flat_map(|words| words.in_order().zip(0..)).collect();
     // A word is in memory once, whoever has it.
     places.sort_unstable_by_key(|(word, place)| (word.as_ptr(), *place));

@@ -5,7 +5,7 @@ use std::collections::btree_map::Range;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::expansions::MostHad;
+use super::expansions::{Candidates, MostHad};
 
 /// What a namespace has of the index.
 #[derive(Debug, Default)]
@@ -23,10 +23,17 @@ pub(super) struct Namespace {
 
 /// The words of a namespace that begin so, as far as they were looked at.
 pub(super) struct Beginning<'a> {
-    prefix: &'a str,
     /// Those that were not.
     following: Range<'a, Arc<str>, u32>,
-    found: MostHad<'a>,
+    /// How many were.
+    looked_at: usize,
+    /// By their places among these, which are the alphabet's.
+    found: MostHad<'a, usize>,
+}
+
+/// What comes after every word that begins so: none has the last of all characters.
+pub(super) fn end_of(prefix: &str) -> String {
+    format!("{prefix}{}", char::MAX)
 }
 
 // === impl Namespace ===
@@ -51,29 +58,31 @@ impl Namespace {
         }
     }
 
-    /// Its words that begin so, if it has any.
-    pub(super) fn beginning<'a>(&'a self, prefix: &'a str) -> Option<Beginning<'a>> {
-        let following = self.written.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-        let (first, _) = following.clone().next()?;
-        first.starts_with(prefix).then(|| Beginning { prefix, following, found: MostHad::default() })
+    /// Its words that begin so, if it has any: those before the [end](end_of).
+    pub(super) fn beginning(&self, prefix: &str, end: &str) -> Option<Beginning<'_>> {
+        let following = self.written.range::<str, _>((Bound::Included(prefix), Bound::Excluded(end)));
+        following.clone().next()?;
+        Some(Beginning { following, looked_at: 0, found: MostHad::default() })
     }
 }
 
 // === impl Beginning ===
 
 impl<'a> Beginning<'a> {
-    /// Looks at so many more of them, in the order of the alphabet. Says how many there were to look at.
-    pub(super) fn look_at(&mut self, words: usize) -> usize {
-        for looked_at in 0..words {
-            let next = self.following.next().filter(|(word, _)| word.starts_with(self.prefix));
-            let Some((word, &servers)) = next else { return looked_at };
-            self.found.put(word, servers);
-        }
-        words
-    }
-
-    /// Those of them that most servers have.
-    pub(super) fn most_had(self) -> MostHad<'a> {
+    /// Those that most servers have of them that were looked at.
+    pub(super) fn most_had(self) -> MostHad<'a, usize> {
         self.found
+    }
+}
+
+impl Candidates for Beginning<'_> {
+    /// In the order of the alphabet. None but those that are kept is read.
+    fn look_at(&mut self, words: usize) -> usize {
+        let before = self.looked_at;
+        for (word, &servers) in self.following.by_ref().take(words) {
+            self.found.put(servers, self.looked_at, word);
+            self.looked_at += 1;
+        }
+        self.looked_at - before
     }
 }

@@ -2,17 +2,13 @@
 
 use std::cmp::Reverse;
 
-use super::expansions::chosen;
-use super::namespace::Beginning;
+use super::expansions::{LOOKED_AT, chosen, look_at};
+use super::namespace::{Beginning, end_of};
 use super::words::{Word, is_of_a_word, stem, words};
 use super::{Index, Posting, Stem};
 
 /// How many words of a query count.
 const WORDS: usize = Words::BITS as usize;
-/// How many words that begin as a query's does are looked at for those that stand for it: there may be very many, and the
-/// search would take as long. Each namespace that has such words has its own part of that, and what it has no use for is
-/// the others'.
-const LOOKED_AT: usize = 20_000;
 /// What a word counts that only begins as the query's does.
 const PREFIX: f32 = 0.6;
 /// What a word counts that differs from the query's by a letter.
@@ -64,15 +60,6 @@ pub(crate) struct Hit {
     pub document: u32,
     /// How good it is; more is better.
     pub score: f32,
-}
-
-/// What a document has gathered so far.
-#[derive(Clone, Copy, Default)]
-struct Tally {
-    score: f32,
-    /// The best of the words that stand for the query's present word.
-    best: f32,
-    matched: Words,
 }
 
 // === impl Query ===
@@ -138,23 +125,17 @@ fn bit(place: usize) -> Words {
 // === impl Index ===
 
 impl Index {
-    /// Everything that has a word of the query, in the order of slots. A word may be another one where none has it of the
-    /// documents that are asked for: those of a slot and a number that are admitted.
+    /// Everything that has a word of the query, in the order of slots, of the documents that are asked for: those of a slot
+    /// and a number that are admitted. A word may be another one where none of them has it.
     pub(crate) fn search(&self, query: &Query, kind: Kind, admits: &dyn Fn(u32, u32) -> bool) -> Vec<Hit> {
-        let mut bases = Vec::with_capacity(self.slots.len());
-        let mut size = 0_usize;
-        for slot in &self.slots {
-            bases.push(size);
-            size += slot.documents as usize;
-        }
-        let mut scan = Scan { index: self, kind, admits, bases, tallies: vec![Tally::default(); size] };
+        let mut scan = Scan::of(self, kind, admits);
         let mut known: Words = 0;
         for (number, Sought { stem, .. }) in query.words.iter().enumerate() {
             let mut is_known = scan.word(stem, 1.0);
             if number + 1 == query.words.len()
                 && let Some(prefix) = &query.prefix
             {
-                is_known |= scan.prefix(prefix, stem);
+                is_known |= scan.prefix(prefix, stem, LOOKED_AT).is_known;
             }
             if is_known {
                 known |= bit(number);
@@ -174,24 +155,6 @@ impl Index {
     }
 }
 
-/// Looks at the words of these namespaces, and says at how many.
-fn look_at(beginnings: &mut [Beginning<'_>]) -> usize {
-    let mut looked_at = 0;
-    let mut more: Vec<_> = beginnings.iter_mut().collect();
-    while !more.is_empty() {
-        let part = (LOOKED_AT.saturating_sub(looked_at) / more.len()).max(1);
-        more.retain_mut(|beginning| {
-            let words = beginning.look_at(part);
-            looked_at += words;
-            words == part
-        });
-        if looked_at + more.len() > LOOKED_AT {
-            break;
-        }
-    }
-    looked_at
-}
-
 /// One search under way.
 struct Scan<'a> {
     index: &'a Index,
@@ -199,20 +162,50 @@ struct Scan<'a> {
     admits: &'a dyn Fn(u32, u32) -> bool,
     /// The place of each slot's first document among all.
     bases: Vec<usize>,
-    tallies: Vec<Tally>,
+    /// What each document's words add up to.
+    scores: Vec<f32>,
+    /// Which words of the query each has.
+    matched: Vec<Words>,
+    /// Of each document the best of the words that stand for the query's present word.
+    best: Vec<f32>,
+    /// Whether any has one.
+    is_any: bool,
 }
 
-impl Scan<'_> {
+/// What came of looking for the words that begin so.
+struct Begun {
+    /// Whether anything that is asked for has any.
+    is_known: bool,
+    looked_at: usize,
+}
+
+impl<'a> Scan<'a> {
+    fn of(index: &'a Index, kind: Kind, admits: &'a dyn Fn(u32, u32) -> bool) -> Self {
+        let mut bases = Vec::with_capacity(index.slots.len());
+        let mut size = 0_usize;
+        for slot in &index.slots {
+            bases.push(size);
+            size += slot.documents as usize;
+        }
+        let (scores, best) = (vec![0.0; size], vec![0.0; size]);
+        Self { index, kind, admits, bases, scores, matched: vec![0; size], best, is_any: false }
+    }
+
     /// Looks for what may be meant by these words, which nothing has: what begins so, and else what differs by a letter.
     fn forgive(&mut self, mut unknown: Vec<(usize, &Sought)>) {
         unknown.sort_by_key(|(_, word)| Reverse(word.typed.chars().count()));
-        let mut left = FORGIVEN;
+        let (mut words, mut left) = (unknown.len(), FORGIVEN);
+        let mut to_look_at = LOOKED_AT;
         let mut slips = Vec::new();
         for (number, word) in unknown {
             if left == 0 {
                 break;
             }
-            if self.prefix(&word.typed, &word.stem) {
+            // All of them take no longer than one.
+            let begun = self.prefix(&word.typed, &word.stem, to_look_at / words.min(left));
+            to_look_at = to_look_at.saturating_sub(begun.looked_at);
+            words -= 1;
+            if begun.is_known {
                 left -= 1;
             } else if word.may_have_a_slip() {
                 left -= 1;
@@ -230,67 +223,64 @@ impl Scan<'_> {
 
     /// Looks for these, each of which may be what was meant.
     fn slip(&mut self, near: Vec<&str>) {
-        let mut stems: Vec<_> = near.into_iter().map(stem).collect();
-        stems.sort_unstable();
-        stems.dedup();
+        let stems = self.stems(near, None);
         // None is rarer than the one that most have.
-        let most = stems.iter().map(|stem| self.having(stem)).max().unwrap_or(0);
+        let most = stems.iter().map(|stem| stem.list.len()).max().unwrap_or(0);
         for stem in stems {
-            self.word_as_of(&stem, most, SLIP);
+            self.count(stem, most, SLIP);
         }
     }
 
-    /// Every word that begins so, but for the one that was looked for already. Says whether anything that is asked for has
-    /// any.
-    fn prefix(&mut self, prefix: &str, known: &str) -> bool {
-        let index = self.index;
+    /// Every word that begins so, but for the one that was looked for already.
+    fn prefix(&mut self, prefix: &str, known: &str, look_at_most: usize) -> Begun {
+        let (index, end) = (self.index, end_of(prefix));
         let mut beginnings: Vec<_> =
-            index.namespaces.values().filter_map(|namespace| namespace.beginning(prefix)).collect();
-        look_at(&mut beginnings);
+            index.namespaces.values().filter_map(|namespace| namespace.beginning(prefix, &end)).collect();
+        let looked_at = look_at(&mut beginnings, look_at_most);
         let found = chosen(beginnings.into_iter().map(Beginning::most_had));
-        let mut stems: Vec<_> = found.into_iter().map(stem).collect();
+        let stems = self.stems(found, Some(known));
+        // No rarer than what was typed, if that is a word, or else than the one that most have.
+        let least = index.stems.get(known).map_or_else(
+            || stems.iter().map(|stem| stem.list.len()).max().unwrap_or(0),
+            |known| known.list.len(),
+        );
+        let is_known = stems.iter().any(|stem| self.is_known(stem));
+        for stem in stems {
+            self.count(stem, stem.list.len().max(least), PREFIX);
+        }
+        Begun { is_known, looked_at }
+    }
+
+    /// What these words are found by, each once, but for one that was looked for already.
+    fn stems(&self, words: Vec<&str>, known: Option<&str>) -> Vec<&'a Stem> {
+        let mut stems: Vec<_> = words.into_iter().map(stem).filter(|stem| Some(&**stem) != known).collect();
         stems.sort_unstable();
         stems.dedup();
-        stems.retain(|stem| *stem != known);
-        // No rarer than what was typed, if that is a word, or else than the one that most have.
-        let least = match self.having(known) {
-            0 => stems.iter().map(|stem| self.having(stem)).max().unwrap_or(0),
-            having => having,
-        };
-        let is_any = stems.iter().any(|stem| self.is_known(stem));
-        for stem in stems {
-            self.word_as_of(&stem, self.having(&stem).max(least), PREFIX);
-        }
-        is_any
-    }
-
-    /// In how many documents a word stands.
-    fn having(&self, stem: &str) -> usize {
-        self.index.stems.get(stem).map_or(0, |stem| stem.list.len())
+        stems.iter().filter_map(|stem| self.index.stems.get(&**stem)).collect()
     }
 
     /// Whether anything that is asked for has the word.
-    fn is_known(&self, stem: &str) -> bool {
-        let is_admitted = |posting: &Posting| match self.kind {
+    fn is_known(&self, stem: &Stem) -> bool {
+        stem.list.iter().any(|posting| match self.kind {
             Kind::Servers => (self.admits)(posting.slot, 0),
             Kind::Tools => (self.admits)(posting.slot, posting.document),
-        };
-        self.index.stems.get(stem).is_some_and(|stem| stem.list.iter().any(is_admitted))
+        })
     }
 
     /// Says whether anything that is asked for has the word.
     fn word(&mut self, stem: &str, factor: f32) -> bool {
-        self.word_as_of(stem, self.having(stem), factor);
+        let Some(stem) = self.index.stems.get(stem) else { return false };
+        self.count(stem, stem.list.len(), factor);
         self.is_known(stem)
     }
 
-    /// A word that counts as one that so many documents have: what only begins as what was typed is no rarer than that, and
+    /// Counts a word as one that so many documents have: what only begins as what was typed is no rarer than that, and
     /// whoever is called just so comes first.
-    fn word_as_of(&mut self, stem: &str, having: usize, factor: f32) {
-        let Some(Stem { list, .. }) = self.index.stems.get(stem) else { return };
+    fn count(&mut self, stem: &Stem, having: usize, factor: f32) {
         let (all, having) = (self.index.documents as f32, having.min(self.index.documents) as f32);
         let rarity = factor * (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
-        for &Posting { slot, document, weight } in list {
+        self.is_any = true;
+        for &Posting { slot, document, weight } in &stem.list {
             let Some(&base) = self.bases.get(slot as usize) else { continue };
             let score = weight * rarity;
             match (self.kind, document) {
@@ -307,34 +297,39 @@ impl Scan<'_> {
     }
 
     fn offer(&mut self, at: usize, score: f32) {
-        if let Some(tally) = self.tallies.get_mut(at) {
-            tally.best = tally.best.max(score);
+        if let Some(best) = self.best.get_mut(at) {
+            *best = best.max(score);
         }
     }
 
     /// Adds up what the word brought, which stands for these of the query: a document that lacks one of those lacks a part of
     /// what was looked for.
     fn next_word(&mut self, of: Words) {
-        for tally in &mut self.tallies {
-            if tally.best > 0.0 {
-                tally.score += tally.best;
-                tally.matched |= of;
-                tally.best = 0.0;
-            }
+        if !std::mem::take(&mut self.is_any) {
+            return;
+        }
+        let documents = self.best.iter_mut().zip(&mut self.scores).zip(&mut self.matched);
+        for ((best, score), matched) in documents {
+            *score += *best;
+            // No branch: which documents have the word nobody can guess, a processor neither.
+            *matched |= if *best > 0.0 { of } else { 0 };
+            *best = 0.0;
         }
     }
 
     fn hits(self, words: usize) -> Vec<Hit> {
         let mut hits = Vec::new();
         for ((slot, base), place) in (0_u32..).zip(&self.bases).zip(&self.index.slots) {
-            let tallies = self.tallies.get(*base..*base + place.documents as usize).unwrap_or_default();
-            hits.extend((0_u32..).zip(tallies).filter(|(_, tally)| tally.score > 0.0).map(
-                |(document, tally)| {
+            let documents = *base..*base + place.documents as usize;
+            let scores = self.scores.get(documents.clone()).unwrap_or_default();
+            let matched = self.matched.get(documents).unwrap_or_default();
+            for ((document, score), matched) in (0_u32..).zip(scores).zip(matched) {
+                if *score > 0.0 && (self.admits)(slot, document) {
                     // Whoever has a half of the words is worth a half.
-                    let part = tally.matched.count_ones() as f32 / words.max(1) as f32;
-                    Hit { slot, document, score: tally.score * part }
-                },
-            ));
+                    let part = matched.count_ones() as f32 / words.max(1) as f32;
+                    hits.push(Hit { slot, document, score: score * part });
+                }
+            }
         }
         hits
     }
@@ -386,8 +381,10 @@ mod tests {
             let mut few = Namespace::default();
             few.writes(&"create".into());
             all.push(few);
-            let mut found: Vec<_> = all.iter().filter_map(|namespace| namespace.beginning("cr")).collect();
-            let looked_at = look_at(&mut found);
+            let end = end_of("cr");
+            let mut found: Vec<_> =
+                all.iter().filter_map(|namespace| namespace.beginning("cr", &end)).collect();
+            let looked_at = look_at(&mut found, LOOKED_AT);
             assert!((LOOKED_AT - namespaces..=LOOKED_AT).contains(&looked_at), "{looked_at}");
             assert!(found.pop().unwrap().most_had().in_order().eq(["create"]));
             let most = EXPANSIONS.min(LOOKED_AT / (namespaces + 1));

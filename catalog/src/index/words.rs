@@ -9,7 +9,7 @@ use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation as _;
 
 /// How many letters a word has at most, as it is folded: longer ones are nobody's.
-const LONGEST: usize = 40;
+pub(super) const LONGEST: usize = 40;
 
 static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
 
