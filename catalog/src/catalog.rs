@@ -1,9 +1,9 @@
 //! The catalog as its sources and its readers hold it.
 //!
-//! Health and addresses are shown as soon as a source tells them. What a server is found by is read beside, by the
-//! [`Indexer`]: the newest of what came meanwhile, and of one server only so often that reading it takes a tenth of a
-//! processor at most, namespace by namespace. Servers that change their lists all the time cost that, and nobody of another
-//! namespace waits for them.
+//! What a source tells of a server is shown at once: its health, its addresses, its tools. What they are found by is read
+//! beside, by the [`Indexer`]: the newest of what came meanwhile, and of one server only so often that reading it takes a
+//! tenth of a processor at most, namespace by namespace. Servers that change their lists all the time cost that, and nobody
+//! of another namespace waits for them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -163,7 +163,7 @@ impl Catalog {
     pub fn export(&self) -> prometheus::Result<String> {
         let view = self.shared.view.read();
         let entries = view.servers.values();
-        self.shared.metrics.listed(entries.map(|entry| (entry.record.health.state, entry.tool_count())));
+        self.shared.metrics.listed(entries.map(|entry| (entry.record.health.state, entry.tools().len())));
         drop(view);
         self.shared.metrics.text()
     }

@@ -45,13 +45,9 @@ impl View {
             Some(entry) => {
                 entry.record = record;
                 let behind = entry.is_behind();
-                if !behind {
-                    // The tools are the same; what else it says of itself may not be, and the index has none of it.
-                    entry.offer.clone_from(&entry.record.offer);
-                    // What was read before need not be in memory for its tools.
-                    if let Some((_, indexed)) = &mut entry.indexed {
-                        indexed.clone_from(&entry.record.offer);
-                    }
+                if !behind && let Some((_, indexed)) = &mut entry.indexed {
+                    // The tools are the same: what was read before need not be in memory for them.
+                    indexed.clone_from(&entry.record.offer);
                 }
                 entry.retitle();
                 entry.compare();
@@ -62,7 +58,6 @@ impl View {
                 let mut entry = Entry {
                     slot,
                     id,
-                    offer: None,
                     gone: BTreeSet::new(),
                     indexed: None,
                     words_left_out: 0,
@@ -82,8 +77,8 @@ impl View {
         self.index.release(entry.slot);
     }
 
-    /// Lists what a segment was made from, if the server is still the one that it was made for. Says whether the server
-    /// has said something else meanwhile.
+    /// Has a server found by what a segment was made from, if it is still the one that it was made for. Says whether the
+    /// server has said something else meanwhile.
     pub(crate) fn publish(
         &mut self,
         key: &ServerKey,
@@ -93,9 +88,7 @@ impl View {
     ) -> bool {
         let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return false };
         entry.words_left_out = self.index.put(entry.slot, segment);
-        entry.offer = source.1.clone();
         entry.indexed = Some(source);
-        entry.retitle();
         entry.compare();
         entry.is_behind()
     }
@@ -110,7 +103,7 @@ impl View {
 
     pub(crate) fn tool(&self, key: &ServerKey, name: &str) -> Option<Tool> {
         let entry = self.servers.get(key)?;
-        Some(entry.tool(entry.tool_named(name)?, self.freshness()))
+        Some(entry.tool(entry.record.offer.as_ref()?.tool(name)?, self.freshness()))
     }
 
     pub(crate) fn servers_page(&self, page: &Page) -> Found<Server> {
@@ -139,21 +132,24 @@ impl View {
         }
         let count = |entry: &Entry| {
             if page.read_only {
-                entry.tools_from(0).filter(|tool| page.admits_tool(tool)).count()
+                entry.tools().iter().filter(|tool| page.admits_tool(tool)).count()
             } else {
-                entry.tool_count()
+                entry.tools().len()
             }
         };
         let total = self.servers.values().filter(|entry| page.admits(entry)).map(count).sum();
         let start = page.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(&after.server));
         let mut filling = Filling::new(page);
         'page: for (key, entry) in self.servers.range::<ServerKey, _>((start, Bound::Unbounded)) {
-            let Some(offer) = entry.offer.as_ref().filter(|_| page.admits(entry)) else { continue };
+            if !page.admits(entry) {
+                continue;
+            }
+            let tools = entry.tools();
             let seen = page.after.as_ref().filter(|after| after.server == *key).map_or(0, |after| {
                 let tool = after.tool.as_deref().unwrap_or_default();
-                offer.tools.partition_point(|it| *it.name <= *tool)
+                tools.partition_point(|it| *it.name <= *tool)
             });
-            for tool in entry.tools_from(seen).filter(|tool| page.admits_tool(tool)) {
+            for tool in tools.iter().skip(seen).filter(|tool| page.admits_tool(tool)) {
                 let position =
                     || Position { score: None, server: key.clone(), tool: Some(tool.name.to_string()) };
                 if !filling.put(entry.summary(tool, page.schemas), position) {
@@ -242,9 +238,9 @@ mod tests {
         Arc::new(Reader::default().read(key, inventory.to_string().as_bytes()).unwrap())
     }
 
-    /// Also where its words are being read, and what was listed before.
+    /// At once, and found when its words have been read; what is hidden meanwhile is not found by those.
     #[test]
-    fn what_is_hidden_meanwhile_is_not_listed() {
+    fn what_was_heard_last_is_listed() {
         let key = ServerKey { namespace: "a".to_owned(), name: "demo".to_owned() };
         let health = Health { state: State::Up, since: None, reason: String::new(), message: String::new() };
         let record = |offer| ServerRecord {
@@ -258,15 +254,9 @@ mod tests {
         };
         let mut view = View::default();
         let listed = |view: &View| {
-            let all = [None, Some("common".to_owned())].map(|query| {
-                let found = view.tools_page(&Page { query, limit: 9, ..Page::default() });
-                assert_eq!(found.items.len(), found.total);
-                let mut names: Vec<_> = found.items.into_iter().map(|tool| tool.name).collect();
-                names.sort_unstable();
-                names
-            });
-            let [all, found] = all;
-            assert_eq!(all, found);
+            let all = view.tools_page(&Page { limit: 9, ..Page::default() });
+            assert_eq!(all.items.len(), all.total);
+            let all: Vec<_> = all.items.into_iter().map(|tool| tool.name).collect();
             let (mut walked, mut after) = (Vec::new(), None);
             loop {
                 let found = view.tools_page(&Page { limit: 1, after, ..Page::default() });
@@ -282,25 +272,37 @@ mod tests {
             assert_eq!(view.server(&key).unwrap().tools, all.len());
             all
         };
+        let found = |view: &View| {
+            let query = Some("common".to_owned());
+            let found = view.tools_page(&Page { query, limit: 9, ..Page::default() });
+            assert_eq!(found.items.len(), found.total);
+            let mut names: Vec<_> = found.items.into_iter().map(|tool| tool.name).collect();
+            names.sort_unstable();
+            names
+        };
         let publish = |view: &mut View, source: (About, Option<Arc<Offer>>)| {
             let segment = segment(&key, &source.0, source.1.as_deref());
             view.publish(&key, 0, source, segment)
         };
-        assert!(view.enter(record(offer(&key, &["ancient", "echo", "old", "secret", "tidy"])), 0, ""));
+        let first = ["ancient", "echo", "old", "secret", "tidy"];
+        assert!(view.enter(record(offer(&key, &first)), 0, ""));
+        assert_eq!((listed(&view), found(&view)), (first.map(str::to_owned).to_vec(), vec![]));
         let source = view.servers[&key].source();
         assert!(!publish(&mut view, source));
-        assert_eq!(listed(&view), ["ancient", "echo", "old", "secret", "tidy"]);
+        assert_eq!(found(&view), first);
         let next = offer(&key, &["add", "echo", "new secret", "secret"]);
         assert!(view.enter(record(next.clone()), 1, ""));
-        assert_eq!(listed(&view), ["echo", "secret"]);
+        assert_eq!(listed(&view), ["add", "echo", "new secret", "secret"]);
+        assert_eq!(found(&view), ["echo", "secret"]);
         let source = view.servers[&key].source();
         assert!(view.enter(record(next.only(|name| !name.contains("secret"))), 2, ""));
-        assert_eq!(listed(&view), ["echo"]);
-        assert!(publish(&mut view, source), "it has said something else meanwhile");
-        assert_eq!(listed(&view), ["add", "echo"]);
         assert!(view.tool(&key, "new secret").is_none());
+        assert_eq!(listed(&view), ["add", "echo"]);
+        assert_eq!(found(&view), ["echo"]);
+        assert!(publish(&mut view, source), "it has said something else meanwhile");
+        assert_eq!(found(&view), ["add", "echo"]);
         let source = view.servers[&key].source();
         assert!(!publish(&mut view, source));
-        assert_eq!(listed(&view), ["add", "echo"]);
+        assert_eq!(found(&view), listed(&view));
     }
 }

@@ -11,20 +11,19 @@ use crate::offer::{Offer, Schema, ToolEntry};
 use crate::record::{About, ServerKey, ServerRecord};
 use crate::text;
 
-/// One server. What is shown of it and what it is found by change together.
+/// One server: as it was heard last, and, for what its words find of it, as it was when they were read.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(super) slot: u32,
     /// Tells it from one of the same name that went.
     pub(crate) id: u64,
+    /// What is listed.
     pub(crate) record: ServerRecord,
-    /// What is listed, but for what is gone.
-    pub(crate) offer: Option<Arc<Offer>>,
-    /// The places of tools in there that the server does not have by what was last heard: what is hidden is not listed until
-    /// words are read again.
-    pub(super) gone: BTreeSet<usize>,
     /// What the index was made from.
     pub(crate) indexed: Option<(About, Option<Arc<Offer>>)>,
+    /// The places of tools in there that the server does not have by what was last heard: what is hidden is not found until
+    /// words are read again.
+    pub(super) gone: BTreeSet<usize>,
     /// How many of its words the index has no room for.
     pub(super) words_left_out: usize,
     pub(super) title: String,
@@ -33,7 +32,7 @@ pub(crate) struct Entry {
 // === impl Entry ===
 
 impl Entry {
-    /// Whether what is shown, and what it is found by, are not what was last heard.
+    /// Whether what it is found by is not what was last heard.
     pub(crate) fn is_behind(&self) -> bool {
         let Some((about, offer)) = &self.indexed else { return true };
         let same = match (offer, &self.record.offer) {
@@ -54,39 +53,32 @@ impl Entry {
         (self.record.about.clone(), self.record.offer.clone())
     }
 
-    pub(crate) fn tool_count(&self) -> usize {
-        self.offer.as_ref().map_or(0, |offer| offer.tools.len() - self.gone.len())
+    /// The tools that are listed, by name.
+    pub(crate) fn tools(&self) -> &[Arc<ToolEntry>] {
+        self.record.offer.as_ref().map(|offer| offer.tools.as_slice()).unwrap_or_default()
     }
 
-    /// The tools that are listed, from this place on.
-    pub(super) fn tools_from(&self, place: usize) -> impl Iterator<Item = &ToolEntry> {
-        let tools = self.offer.iter().flat_map(|offer| &offer.tools).enumerate().skip(place);
-        tools.filter(move |(place, _)| !self.gone.contains(place)).map(|(_, tool)| &**tool)
-    }
-
-    /// The listed tool of this name.
-    pub(super) fn tool_named(&self, name: &str) -> Option<&ToolEntry> {
-        self.record.offer.as_ref()?.tool(name)?;
-        self.offer.as_ref()?.tool(name)
-    }
-
-    /// The tool of a document, if it is one.
+    /// The tool of a document of the index, if it is one.
     pub(super) fn tool_at(&self, document: usize) -> Option<&ToolEntry> {
-        self.offer.as_ref()?.tools.get(document.checked_sub(1)?).map(|tool| &**tool)
+        self.indexed_offer()?.tools.get(document.checked_sub(1)?).map(|tool| &**tool)
     }
 
-    /// Whether a document that the index has is in a list.
+    fn indexed_offer(&self) -> Option<&Arc<Offer>> {
+        self.indexed.as_ref()?.1.as_ref()
+    }
+
+    /// Whether a document that the index has is still the server's, and one that is asked for.
     pub(super) fn lists(&self, document: usize, page: &Page) -> bool {
         let Some(place) = document.checked_sub(1) else { return true };
         !self.gone.contains(&place) && self.tool_at(document).is_some_and(|tool| page.admits_tool(tool))
     }
 
-    /// Compares what is listed with what was last heard.
+    /// Compares what it is found by with what was last heard.
     pub(super) fn compare(&mut self) {
         let heard = self.record.offer.as_ref();
-        let is_it = |listed: &&Arc<Offer>| heard.is_some_and(|heard| Arc::ptr_eq(heard, listed));
-        let listed = self.offer.as_ref().filter(|listed| !is_it(listed));
-        let tools = listed.into_iter().flat_map(|listed| &listed.tools).enumerate();
+        let is_it = |indexed: &&Arc<Offer>| heard.is_some_and(|heard| Arc::ptr_eq(heard, indexed));
+        let indexed = self.indexed_offer().filter(|indexed| !is_it(indexed));
+        let tools = indexed.into_iter().flat_map(|indexed| &indexed.tools).enumerate();
         let gone = tools.filter(|(_, tool)| heard.is_none_or(|heard| heard.tool(&tool.name).is_none()));
         self.gone = gone.map(|(place, _)| place).collect();
     }
@@ -103,13 +95,13 @@ impl Entry {
             .as_deref()
             .map(|title| text::line(title, limits::OWN_LINE))
             .filter(|title| !title.is_empty())
-            .or_else(|| self.offer.as_ref().and_then(|offer| own(offer.reported.as_ref()?)))
+            .or_else(|| self.record.offer.as_ref().and_then(|offer| own(offer.reported.as_ref()?)))
             .unwrap_or_else(|| self.record.key.name.clone());
     }
 
     pub(super) fn server(&self) -> Server {
-        let ServerRecord { key, about, endpoint, health, .. } = &self.record;
-        let offer = self.offer.as_deref();
+        let ServerRecord { key, about, endpoint, health, offer, .. } = &self.record;
+        let offer = offer.as_deref();
         Server {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
@@ -130,7 +122,7 @@ impl Entry {
             auth: endpoint.auth.clone(),
             health: health.clone(),
             reported: offer.and_then(|offer| offer.reported.clone()),
-            tools: self.tool_count(),
+            tools: self.tools().len(),
             tools_left_out: offer.map_or(0, |offer| offer.tools_left_out),
             words_left_out: self.words_left_out,
             prompts: offer.map_or(0, |offer| offer.prompts),

@@ -128,12 +128,12 @@ async fn names_stand_in_until_a_server_is_heard() {
         record.known_tools_left_out = 70;
         stand.catalog.upsert(record);
     };
-    let listed = || stand.catalog.list_tools(&longshore_catalog::Page { limit: 9, ..Default::default() });
     // They are those of the newest status.
     list(&["gone"]);
-    crate::harness::eventually("a name is listed", || listed().total == 1).await;
+    assert_eq!(names(&stand.json("/v1/tools").await), ["gone"]);
     list(&["echo", "bad\u{202e}name", "add"]);
-    crate::harness::eventually("the names are listed", || listed().total == 2).await;
+    assert_eq!(names(&stand.json("/v1/tools").await), ["add", "echo"]);
+    stand.catalog.caught_up().await;
     assert_eq!(names(&stand.json("/v1/tools?q=ech").await), ["echo"]);
     assert_eq!(stand.json("/v1/servers/a/demo").await["toolsLeftOut"], 71);
     let omitted = json!({"field": "inputSchema", "bytes": 0, "reason": "the server has not been heard yet"});
@@ -142,6 +142,27 @@ async fn names_stand_in_until_a_server_is_heard() {
     assert_eq!(names(&stand.json("/v1/tools").await), ["other"]);
     list(&["echo"]);
     assert_eq!(names(&stand.json("/v1/tools").await), ["other"], "it has been heard");
+}
+
+#[tokio::test]
+async fn what_a_server_has_listed_is_there_before_its_words_are_read() {
+    let stand = Stand::unread().await;
+    for tools in [["echo", "now"], ["echo", "then"]] {
+        let of = record("a", "demo", About::default());
+        stand.tell(of, Some(&tools.map(|name| tool(name, "x"))));
+        assert_eq!(names(&stand.json("/v1/tools").await), tools);
+        for name in tools {
+            stand.json(&format!("/v1/tools/a/demo/{name}")).await;
+        }
+        let server = stand.json("/v1/servers/a/demo").await;
+        assert_eq!((&server["tools"], &server["reported"]["name"]), (&json!(2), &json!("demo")));
+        assert_eq!(stand.json("/v1/tools?q=echo").await["total"], 0);
+    }
+    stand.get("/v1/tools/a/demo/now").await.problem(404);
+    let mut known = record("a", "silent", About::default());
+    known.known_tools = vec!["add".to_owned()];
+    stand.catalog.upsert(known);
+    stand.json("/v1/tools/a/silent/add").await;
 }
 
 #[tokio::test]

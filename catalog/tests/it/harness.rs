@@ -13,7 +13,7 @@ use longshore_catalog::model::{Health, State};
 use longshore_catalog::{About, Catalog, Endpoint, Hosts, Login, Metrics, Reader, ServerKey, ServerRecord};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// A catalog with its ports. Everything ends with it.
@@ -50,6 +50,17 @@ impl Stand {
             let Err(error) = indexer.run().await;
             panic!("{error}")
         });
+        Self::of(catalog, login).await
+    }
+
+    /// One that never comes to read what servers are found by.
+    pub(crate) async fn unread() -> Self {
+        let (catalog, _) = Catalog::new(Metrics::new().unwrap());
+        catalog.set_complete();
+        Self::of(catalog, Login::OpenBy(Hosts::default())).await
+    }
+
+    async fn of(catalog: Catalog, login: Login) -> Self {
         let any = "127.0.0.1:0".parse().unwrap();
         let api = Port::api(any, catalog.clone(), login).await.unwrap();
         let probes = Port::probes(any, catalog.clone()).await.unwrap();
@@ -66,28 +77,24 @@ impl Stand {
         stand
     }
 
-    /// Feeds a server that is up, and waits until its tools are listed.
+    /// Feeds a server that is up, and waits until its tools are found.
     pub(crate) async fn serve(&self, namespace: &str, name: &str, about: About, tools: &[Value]) {
         self.feed(record(namespace, name, about), Some(tools)).await;
     }
 
-    /// Feeds a record with these tools, or with nothing new of them, and waits until they are listed.
-    pub(crate) async fn feed(&self, mut record: ServerRecord, tools: Option<&[Value]>) {
+    /// Feeds a record with these tools, or with nothing new of them, and waits until they are found.
+    pub(crate) async fn feed(&self, record: ServerRecord, tools: Option<&[Value]>) {
+        self.tell(record, tools);
+        timeout(Duration::from_secs(60), self.catalog.caught_up()).await.unwrap();
+    }
+
+    /// Feeds a record with these tools, or with nothing new of them.
+    pub(crate) fn tell(&self, mut record: ServerRecord, tools: Option<&[Value]>) {
         if let Some(tools) = tools {
             let inventory = inventory(tools).to_string();
             record.offer = Some(Arc::new(self.reader.read(&record.key, inventory.as_bytes()).unwrap()));
         }
-        let path = format!("/v1/servers/{}/{}", record.key.namespace, record.key.name);
-        let key = record.key.clone();
-        let expected = record.offer.as_ref().map(|offer| offer.tools_digest.clone());
         self.catalog.upsert(record);
-        if let Some(digest) = expected {
-            eventually(&format!("{path} shows {digest}"), || {
-                let shown = self.catalog.server(&key);
-                shown.is_some_and(|shown| shown.server.tools_digest.as_deref() == Some(&digest))
-            })
-            .await;
-        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -191,14 +198,6 @@ pub(crate) fn inventory(tools: &[Value]) -> Value {
 /// A tool with a name and a description.
 pub(crate) fn tool(name: &str, description: &str) -> Value {
     json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
-}
-
-pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "was waiting until {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
 }
 
 async fn ask(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)]) -> Answer {
