@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use super::query::{self, List, ListParameters, ToolListParameters};
 use crate::model::{Freshness, Problem, ServerDetails, ServerList, Tool, ToolList};
 use crate::view::Found;
-use crate::{Catalog, Metrics, ServerKey};
+use crate::{Catalog, Metrics, Page, ServerKey};
 
 /// As many searches are made at once as the catalog has threads for everything else, such as telling that it is there: that
 /// waits for none of them.
@@ -33,20 +33,12 @@ const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-since")
     params(ListParameters),
     responses((status = 200, body = ServerList))
 )]
-pub(super) async fn servers(
-    State(catalog): State<Catalog>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Response {
-    let page = match query::page(List::Servers, query.as_deref()) {
-        Ok(page) => page,
-        Err(refusal) => return refusal.into_response(),
-    };
-    in_turn(move || {
-        let Found { items, total, next, freshness } = catalog.list_servers(&page);
-        let next_cursor = next.and_then(|next| query::cursor(List::Servers, &page, &next));
-        let stale = freshness.clone();
-        answer(&headers, &stale, &ServerList { items, total, next_cursor, freshness })
+pub(super) async fn servers(State(catalog): State<Catalog>, query: RawQuery, headers: HeaderMap) -> Response {
+    list(List::Servers, catalog, query, headers, Catalog::list_servers, |found, next_cursor| ServerList {
+        items: found.items,
+        total: found.total,
+        next_cursor,
+        freshness: found.freshness,
     })
     .await
 }
@@ -58,20 +50,34 @@ pub(super) async fn servers(
     params(ListParameters, ToolListParameters),
     responses((status = 200, body = ToolList))
 )]
-pub(super) async fn tools(
-    State(catalog): State<Catalog>,
+pub(super) async fn tools(State(catalog): State<Catalog>, query: RawQuery, headers: HeaderMap) -> Response {
+    list(List::Tools, catalog, query, headers, Catalog::list_tools, |found, next_cursor| ToolList {
+        items: found.items,
+        total: found.total,
+        next_cursor,
+        freshness: found.freshness,
+    })
+    .await
+}
+
+/// Answers with the page of a list that is asked for.
+async fn list<T: 'static, L: Serialize + 'static>(
+    list: List,
+    catalog: Catalog,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
+    find: fn(&Catalog, &Page) -> Found<T>,
+    shown: fn(Found<T>, Option<String>) -> L,
 ) -> Response {
-    let page = match query::page(List::Tools, query.as_deref()) {
+    let page = match query::page(list, query.as_deref()) {
         Ok(page) => page,
         Err(refusal) => return refusal.into_response(),
     };
     in_turn(move || {
-        let Found { items, total, next, freshness } = catalog.list_tools(&page);
-        let next_cursor = next.and_then(|next| query::cursor(List::Tools, &page, &next));
-        let stale = freshness.clone();
-        answer(&headers, &stale, &ToolList { items, total, next_cursor, freshness })
+        let found = find(&catalog, &page);
+        let next_cursor = found.next.as_ref().and_then(|next| query::cursor(list, &page, next));
+        let freshness = found.freshness.clone();
+        answer(&headers, &freshness, &shown(found, next_cursor))
     })
     .await
 }
