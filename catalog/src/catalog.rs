@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::metrics::Metrics;
 use crate::model::{Server, ServerDetails, Tool, ToolSummary};
 use crate::record::{ServerKey, ServerRecord};
-use crate::view::{self, Found, Page, View};
+use crate::view::{self, Entry, Found, Page, View};
 
 /// The shortest time between two readings of one server's words.
 const PACE: Duration = Duration::from_millis(100);
@@ -162,8 +162,7 @@ impl Catalog {
     /// The catalog's metrics in Prometheus' text format, as they are now.
     pub fn export(&self) -> prometheus::Result<String> {
         let view = self.shared.view.read();
-        let entries = view.servers.values();
-        self.shared.metrics.listed(entries.map(|entry| (entry.record.health.state, entry.tools().len())));
+        self.shared.metrics.listed(view.servers.values().map(Entry::listed));
         drop(view);
         self.shared.metrics.text()
     }

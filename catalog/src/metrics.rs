@@ -14,10 +14,19 @@ pub struct Metrics {
     registry: Registry,
     servers: IntGaugeVec,
     tools: IntGauge,
+    left_out: IntGaugeVec,
     stale: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,
     indexing: Histogram,
+}
+
+/// What there is of a server.
+pub(crate) struct Listed {
+    pub(crate) state: State,
+    pub(crate) tools: usize,
+    pub(crate) tools_left_out: usize,
+    pub(crate) words_left_out: usize,
 }
 
 impl Metrics {
@@ -30,6 +39,13 @@ impl Metrics {
                 &["state"],
             )?,
             tools: IntGauge::new("longshore_catalog_tools", "Listed tools.")?,
+            left_out: IntGaugeVec::new(
+                Opts::new(
+                    "longshore_catalog_left_out",
+                    "What servers have beyond what is listed of them: tools, and words that they are not found by.",
+                ),
+                &["of"],
+            )?,
             stale: IntGauge::new("longshore_catalog_stale", "1 while the catalog cannot hear what changes.")?,
             requests: IntCounterVec::new(
                 Opts::new("longshore_catalog_requests_total", "Requests, by route and status."),
@@ -49,9 +65,10 @@ impl Metrics {
             )?,
             registry: Registry::new(),
         };
-        let Self { registry, servers, tools, stale, requests, duration, indexing } = &metrics;
+        let Self { registry, servers, tools, left_out, stale, requests, duration, indexing } = &metrics;
         registry.register(Box::new(servers.clone()))?;
         registry.register(Box::new(tools.clone()))?;
+        registry.register(Box::new(left_out.clone()))?;
         registry.register(Box::new(stale.clone()))?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(duration.clone()))?;
@@ -68,20 +85,27 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 
-    pub(crate) fn listed(&self, entries: impl Iterator<Item = (State, usize)>) {
-        let (mut up, mut down, mut unknown, mut tools) = (0, 0, 0, 0);
-        for (state, count) in entries {
-            match state {
+    pub(crate) fn listed(&self, servers: impl Iterator<Item = Listed>) {
+        let (mut up, mut down, mut unknown) = (0, 0, 0);
+        let (mut tools, mut tools_left_out, mut words_left_out) = (0_usize, 0_usize, 0_usize);
+        for server in servers {
+            match server.state {
                 State::Up => up += 1,
                 State::Down => down += 1,
                 State::Unknown => unknown += 1,
             }
-            tools += count;
+            tools += server.tools;
+            // What a stranger says it has.
+            tools_left_out = tools_left_out.saturating_add(server.tools_left_out);
+            words_left_out += server.words_left_out;
         }
         for (state, count) in [("Up", up), ("Down", down), ("Unknown", unknown)] {
             self.servers.with_label_values(&[state]).set(count);
         }
-        self.tools.set(i64::try_from(tools).unwrap_or(i64::MAX));
+        self.tools.set(number(tools));
+        for (of, count) in [("tools", tools_left_out), ("words", words_left_out)] {
+            self.left_out.with_label_values(&[of]).set(number(count));
+        }
     }
 
     pub(crate) fn stale(&self, stale: bool) {
@@ -97,6 +121,10 @@ impl Metrics {
     pub(crate) fn indexed(&self, took: Duration) {
         self.indexing.observe(took.as_secs_f64());
     }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -115,7 +143,8 @@ mod tests {
         let told: BTreeSet<_> = names.filter_map(|name| name.split('{').next()).collect();
         let metrics = Metrics::new().unwrap();
         // Without a series a family is not in the text.
-        metrics.listed([(State::Up, 1)].into_iter());
+        let server = Listed { state: State::Up, tools: 1, tools_left_out: 0, words_left_out: 0 };
+        metrics.listed([server].into_iter());
         metrics.answered("/v1/tools", 200, Duration::ZERO);
         let text = metrics.text().unwrap();
         let names: BTreeSet<_> =

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Page, Position};
 use crate::index::{Document, Hit, Segment};
 use crate::limits;
+use crate::metrics::Listed;
 use crate::model::{Freshness, Health, Link, Reported, Server, ServerReference, Tool, ToolSummary};
 use crate::offer::{Offer, Schema, ToolEntry};
 use crate::record::{About, ServerKey, ServerRecord};
@@ -54,8 +55,18 @@ impl Entry {
     }
 
     /// The tools that are listed, by name.
-    pub(crate) fn tools(&self) -> &[Arc<ToolEntry>] {
+    pub(super) fn tools(&self) -> &[Arc<ToolEntry>] {
         self.record.offer.as_ref().map(|offer| offer.tools.as_slice()).unwrap_or_default()
+    }
+
+    /// How much of it is listed, and found.
+    pub(crate) fn listed(&self) -> Listed {
+        Listed {
+            state: self.record.health.state,
+            tools: self.tools().len(),
+            tools_left_out: self.record.offer.as_ref().map_or(0, |offer| offer.tools_left_out),
+            words_left_out: self.words_left_out,
+        }
     }
 
     /// The tool of a document of the index, if it is one.

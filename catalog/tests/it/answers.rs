@@ -324,7 +324,8 @@ async fn probes_and_metrics_are_beside() {
     stand.catalog.set_complete();
     assert_eq!(stand.probe("/readyz").await.status, StatusCode::OK);
     assert_eq!(stand.probe("/v1/tools").await.status, StatusCode::NOT_FOUND);
-    stand.serve("a", "demo", About::default(), &[tool("echo", "x"), tool("add", "x")]).await;
+    let nameless = json!({"title": "Nobody can call it"});
+    stand.serve("a", "demo", About::default(), &[tool("echo", "x"), tool("add", "x"), nameless]).await;
     stand.get("/v1/tools/a/demo/echo").await;
     stand.get("/nowhere").await;
     let metrics = stand.probe("/metrics").await;
@@ -332,6 +333,8 @@ async fn probes_and_metrics_are_beside() {
     for line in [
         "longshore_catalog_servers{state=\"Up\"} 1",
         "longshore_catalog_tools 2",
+        "longshore_catalog_left_out{of=\"tools\"} 1",
+        "longshore_catalog_left_out{of=\"words\"} 0",
         "longshore_catalog_stale 0",
         concat!("longshore_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
         "longshore_catalog_requests_total{route=\"/v1/tools/{namespace}/{server}/{tool}\",status=\"200\"} 1",
