@@ -62,6 +62,7 @@ impl View {
                     indexed: None,
                     words_left_out: 0,
                     title: String::new(),
+                    owner: None,
                     record: record.clone(),
                 };
                 entry.retitle();

@@ -27,7 +27,10 @@ pub(crate) struct Entry {
     pub(super) gone: BTreeSet<usize>,
     /// How many of its words the index has no room for.
     pub(super) words_left_out: usize,
+    /// As it is shown.
     pub(super) title: String,
+    /// As it is shown.
+    pub(super) owner: Option<String>,
 }
 
 // === impl Entry ===
@@ -94,7 +97,7 @@ impl Entry {
         self.gone = gone.map(|(place, _)| place).collect();
     }
 
-    /// The owner's word for it, else its own, else its name.
+    /// What it is called: the owner's word for it, else its own, else its name. And whose it is.
     pub(super) fn retitle(&mut self) {
         let own = |reported: &Reported| {
             reported.title.clone().or_else(|| (!reported.name.is_empty()).then(|| reported.name.clone()))
@@ -108,6 +111,7 @@ impl Entry {
             .filter(|title| !title.is_empty())
             .or_else(|| self.record.offer.as_ref().and_then(|offer| own(offer.reported.as_ref()?)))
             .unwrap_or_else(|| self.record.key.name.clone());
+        self.owner = self.record.about.owner.as_deref().map(|owner| text::line(owner, limits::OWN_LINE));
     }
 
     pub(super) fn server(&self) -> Server {
@@ -118,7 +122,7 @@ impl Entry {
             name: key.name.clone(),
             title: self.title.clone(),
             description: about.description.as_deref().map(|text| text::lines(text, limits::OWN_TEXT)),
-            owner: shown_owner(about),
+            owner: self.owner.clone(),
             tags: about.tags.iter().map(|tag| text::line(tag, limits::LINE)).collect(),
             links: about
                 .links
@@ -143,7 +147,7 @@ impl Entry {
     }
 
     pub(super) fn summary(&self, tool: &ToolEntry, with_schemas: bool) -> ToolSummary {
-        let ServerRecord { key, about, endpoint, health, .. } = &self.record;
+        let ServerRecord { key, endpoint, health, .. } = &self.record;
         let shown =
             |schema: &Option<Schema>| schema.as_ref().filter(|_| with_schemas).map(|schema| schema.0.clone());
         ToolSummary {
@@ -156,7 +160,7 @@ impl Entry {
                 namespace: key.namespace.clone(),
                 name: key.name.clone(),
                 title: self.title.clone(),
-                owner: shown_owner(about),
+                owner: self.owner.clone(),
                 url: endpoint.url.clone(),
                 public_url: endpoint.public_url.clone(),
                 auth: endpoint.auth.clone(),
@@ -220,11 +224,6 @@ pub(crate) fn segment(key: &ServerKey, about: &About, offer: Option<&Offer>) -> 
         description: tool.description.as_deref(),
     });
     Segment::of(&std::iter::once(server).chain(tools).collect::<Vec<_>>())
-}
-
-/// Whose a server is, as it is shown.
-pub(super) fn shown_owner(about: &About) -> Option<String> {
-    about.owner.as_deref().map(|owner| text::line(owner, limits::OWN_LINE))
 }
 
 /// A state has been there since it came, whatever a source says of the time.

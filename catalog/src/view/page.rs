@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::entry::{Entry, shown_owner};
+use super::entry::Entry;
 use crate::limits;
 use crate::model::{Freshness, State};
 use crate::offer::ToolEntry;
@@ -80,7 +80,7 @@ impl Page {
             && self.server.as_ref().is_none_or(|name| *name == key.name)
             && self.owner.as_ref().is_none_or(|owner| {
                 // As it was written, or as it was read in an answer.
-                about.owner.as_ref() == Some(owner) || shown_owner(about).as_ref() == Some(owner)
+                about.owner.as_ref() == Some(owner) || entry.owner.as_ref() == Some(owner)
             })
             && self.tags.iter().all(|tag| about.tags.contains(tag))
             && self.health.is_none_or(|state| state == health.state)
