@@ -86,3 +86,20 @@ impl Candidates for Beginning<'_> {
         self.looked_at - before
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_has_all_that_begin_so() {
+        let mut namespace = Namespace::default();
+        for word in ["cq", "crz", "cr", "cr𠀀", "cr日", "cs", "crz"] {
+            namespace.writes(&word.into());
+        }
+        let mut beginning = namespace.beginning("cr", &end_of("cr")).unwrap();
+        assert_eq!((beginning.look_at(1), beginning.look_at(9)), (1, 3));
+        assert!(beginning.most_had().in_order().eq(["crz", "cr", "cr日", "cr𠀀"]));
+        assert!(namespace.beginning("d", &end_of("d")).is_none());
+    }
+}

@@ -77,3 +77,23 @@ impl Letters {
         [self.0 & !other.0, other.0 & !self.0].iter().all(|lacking| lacking.count_ones() < 2)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_words_of_one_length_had_is_there_for_others() {
+        let mut written = Written::default();
+        let words = || (0..1000).map(|number| format!("w{number:04}"));
+        for word in words() {
+            let known = Word { of: "a".into(), servers: 1, letters: Letters::of(&word) };
+            written.as_long_as(&word).insert(word.into(), known);
+        }
+        assert_eq!(written.len(), 1000);
+        words().for_each(|word| written.forget(&word));
+        assert_eq!(written.len(), 0);
+        let capacity = written.as_long_as("w0000").capacity();
+        assert!(capacity < 200, "{capacity}");
+    }
+}
