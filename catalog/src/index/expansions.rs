@@ -1,7 +1,6 @@
 //! The words that stand for one that was typed, where there may be very many.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// How many they are: those that most namespaces have, and of each those that most of its servers have.
 pub(super) const EXPANSIONS: usize = 64;
@@ -17,8 +16,8 @@ pub(super) trait Candidates {
 
 /// Words of one namespace: those that most servers have, and of those that equally many have the first in an order.
 pub(super) struct MostHad<'a, Order> {
-    /// The least of them on top.
-    words: BinaryHeap<Reverse<(u32, Reverse<Order>, &'a str)>>,
+    /// The one first that most servers have. Words come in their order as a rule, so most find their place at the end.
+    words: Vec<(u32, Reverse<Order>, &'a str)>,
 }
 
 /// Looks at words of these namespaces, at so many as a rule, and says at how many: at one of each in any case.
@@ -41,28 +40,29 @@ pub(super) fn look_at(namespaces: &mut [impl Candidates], most: usize) -> usize 
 
 // === impl MostHad ===
 
-impl<Order: Ord> Default for MostHad<'_, Order> {
+impl<Order> Default for MostHad<'_, Order> {
     fn default() -> Self {
-        Self { words: BinaryHeap::new() }
+        Self { words: Vec::new() }
     }
 }
 
 impl<'a, Order: Ord> MostHad<'a, Order> {
     /// Keeps a word that so many servers have, if it is one of those.
     pub(super) fn put(&mut self, servers: u32, order: Order, word: &'a str) {
-        let next = Reverse((servers, Reverse(order), word));
-        if self.words.len() < EXPANSIONS {
-            self.words.push(next);
-        } else if let Some(mut least) = self.words.peek_mut()
-            && next < *least
-        {
-            *least = next;
+        let next = (servers, Reverse(order), word);
+        let place = match self.words.last() {
+            Some(least) if next > *least => self.words.partition_point(|before| *before > next),
+            _ => self.words.len(),
+        };
+        if place < EXPANSIONS {
+            self.words.truncate(EXPANSIONS - 1);
+            self.words.insert(place, next);
         }
     }
 
     /// All that were kept, the one first that most servers have.
     pub(super) fn in_order(self) -> impl Iterator<Item = &'a str> {
-        self.words.into_sorted_vec().into_iter().map(|Reverse((_, _, word))| word)
+        self.words.into_iter().map(|(_, _, word)| word)
     }
 }
 
