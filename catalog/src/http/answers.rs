@@ -139,15 +139,17 @@ pub(super) async fn tool(
     }
     let Ok(Path((namespace, server, tool))) = path else { return unreadable() };
     let key = ServerKey { namespace, name: server };
-    match catalog.tool(&key, &tool) {
-        Some(tool) => answer(&headers, &tool.freshness, &tool),
-        None if catalog.server(&key).is_some() => {
-            Problem::new(StatusCode::NOT_FOUND, "this server has no tool of this name in the catalog")
-                .into_response()
-        }
-        None => Problem::new(StatusCode::NOT_FOUND, "no server of this name is published in this namespace")
-            .into_response(),
+    if let Some(tool) = catalog.tool(&key, &tool) {
+        return answer(&headers, &tool.freshness, &tool);
     }
+    let detail = match catalog.server(&key) {
+        Some(ServerDetails { server, .. }) if server.reported.is_some() => {
+            "this server has no tool of this name in the catalog"
+        }
+        Some(_) => "the catalog has not heard this server yet, and knows of no tool of this name",
+        None => "no server of this name is published in this namespace",
+    };
+    Problem::new(StatusCode::NOT_FOUND, detail).into_response()
 }
 
 fn unreadable() -> Response {

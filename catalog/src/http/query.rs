@@ -28,7 +28,7 @@ const MOST_TAGS: usize = 16;
 pub(super) struct ListParameters {
     /// Words to look for in names, titles, parameters and the first 160 words of descriptions: the first 16 count. The best
     /// come first; the last word may be the beginning of one. A word that nothing has of what the filters leave may be one,
-    /// too, or have one letter wrong.
+    /// too, or have one letter wrong. What a server has only just listed is found a little later.
     #[param(max_length = 512)]
     q: Option<String>,
     /// Only servers of this namespace.

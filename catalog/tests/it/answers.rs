@@ -158,11 +158,17 @@ async fn what_a_server_has_listed_is_there_before_its_words_are_read() {
         assert_eq!((&server["tools"], &server["reported"]["name"]), (&json!(2), &json!("demo")));
         assert_eq!(stand.json("/v1/tools?q=echo").await["total"], 0);
     }
-    stand.get("/v1/tools/a/demo/now").await.problem(404);
     let mut known = record("a", "silent", About::default());
     known.known_tools = vec!["add".to_owned()];
     stand.catalog.upsert(known);
     stand.json("/v1/tools/a/silent/add").await;
+    for (path, words) in [
+        ("/v1/tools/a/demo/now", "no tool of this name"),
+        ("/v1/tools/a/silent/echo", "has not heard this server yet"),
+    ] {
+        let said = stand.get(path).await.problem(404);
+        assert!(said.contains(words), "{path}: {said}");
+    }
 }
 
 #[tokio::test]
