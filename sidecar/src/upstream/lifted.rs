@@ -7,8 +7,8 @@
 //! * [`mod@call`]: one request, under a number of its own in its session. What the server asks in it is put to the client
 //!   in a result, and the call waits ([`parking`]) until the client asks again with the answers. What it brings back
 //!   with them is sealed, and says which replica holds the call;
-//! * [`hearing`]: what the server says that belongs to no call; [`listening`]: a client that wants to hear of it;
-//!   [`missed`]: what nobody has heard of it;
+//! * [`hearing`]: what the server says that belongs to no call; [`early`]: what it asks there; [`listening`]: a client that
+//!   wants to hear of it; [`missed`]: what nobody has heard of it;
 //! * `server/discover` is answered from the handshake.
 //!
 //! What is translated in a message is the business of `longshore-mcp`.
@@ -16,6 +16,7 @@
 mod asked;
 mod call;
 mod client;
+mod early;
 mod failure;
 mod greeting;
 mod hearing;
@@ -215,11 +216,12 @@ async fn discover(way: &Way, mut client: Client) {
     }
 }
 
-/// Ends sessions that nobody has used for a while, for as long as the process lives.
+/// Ends sessions that nobody has used for a while, and what is asked in them for nobody, for as long as the process lives.
 pub(super) async fn expire(lifted: Arc<Lifted>, transport: Rc<Transport>) {
     loop {
         let idle = lifted.bounds().map_or(Duration::from_secs(1), |bounds| bounds.idle);
         sleep((idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(10))).await;
         lifted.sessions.expire(&transport, idle);
+        lifted.sessions.give_up_late(&transport, lifted.patience);
     }
 }

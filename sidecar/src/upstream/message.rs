@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use longshore_mcp::envelope::{self, Id, Message, Request};
-use longshore_mcp::method::{Method, NotificationMethod};
+use longshore_mcp::method::{Method, NotificationMethod, ServerNotification};
 use longshore_mcp::params::Params;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::Upstream;
@@ -184,6 +184,15 @@ impl Command {
             | Kind::Response(_)
             | Kind::Other => Patience::Endless,
         }
+    }
+}
+
+/// Whether what a server tells under this name is of the call that is under way, if there is only one: what it logs, and what
+/// nobody knows. It comes before the call's answer then.
+pub(super) fn is_of_call(method: &str) -> bool {
+    match ServerNotification::parse(method) {
+        Some(told) => told == ServerNotification::Message,
+        None => !method.starts_with("notifications/tasks"),
     }
 }
 

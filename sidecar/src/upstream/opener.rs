@@ -73,4 +73,10 @@ impl Opener {
             Self::Client { limits, .. } => limits.map(|limits| limits.isolation),
         }
     }
+
+    /// Whether its session shares a process with others, where there are processes. Such a process was told that nobody
+    /// can be asked.
+    pub(super) fn shares_process(&self) -> bool {
+        self.isolation().is_some_and(|isolation| isolation != Isolation::Session)
+    }
 }

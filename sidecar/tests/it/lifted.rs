@@ -4,6 +4,7 @@ mod beside;
 mod ends;
 mod eras;
 mod faults;
+mod greeted;
 mod limits;
 mod nobody;
 mod old;

@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use longshore_mcp::capabilities::Need;
 use longshore_mcp::parked::Parked;
 use longshore_mcp::translate::{Pair, requests};
@@ -57,6 +58,10 @@ struct Call {
     /// What the server is asked with: what came for it, and the request while its answer is read.
     inbox: Inbox,
     reading: Option<Reading>,
+    /// What the server has asked before, and is to know the answer to when it hears of the call.
+    first: Vec<Bytes>,
+    /// It has not heard of it.
+    is_unsent: bool,
     /// It was made again, since its user has been where the server wanted.
     is_again: bool,
     stage: Stage,
@@ -120,9 +125,18 @@ impl Call {
         if let Some(patience) = patience {
             Box::pin(hearing::begin(&session, &way.transport, patience)).await;
         }
+        let may_be_asked = asked.method.may_need_input();
+        if may_be_asked {
+            session.hear_early().await;
+        }
         let pair = session.pair();
         let (mut number, inbox) = session.number(&asked.id)?;
-        number.set_level(&way.transport, asked.level).await;
+        // Nothing is waited for with what is taken: it would be lost with a client that goes meanwhile.
+        let first = if may_be_asked { session.early.take() } else { Vec::new() };
+        let is_unsent = !first.is_empty();
+        if !is_unsent {
+            number.set_level(&way.transport, asked.level).await;
+        }
         let parked = Parked::new(pair, &number.number.to_string(), asked.can.clone());
         let mut call = Self {
             way: way.clone(),
@@ -135,10 +149,14 @@ impl Call {
             lacks: None,
             inbox,
             reading: None,
+            first,
+            is_unsent,
             is_again: false,
             stage: Stage::Over,
         };
-        call.send(asked)?;
+        if !is_unsent {
+            call.send(asked)?;
+        }
         Ok(call)
     }
 
@@ -154,8 +172,15 @@ impl Call {
         let letter = Post { trace: asked.trace.clone(), ..Post::of(request) }.within(self.session.within());
         let (session, transport, to) =
             (self.session.clone(), self.way.transport.clone(), self.inbox.0.clone());
+        let may_be_asked = asked.method.may_need_input();
         self.reading = Some(Box::pin(async move {
-            read(&session, &transport, letter, &number, to).await;
+            let reading = read(&session, &transport, letter, &number, to);
+            // A call that may be asked something has begun with what waited.
+            if may_be_asked {
+                reading.await;
+            } else {
+                session.meanwhile(&transport, reading).await;
+            }
         }));
         Ok(())
     }
@@ -164,8 +189,11 @@ impl Call {
     /// has forgotten the session.
     async fn serve(&mut self, client: Client) -> Option<Client> {
         self.stage = Stage::Serving(client);
+        if self.is_unsent {
+            Box::pin(self.ask_first()).await;
+        }
         let mut silence = Instant::now() + SILENCE;
-        loop {
+        while !matches!(self.stage, Stage::Over) {
             let event = self.next(silence).await;
             match (event, std::mem::replace(&mut self.stage, Stage::Over)) {
                 (Event::Heard(Heard::Over(Ending::Forgotten)), Stage::Serving(client))
@@ -205,9 +233,7 @@ impl Call {
                 // They only come in these stages.
                 (Event::Silent | Event::Gathered | Event::Back(_), stage) => self.stage = stage,
             }
-            if matches!(self.stage, Stage::Over) {
-                return None;
-            }
         }
+        None
     }
 }

@@ -1,11 +1,13 @@
 //! One session with the server, which serves requests of one principal whose clients can do the same.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
+use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Id, Message, Outcome};
 use longshore_mcp::ids::Numbers;
 use longshore_mcp::level::Level;
@@ -20,10 +22,12 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::asked::Asked;
+use super::early::Early;
 use super::failure::Failure as Unusable;
 use super::greeting::Greeting;
-use super::hearing::{Deaf, Hearing};
+use super::hearing::{self, Deaf, Hearing};
 use super::listening::Subscribing;
+use super::sessions::Habits;
 use super::source::{Heard, read};
 use crate::upstream::letter::Within;
 use crate::upstream::waiting::{Large, Receiver, Sender, channel};
@@ -63,8 +67,10 @@ pub(super) struct Session {
     over: watch::Sender<bool>,
     /// The server has forgotten it.
     forgotten: AtomicBool,
-    /// What is set where the server says something beside the calls that it may be about.
-    asks_aside: Arc<AtomicBool>,
+    /// How its server is known to ask.
+    pub(super) habits: Arc<Habits>,
+    /// What it asks in no call.
+    pub(super) early: Early,
     /// What the server is told for those who listen.
     pub(super) subscribing: Subscribing,
     /// Held while it is told a level of log messages.
@@ -107,12 +113,13 @@ pub(super) struct Number {
 impl Session {
     /// Opens one for that client, with a server that speaks this revision, or an older one.
     pub(super) async fn open(
-        transport: &Transport,
+        transport: &Rc<Transport>,
         upstream: &Upstream,
         opener: Opener,
         asked: &Asked,
         speaks: Revision,
-    ) -> Result<Self, Failure> {
+        habits: Arc<Habits>,
+    ) -> Result<Arc<Self>, Failure> {
         let way = Way { from: asked.revision, to: speaks };
         // All else in it was looked at before.
         let first = number().to_string();
@@ -130,7 +137,9 @@ impl Session {
             }
         };
         let Greeting { text: greeting, revision, info, offers, logs } = greeting;
-        let session = Self {
+        let asks = asked.can_be_asked() && !opener.shares_process();
+        let can = if asks { asked.can.clone() } else { ClientCapabilities::default() };
+        let session = Arc::new(Self {
             upstream: upstream.clone(),
             opener,
             id,
@@ -142,7 +151,8 @@ impl Session {
             hold: Mutex::new(Some(hold)),
             over: watch::Sender::new(false),
             forgotten: AtomicBool::new(false),
-            asks_aside: Arc::default(),
+            habits,
+            early: Early::new(can),
             subscribing: Subscribing::default(),
             telling: tokio::sync::Mutex::default(),
             hearing: Hearing::default(),
@@ -154,11 +164,18 @@ impl Session {
                 listeners: HashMap::new(),
             }),
             greeting,
-        };
+        });
+        // Many ask something as soon as they know, which somebody has to hear by then where it waits for nobody.
+        if asks && session.has_one_stream() {
+            Box::pin(hearing::begin(&session, transport, hearing::SOON)).await;
+        }
         // A strict server serves nothing in a session that it does not know to have begun.
         if let Err(failure) = session.hand_over(transport, handshake::INITIALIZED).await {
             session.close(transport).await;
             return Err(failure);
+        }
+        if asks {
+            Box::pin(hearing::begin(&session, transport, Duration::ZERO)).await;
         }
         Ok(session)
     }
@@ -245,13 +262,13 @@ impl Session {
                         return Some(matches!(response.outcome, Outcome::Result(_)));
                     }
                     Ok(Message::Request(question)) => {
-                        if self.may_be_of_a_call() {
+                        if self.has_one_stream() {
                             self.asked(transport, message.clone(), &question, &mut deaf).await;
                         } else {
                             self.refuse(transport, &question).await;
                         }
                     }
-                    Ok(Message::Notification(_)) if self.may_be_of_a_call() => {
+                    Ok(Message::Notification(_)) if self.has_one_stream() => {
                         self.aside(message.clone(), &mut deaf).await;
                     }
                     _ => {}
@@ -259,13 +276,14 @@ impl Session {
             }
             None
         };
-        let (is_for_now, said) = tokio::join!(read(self, transport, letter, &id, to), answer);
+        let asking = self.meanwhile(transport, read(self, transport, letter, &id, to));
+        let (is_for_now, said) = tokio::join!(asking, answer);
         said.filter(|takes| *takes || !is_for_now)
     }
 
-    /// Whether what comes while the sidecar itself asks something may be about a call: where all that the server says has
-    /// one stream, the newest request seems to be what it is about.
-    fn may_be_of_a_call(&self) -> bool {
+    /// Whether all that the server says has one stream, and the newest request seems to be what it is about: it may be a call
+    /// also where that is the sidecar's own.
+    fn has_one_stream(&self) -> bool {
         !matches!(self.upstream, Upstream::StreamableHttp { .. })
     }
 
@@ -294,37 +312,21 @@ impl Session {
         }
     }
 
-    /// Where it is noted from now on if the server asks aside.
-    pub(super) fn note_asides_in(&mut self, asks_aside: Arc<AtomicBool>) {
-        self.asks_aside = asks_aside;
+    /// Whether any call is under way.
+    pub(super) fn has_calls(&self) -> bool {
+        !self.state.lock().calls.is_empty()
     }
 
-    /// The server asks something on the session's own stream. While no call is under way it asks on its own account.
-    pub(super) fn note_question_aside(&self) {
-        if !self.state.lock().calls.is_empty() {
-            self.asks_aside.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Gives a message to the only call under way. Says whether there is one that has room for it.
+    /// Gives a message to the only call under way, unless it takes something back that waits for one. Says whether there is
+    /// one that has room for it.
     pub(super) async fn aside(&self, message: Bytes, deaf: &mut Deaf) -> bool {
+        if self.early.withdraw(&message) {
+            return true;
+        }
         let inbox = self.state.lock().calls.only().cloned();
         match inbox {
             Some(inbox) => deaf.give(inbox, Heard::Aside(message)).await,
             None => false,
-        }
-    }
-
-    /// Gives a question to the only call under way, or refuses it.
-    pub(super) async fn asked(
-        &self,
-        transport: &Transport,
-        message: Bytes,
-        question: &envelope::Request<'_>,
-        deaf: &mut Deaf,
-    ) {
-        if question.method.as_str() == "ping" || !self.aside(message, deaf).await {
-            self.refuse(transport, question).await;
         }
     }
 
@@ -398,10 +400,11 @@ impl Session {
         self.leave();
         // What it costs is given back in any case.
         let hold = self.hold.lock().take();
-        if let Some(id) = self.id.clone()
-            && !self.forgotten.load(Ordering::Relaxed)
-        {
-            farewell(transport, &self.upstream, id, self.revision).await;
+        if !self.forgotten.load(Ordering::Relaxed) {
+            self.give_up_early(transport).await;
+            if let Some(id) = self.id.clone() {
+                farewell(transport, &self.upstream, id, self.revision).await;
+            }
         }
         drop(hold);
     }

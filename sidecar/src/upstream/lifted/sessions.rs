@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_mcp::revision::Revision;
-use longshore_sidecar_config::{Isolation, Upstream};
+use longshore_sidecar_config::Upstream;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 use tokio::time::{Duration, Instant, timeout_at};
@@ -40,8 +40,16 @@ pub(super) struct Sessions {
     table: Mutex<Table>,
     /// One was given back, or is new, or its place is free.
     freed: Notify,
-    /// The server has asked something on the stream of a session and not of a call, and does not say in which.
-    asks_aside: Arc<AtomicBool>,
+    habits: Arc<Habits>,
+}
+
+/// How the server asks, as was seen in any of its sessions.
+#[derive(Default)]
+pub(super) struct Habits {
+    /// On the stream of a session and not of a call, and does not say in which.
+    pub(super) aside: AtomicBool,
+    /// For roots, as soon as it is greeted.
+    pub(super) at_once: AtomicBool,
 }
 
 #[derive(Default)]
@@ -146,10 +154,8 @@ impl Purpose {
     pub(super) fn of(asked: &Asked, upstream: &Upstream, opener: &Opener, asks_aside: bool) -> Self {
         // Over HTTP a question should come on the stream of its call. With several SDKs it comes on that of the session.
         let one_stream = asks_aside || !matches!(upstream, Upstream::StreamableHttp { .. });
-        // A process that several sessions share was told that nobody can be asked.
-        let shares = opener.isolation().is_some_and(|isolation| isolation != Isolation::Session);
         let needs = asked.can_be_asked() && asked.method.may_need_input() || asked.level.is_some();
-        if one_stream && !shares && needs { Self::Alone } else { Self::Call }
+        if one_stream && !opener.shares_process() && needs { Self::Alone } else { Self::Call }
     }
 }
 
@@ -284,9 +290,7 @@ impl Sessions {
         }
     }
 
-    fn add(self: &Arc<Self>, key: Key, place: Place, mut session: Session, purpose: Purpose) -> Lease {
-        session.note_asides_in(self.asks_aside.clone());
-        let session = Arc::new(session);
+    fn add(self: &Arc<Self>, key: Key, place: Place, session: Arc<Session>, purpose: Purpose) -> Lease {
         let entry = Entry {
             session: session.clone(),
             place,
@@ -302,12 +306,13 @@ impl Sessions {
 
     /// Whether the server says beside its calls what it asks in them, in any session.
     pub(super) fn ask_aside(&self) -> bool {
-        self.asks_aside.load(Ordering::Relaxed)
+        self.habits.aside.load(Ordering::Relaxed)
     }
 
     /// Ends all of them, those that somebody uses as soon as nobody does.
     pub(super) fn end_all(&self, transport: &Rc<Transport>) {
-        self.asks_aside.store(false, Ordering::Relaxed);
+        self.habits.aside.store(false, Ordering::Relaxed);
+        self.habits.at_once.store(false, Ordering::Relaxed);
         for entry in self.table.lock().open.values().flatten() {
             entry.session.leave();
         }
@@ -342,6 +347,16 @@ impl Sessions {
             over
         };
         close(over, transport);
+    }
+
+    /// Tells the server that nobody is asked any more what has waited for so long.
+    pub(super) fn give_up_late(&self, transport: &Rc<Transport>, patience: Duration) {
+        let table = self.table.lock();
+        let sessions = table.open.values().flatten().map(|entry| &entry.session);
+        for session in sessions.filter(|session| session.early.has_waited(patience)) {
+            let (session, transport) = (session.clone(), transport.clone());
+            tokio::task::spawn_local(async move { session.give_up_early(&transport).await });
+        }
     }
 }
 
@@ -431,7 +446,8 @@ impl Opening {
     async fn open(&self) -> Result<Lease, Failure> {
         let Self { sessions, transport, upstream, opener, asked, speaks, principal, .. } = self;
         let (place, one_goes) = sessions.place(transport, principal, self.bounds)?;
-        let open = || Session::open(transport, upstream, opener.clone(), asked, *speaks);
+        let habits = &sessions.habits;
+        let open = || Session::open(transport, upstream, opener.clone(), asked, *speaks, habits.clone());
         let wants = || !self.unwanted.load(Ordering::Relaxed);
         let session = sessions.open_with_room(transport, upstream, opener, one_goes, wants, open).await?;
         Ok(sessions.add(self.key, place, session, self.purpose))

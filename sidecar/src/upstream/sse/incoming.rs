@@ -13,7 +13,7 @@ use super::talk::Talk;
 use crate::held::Came;
 use crate::metrics::Dropped;
 use crate::upstream::call::{Matched, Offer, Reader};
-use crate::upstream::message::{About, span, with};
+use crate::upstream::message::{About, is_of_call, span, with};
 
 impl Talk {
     pub(super) fn incoming(&mut self, message: &Bytes) {
@@ -70,8 +70,8 @@ impl Talk {
             let params = Params::read(notification.params).unwrap_or_default();
             return self.progress(&params, message);
         }
-        // What it logs in a call, and what it takes back of what it asked in one, is of that call.
-        let of_call = method == NotificationMethod::Cancelled.as_str() || method == "notifications/message";
+        // So is what it takes back of what it asked in a call.
+        let of_call = method == NotificationMethod::Cancelled.as_str() || is_of_call(method);
         let to = if of_call { self.of_call() } else { self.of_none() };
         self.pass(to, message)
     }

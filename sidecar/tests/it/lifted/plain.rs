@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{LOG_LEVEL, SERVER_INFO, call, is_error, request, text};
+use super::{LOG_LEVEL, SERVER_INFO, call, is_error, request, roots, text};
 use crate::harness::http::connect;
 use crate::harness::peer::everything;
 use crate::harness::shim::{server, serving, stdio};
@@ -133,7 +133,9 @@ fn what_nobody_knows_is_told_in_no_other_call() {
     let (nothing, mcp) = (json!({}), sidecar.mcp);
     let heard = |reply: Reply| reply.text().matches(r#""com.example/x""#).count();
     let say = json!({"method": "com.example/x", "params": {}});
-    assert_eq!(heard(call("say", say, &nothing).send(mcp)), 1, "it is the only call");
+    for can in [&nothing, &roots()] {
+        assert_eq!(heard(call("say", say.clone(), can).send(mcp)), 1, "it is the only call");
+    }
 
     let count = || text(&call("count", json!({}), &nothing).send(mcp)).parse::<u32>().unwrap();
     let mut next = count() + 1;

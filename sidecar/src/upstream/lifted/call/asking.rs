@@ -24,8 +24,7 @@ impl Call {
     pub(super) async fn ask(&mut self, mut client: Client) {
         if !self.parked.is_waiting() {
             // The server has taken it back.
-            self.stage = Stage::Serving(client);
-            return;
+            return self.go_on(client).await;
         }
         match self.park(&client.asked) {
             Ok((waiting, result)) => {
@@ -81,11 +80,13 @@ impl Call {
             self.forget_questions();
         }
         self.lacks = self.parked.lacking();
-        self.number.set_level(&self.way.transport, client.asked.level).await;
+        if !self.is_unsent {
+            self.number.set_level(&self.way.transport, client.asked.level).await;
+        }
         match next {
             Next::Tell(messages) => {
                 if let Some(client) = self.deliver(&messages, client).await {
-                    self.stage = Stage::Serving(client);
+                    self.go_on(client).await;
                 }
             }
             Next::AskAgain(messages) => {
@@ -98,8 +99,13 @@ impl Call {
         }
     }
 
-    /// Gives the server what it has asked for, or ends the call.
+    /// Gives the server what it has asked for, or ends the call. One that has not heard of the call is only told: if it is
+    /// lost, or has forgotten the session, the call finds that out.
     async fn deliver(&mut self, answers: &[String], mut client: Client) -> Option<Client> {
+        if self.is_unsent {
+            self.tell_all(answers).await;
+            return Some(client);
+        }
         for answer in answers {
             if let Err(failure) = self.hand_over(answer).await {
                 client.fail(failure).await;
@@ -122,6 +128,19 @@ impl Call {
         self.abandon("an answer did not reach the server").await;
         // It has seen the call, which must not be made again.
         Err(if failure.is_absence() { Unusable::Gone.into() } else { failure })
+    }
+
+    /// Goes on with the call. If the server has not heard of it, it does now.
+    async fn go_on(&mut self, mut client: Client) {
+        if std::mem::take(&mut self.is_unsent) {
+            // What its client has brought back is good for one call, as after a visit.
+            self.is_again = true;
+            self.number.set_level(&self.way.transport, client.asked.level).await;
+            if let Err(failure) = self.send(&client.asked) {
+                return client.fail(failure).await;
+            }
+        }
+        self.stage = Stage::Serving(client);
     }
 
     /// None is open any more.

@@ -146,8 +146,9 @@ impl Call {
             return;
         }
         let can = ClientCapabilities::default();
-        let parked = std::mem::replace(&mut self.parked, Parked::new(self.pair, "0", can));
-        self.tell_all(&parked.abandon(why)).await;
+        let mut parked = std::mem::replace(&mut self.parked, Parked::new(self.pair, "0", can));
+        let words = if self.is_unsent { parked.ended(why) } else { parked.abandon(why) };
+        self.tell_all(&words).await;
     }
 
     /// Keeps the session for a while from the next call if the server has not done with this one, which was given up:

@@ -1,5 +1,6 @@
 //! What the server says in a call.
 
+use bytes::Bytes;
 use longshore_mcp::envelope::{self, Id, Message, Notification, Request};
 use longshore_mcp::error::{self, Code};
 use longshore_mcp::logging;
@@ -29,7 +30,9 @@ impl Call {
         };
         let text = std::str::from_utf8(&message).unwrap_or_default();
         match envelope::read(&message) {
-            Ok(Message::Request(request)) => Box::pin(self.asked(&request, is_certain, stage)).await,
+            Ok(Message::Request(request)) => {
+                Box::pin(self.asked(&request, &message, is_certain, stage)).await;
+            }
             Ok(Message::Notification(notification)) => {
                 self.stage = stage;
                 Box::pin(self.told(&notification, text, is_certain)).await;
@@ -44,10 +47,29 @@ impl Call {
         }
     }
 
-    async fn asked(&mut self, request: &Request<'_>, is_certain: bool, stage: Stage) {
+    /// Asks the client first what the server has asked before there was a call to ask it in.
+    pub(super) async fn ask_first(&mut self) {
+        for message in std::mem::take(&mut self.first) {
+            if let Ok(Message::Request(request)) = envelope::read(&message) {
+                let stage = std::mem::replace(&mut self.stage, Stage::Over);
+                self.asked(&request, &message, false, stage).await;
+            }
+        }
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Serving(client) | Stage::Gathering(client, _) => self.ask(client).await,
+            stage => self.stage = stage,
+        }
+    }
+
+    async fn asked(&mut self, request: &Request<'_>, message: &Bytes, is_certain: bool, stage: Stage) {
+        let is_http = matches!(self.way.upstream, Upstream::StreamableHttp { .. });
         if !self.may_ask(&stage) {
             self.stage = stage;
-            return self.session.refuse(&self.way.transport, request).await;
+            let is_of_this = is_certain && is_http;
+            if is_of_this || !self.session.keep_early(request, message) {
+                self.session.refuse(&self.way.transport, request).await;
+            }
+            return;
         }
         if let Some(lease) = self.lease.as_mut().filter(|_| !is_certain) {
             lease.take_alone();
@@ -69,7 +91,7 @@ impl Call {
         }
         // A server does not go on with a call before it has heard what it asks for in it.
         let is_waited_for = is_certain
-            && matches!(self.way.upstream, Upstream::StreamableHttp { .. })
+            && is_http
             && matches!(stage, Stage::Serving(_) | Stage::Gathering(..))
             && asks != Some(ServerRequest::Ping);
         let mut asked = self.parked.asked(request.id, &request.method, params);
@@ -127,8 +149,10 @@ impl Call {
         match told {
             Ok(Told::Subscriptions) => deliver(&self.session, text).await,
             Ok(Told::Cancels) => {
-                if let Some(id) = names::cancelled_id(text) {
-                    self.parked.withdrawn(Id::from_json(id));
+                if let Some(id) = names::cancelled_id(text)
+                    && !self.parked.withdrawn(Id::from_json(id))
+                {
+                    self.session.early.withdraw(text.as_bytes());
                 }
             }
             Ok(Told::Log(message)) => {

@@ -17,7 +17,7 @@ use crate::metrics::Dropped;
 use crate::upstream::stdio::call::{Caller, Matched, Offer, Reader};
 use crate::upstream::stdio::conversation::Sharing;
 use crate::upstream::stdio::handshake::FIRST;
-use crate::upstream::stdio::message::{About, Key, Span, span, with};
+use crate::upstream::stdio::message::{About, Key, Span, is_of_call, span, with};
 use crate::upstream::stdio::routes::Call;
 use crate::upstream::stdio::{Failure, Name};
 
@@ -201,8 +201,7 @@ impl Talk<'_> {
             return self.cancelled(&params, line);
         }
         let Sharing::Several { same, .. } = self.conversation.kind else {
-            // What it logs in a call is of that call, and comes before its answer.
-            if method == "notifications/message" && self.routes.count() == 1 {
+            if is_of_call(method) && self.routes.count() == 1 {
                 let call = self.routes.newest(None).and_then(Call::caller).map(Caller::reader);
                 if call.is_some() {
                     return self.aside(call, line);

@@ -1,0 +1,160 @@
+//! What a server asks as soon as it is greeted, when no call is under way.
+
+use std::io::Read;
+
+use serde_json::{Value, json};
+
+use super::{again, asked, call, request, roots, text};
+use crate::harness::config::idle;
+use crate::harness::replicas::Network;
+use crate::harness::shim::{server, serving, stdio};
+use crate::harness::sse_server::Say;
+use crate::harness::{
+    Events, Files, Reply, Request, Scripted, Sidecar, SseServer, config, eventually, scripted,
+};
+
+/// A server that asks for roots as soon as the stream of a session is there.
+fn greeted() -> Scripted {
+    Scripted::offering(json!({"tools": {}}), |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+            scripted::chunk(stream, &format!("data: {question}\n\n"));
+            // Until the other side closes.
+            let _ = stream.read(&mut [0]);
+            return;
+        }
+        let result = json!({"tools": [], "content": [{"type": "text", "text": "done"}]});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    })
+}
+
+/// Begins a session as hosts do, before they call anything. None of that waits for what the server has asked.
+fn begin(sidecar: &Sidecar, has_asked: impl Fn() -> bool) {
+    let ask = |method: &str| request(1, method, json!({}), &roots()).key("key-a").send(sidecar.mcp);
+    let complete = |reply: Reply| {
+        assert_eq!(reply.message()["result"]["resultType"], "complete", "{}", reply.text());
+    };
+    complete(ask("server/discover"));
+    eventually("it has asked", || has_asked().then_some(()));
+    complete(ask("tools/list"));
+}
+
+/// A call of a client that has a root.
+fn calling(tool: &str, arguments: &Value) -> Request {
+    call(tool, arguments.clone(), &roots()).key("key-a")
+}
+
+/// The same call with the root, which is all that was asked for.
+fn answering(tool: &str, arguments: &Value, reply: &Reply) -> Request {
+    let (questions, state) = asked(reply);
+    let [(key, question)] = &questions[..] else { panic!("{questions:?}") };
+    assert_eq!(question["method"], "roots/list");
+    let responses = json!({key.clone(): {"roots": [{"uri": "file:///a"}]}});
+    again(tool, arguments.clone(), &roots(), &state, responses).key("key-a")
+}
+
+/// What the server was answered, and which calls have reached it.
+fn told(server: &Scripted) -> Vec<Value> {
+    let said = server.seen_all().into_iter().map(|request| scripted::message(&request));
+    said.filter(|message| message["id"] == "q" || message["method"] == "tools/call").collect()
+}
+
+/// 71: the first call begins with the question, and the server has the answer when it hears of the call, on whichever
+/// replica that comes.
+#[test]
+fn r071_roots_that_a_server_asks_for_when_it_is_greeted_are_asked_for_in_the_first_call() {
+    let servers = [greeted(), greeted()];
+    let network = Network::new();
+    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    begin(&replicas[0], || !servers[0].seen("GET").is_empty());
+    let nothing = json!({});
+    let reply = calling("t", &nothing).send(replicas[0].mcp);
+    let again = answering("t", &nothing, &reply);
+    assert!(told(&servers[0]).is_empty(), "neither an answer nor a call");
+    assert_eq!(text(&again.send(replicas[1].mcp)), "done");
+    let heard = told(&servers[0]);
+    assert_eq!(heard[0]["result"]["roots"][0]["uri"], "file:///a", "{heard:?}");
+    assert_eq!((&heard[1]["method"], heard.len()), (&json!("tools/call"), 2), "{heard:?}");
+    assert_eq!(text(&calling("t", &nothing).send(replicas[0].mcp)), "done", "it is asked once");
+    assert!(told(&servers[1]).is_empty());
+}
+
+/// What the processes of a server have written.
+fn written(sidecar: &Sidecar) -> String {
+    std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap()
+}
+
+/// 71: each process is greeted by itself.
+#[test]
+fn r071_roots_that_a_process_asks_for_when_it_is_greeted_are_asked_for_in_its_first_call() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["curious"]), &[]);
+    begin(&sidecar, || written(&sidecar).contains("asked for roots"));
+    let arguments = json!({"text": "t"});
+    let echo = || calling("echo", &arguments).send(sidecar.mcp);
+    let again = answering("echo", &arguments, &echo());
+    assert!(!written(&sidecar).contains("was answered"));
+    assert_eq!(text(&again.send(sidecar.mcp)), "t");
+    eventually("it has the answer", || written(&sidecar).contains("file:///a").then_some(()));
+    assert_eq!(text(&echo()), "t", "it asks once");
+    // That one is in use from now on, so the next call has another one.
+    asked(&calling("ask", &json!({"method": "roots/list"})).send(sidecar.mcp));
+    let again = answering("echo", &arguments, &echo());
+    assert_eq!(text(&again.send(sidecar.mcp)), "t");
+}
+
+/// 71: where all that it says has one stream, and the question is there as soon as it was greeted.
+#[test]
+fn r071_roots_that_are_asked_for_over_http_and_sse_are_asked_for_in_the_first_call() {
+    let server = SseServer::start(|heard: &Value, say: &Say<'_>| match heard["method"].as_str() {
+        Some("notifications/initialized") => {
+            say.say(&json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"}));
+        }
+        Some("tools/list") => say.answer(heard, &json!({"tools": []})),
+        Some("tools/call") => {
+            say.answer(heard, &json!({"content": [{"type": "text", "text": "done"}]}));
+        }
+        _ => {}
+    });
+    let sidecar = Sidecar::start(&server.config()).ready();
+    begin(&sidecar, || true);
+    let nothing = json!({});
+    let again = answering("t", &nothing, &calling("t", &nothing).send(sidecar.mcp));
+    assert!(server.seen("tools/call").is_empty());
+    assert_eq!(text(&again.send(sidecar.mcp)), "done");
+    let said = server.seen_all().into_iter().map(|request| scripted::message(&request));
+    let answers: Vec<_> = said.filter(|message| message["result"]["roots"].is_array()).collect();
+    assert_eq!((&answers[0]["id"], answers.len()), (&json!("q"), 1), "{answers:?}");
+}
+
+/// Nobody is asked what the server does not want to know any more.
+#[test]
+fn what_a_process_takes_back_before_the_first_call_is_not_asked() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&["curious", "inconstant"]), &[]);
+    begin(&sidecar, || written(&sidecar).contains("asked for roots"));
+    assert_eq!(text(&calling("echo", &json!({"text": "t"})).send(sidecar.mcp)), "t");
+    assert!(!written(&sidecar).contains("was answered"), "nobody answers it either");
+}
+
+/// 71: a client that can be asked may never call anything, whether it listens or goes away.
+#[test]
+fn r071_what_a_server_asks_when_it_is_greeted_is_refused_where_no_call_comes() {
+    for listens in [true, false] {
+        let server = greeted();
+        let files = Files::new();
+        files.write(&idle(config(server.port), 400));
+        let sidecar = Sidecar::with(files, &["--answer-timeout-ms", "700"]).loaded().ready();
+        let wanted = json!({"notifications": {"toolsListChanged": true}});
+        let listen = request("l", "subscriptions/listen", wanted, &roots());
+        let mut events = listens.then(|| Events::open(&listen, sidecar.mcp));
+        let acknowledged = events.as_mut().map(|events| events.next().unwrap().message());
+        let discover = request(1, "server/discover", json!({}), &roots());
+        assert_eq!(discover.send(sidecar.mcp).status, 200, "{acknowledged:?}");
+        let answer = eventually("the server has an answer", || told(&server).pop());
+        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+        if listens {
+            assert!(server.seen("DELETE").is_empty());
+            assert_eq!(text(&call("t", json!({}), &roots()).send(sidecar.mcp)), "done");
+        }
+    }
+}
