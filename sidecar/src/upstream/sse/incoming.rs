@@ -70,7 +70,7 @@ impl Talk {
             let params = Params::read(notification.params).unwrap_or_default();
             return self.progress(&params, message);
         }
-        // So is what it takes back of what it asked in a call.
+        // What it takes back of what it asked in a call is of that call too.
         let of_call = method == NotificationMethod::Cancelled.as_str() || is_of_call(method);
         let to = if of_call { self.of_call() } else { self.of_none() };
         self.pass(to, message)
