@@ -68,6 +68,8 @@ impl Early {
         let has_room = questions.waiting.len() < MANY && message.len() <= MOST;
         let keeps = can_be_asked && may_wait && has_room;
         if keeps {
+            // Of two with the same id, who asked the first is gone.
+            questions.waiting.retain(|waiting| !is_of(waiting, &question.id));
             questions.since.get_or_insert_with(Instant::now);
             questions.waiting.push(Bytes::copy_from_slice(message));
             self.came.notify_waiters();
@@ -101,10 +103,7 @@ impl Early {
             return false;
         }
         let before = questions.waiting.len();
-        questions.waiting.retain(|waiting| match envelope::read(waiting) {
-            Ok(Message::Request(question)) => !question.id.is(&id),
-            _ => false,
-        });
+        questions.waiting.retain(|waiting| !is_of(waiting, &id));
         if questions.waiting.is_empty() {
             questions.since = None;
         }
@@ -126,6 +125,11 @@ impl Early {
         let questions = self.questions.lock();
         self.can.roots && !questions.has_called && questions.waiting.is_empty()
     }
+}
+
+/// Whether a question has this id.
+fn is_of(question: &[u8], id: &Id<'_>) -> bool {
+    matches!(envelope::read(question), Ok(Message::Request(question)) if question.id.is(id))
 }
 
 impl Session {
