@@ -1,6 +1,7 @@
 //! What a server asks as soon as it is greeted, when no call is under way.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -15,7 +16,13 @@ use crate::harness::{
 
 /// A server that asks for roots as soon as the stream of a session is there.
 fn greeted() -> Scripted {
-    Scripted::offering(json!({"tools": {}}), |request, stream| {
+    forgetting(false)
+}
+
+/// The same, which may not know the session of its first call.
+fn forgetting(forgets: bool) -> Scripted {
+    let forgets = AtomicBool::new(forgets);
+    Scripted::offering(json!({"tools": {}}), move |request, stream| {
         if request.method == "GET" {
             scripted::begin_events(stream);
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
@@ -23,6 +30,9 @@ fn greeted() -> Scripted {
             // Until the other side closes.
             let _ = stream.read(&mut [0]);
             return;
+        }
+        if scripted::method_of(request) == "tools/call" && forgets.swap(false, Ordering::SeqCst) {
+            return scripted::json_with(stream, 404, "", "{}");
         }
         let result = json!({"tools": [], "content": [{"type": "text", "text": "done"}]});
         scripted::json(stream, &scripted::reply_to(request, &result));
@@ -78,6 +88,21 @@ fn r071_roots_that_a_server_asks_for_when_it_is_greeted_are_asked_for_in_the_fir
     assert_eq!((&heard[1]["method"], heard.len()), (&json!("tools/call"), 2), "{heard:?}");
     assert_eq!(text(&calling("t", &nothing).send(replicas[0].mcp)), "done", "it is asked once");
     assert!(told(&servers[1]).is_empty());
+}
+
+/// The call is made in another session then, in which the server asks as well.
+#[test]
+fn a_session_that_is_forgotten_before_its_first_call_is_followed_by_one_that_begins_with_roots_too() {
+    let server = forgetting(true);
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    begin(&sidecar, || !server.seen("GET").is_empty());
+    let nothing = json!({});
+    let mut reply = calling("t", &nothing).send(sidecar.mcp);
+    for _ in ["in the first", "in the second"] {
+        reply = answering("t", &nothing, &reply).send(sidecar.mcp);
+    }
+    assert_eq!(text(&reply), "done");
+    assert_eq!((server.seen("initialize").len(), server.seen("tools/call").len()), (2, 2));
 }
 
 /// What the processes of a server have written.
