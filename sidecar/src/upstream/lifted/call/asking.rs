@@ -99,14 +99,14 @@ impl Call {
         }
     }
 
-    /// Gives the server what it has asked for, or ends the call. One that has not heard of the call is only told: if it is
-    /// lost, or has forgotten the session, the call finds that out.
+    /// Gives the server what it has asked for, or ends the call.
     async fn deliver(&mut self, answers: &[String], mut client: Client) -> Option<Client> {
-        if self.is_unsent {
-            self.tell_all(answers).await;
-            return Some(client);
-        }
         for answer in answers {
+            if self.is_unsent {
+                // Whether it is lost, or has forgotten the session, the call finds out.
+                let _ = self.hand(answer).await;
+                continue;
+            }
             if let Err(failure) = self.hand_over(answer).await {
                 client.fail(failure).await;
                 return None;
@@ -115,16 +115,22 @@ impl Call {
         Some(client)
     }
 
-    /// Gives the server an answer. One that cannot have it would wait for ever, and its client with it: the call is over.
-    /// One that takes its time to say that it has it may go on by then, or may not have it yet: it is not withdrawn.
-    pub(super) async fn hand_over(&mut self, answer: &str) -> Result<(), Failure> {
+    /// Gives the server an answer. One that takes its time to say that it has it may go on by then, or may not have it yet:
+    /// it is not withdrawn.
+    async fn hand(&self, answer: &str) -> Result<(), Failure> {
         let (session, way, answer) = (self.session.clone(), self.way.clone(), answer.to_owned());
         let mut handed = Box::pin(async move { session.hand_over_patiently(&way.transport, &answer).await });
         let Ok(sent) = timeout(ERRAND, &mut handed).await else {
             tokio::task::spawn_local(timeout(LATE, handed));
             return Ok(());
         };
-        let Err(failure) = sent else { return Ok(()) };
+        sent
+    }
+
+    /// The same in the middle of the call. A server that cannot have it would wait for ever, and its client with it: the call
+    /// is over.
+    pub(super) async fn hand_over(&mut self, answer: &str) -> Result<(), Failure> {
+        let Err(failure) = self.hand(answer).await else { return Ok(()) };
         self.abandon("an answer did not reach the server").await;
         // It has seen the call, which must not be made again.
         Err(if failure.is_absence() { Unusable::Gone.into() } else { failure })
