@@ -148,9 +148,9 @@ reasons! {
     Degraded,
     /// The manifest asks for no pod.
     ScaledToZero,
-    /// A pod of the version before serves while the newest starts.
+    /// A pod of the previous version serves while the newest starts.
     RollingOut,
-    /// A pod of the version before serves, since the newest fails.
+    /// A pod of the previous version serves, since the newest fails.
     RolloutFailing,
     /// The pod is on its way.
     Starting,

@@ -199,7 +199,7 @@ fn what_no_pod_needs_any_more_is_removed() {
             })
             .await;
         assert!(kept.data.unwrap()["config.json"].contains("\"port\":3000"));
-        // A pod of the version before that dies meanwhile is made anew, and needs its account and its configuration.
+        // A pod of the previous version that dies meanwhile is made anew, and needs its account and its configuration.
         let new = node.find_pod(namespace, &old).await;
         let accounts: Api<ServiceAccount> = namespace.api();
         let looks = operator.looks("demo");

@@ -41,7 +41,7 @@ const DRAIN_SECONDS: u64 = 35;
 /// and its sessions wait for the next.
 const GIVEN_UP_SECONDS: i64 = 20;
 
-/// The label that tells versions apart: pods of the version before are about to go, and are not in the way of new ones.
+/// The label that tells versions apart: pods of the previous one are about to go, and are not in the way of new ones.
 const VERSION: &str = "pod-template-hash";
 
 /// Lists that others read, with what separates their entries and the one that is Longshore's: the sidecar, which faces the

@@ -43,7 +43,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Truth::True,
             Reason::RolloutFailing,
             format!(
-                "the version before goes on serving beside the new one (generation {generation}), of which a pod \
+                "the previous version goes on serving beside the new one (generation {generation}), of which a pod \
                  {FAILS}{}",
                 named(failing)
             ),
@@ -52,7 +52,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Truth::True,
             Reason::RolloutFailing,
             format!(
-                "the version before goes on serving; the new one (generation {generation}) {FAILS}{}",
+                "the previous version goes on serving; the new one (generation {generation}) {FAILS}{}",
                 named(failing)
             ),
         ),
@@ -60,15 +60,15 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             verdict(
                 Truth::True,
                 Reason::Serving,
-                "the pod of the version before serves; see the condition Accepted",
+                "the pod of the previous version serves; see the condition Accepted",
             )
         }
         (Some(Version::Both), None) if cast.current >= wanted => verdict(
             Truth::True,
             Reason::RollingOut,
             format!(
-                "the new version (generation {generation}) serves; the one before goes when it has done so for \
-                 {MIN_READY_SECONDS} seconds"
+                "the new version (generation {generation}) serves; once it has for {MIN_READY_SECONDS} seconds, the \
+                 previous one is removed"
             ),
         ),
         (Some(Version::Both), None) => verdict(
@@ -80,7 +80,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             Truth::True,
             Reason::RollingOut,
             format!(
-                "the version before serves; the new one (generation {generation}) {}",
+                "the previous version serves; the new one (generation {generation}) {}",
                 waits(newest.as_ref()).as_deref().unwrap_or("starts")
             ),
         ),
@@ -100,7 +100,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
     }
 }
 
-/// What a version waits for that is made only when no pod of the one before is left.
+/// What a version waits for that is made only when no pod of the previous one is left.
 fn of_those_before(observed: &Observation<'_>, cast: &Cast<'_>) -> Option<Diagnosis> {
     let desired = observed.desired.filter(|desired| desired.recreates && !observed.held_back)?;
     let is_before = |pod: &PodView| pod.failed.is_none() && pod.template.as_ref() != Some(&desired.template);
@@ -112,14 +112,14 @@ fn of_those_before(observed: &Observation<'_>, cast: &Cast<'_>) -> Option<Diagno
         Some(PodView { name, .. }) => diagnosis::failure(
             Reason::NodeNotReady,
             format!(
-                "as spec.strategy says, the new version waits until no pod of the one before is left, and the node of the \
-                 pod {name} is not ready and does not end it: when that node is surely off, `kubectl delete pod {name} \
-                 --force`"
+                "as spec.strategy says, the new version waits until no pod of the previous one is left, and the node of \
+                 the pod {name} is not ready and does not end it: when that node is surely off, `kubectl delete pod \
+                 {name} --force`"
             ),
         ),
         None => diagnosis::normal(
             Reason::Starting,
-            "the pods of the version before end first, as spec.strategy says",
+            "the pods of the previous version end first, as spec.strategy says",
         ),
     })
 }

@@ -109,7 +109,7 @@ pub(crate) fn trials_end(pods: &[PodFacts], now: i64) -> Option<Duration> {
 }
 
 /// How much longer a pod that failed has to serve until it is believed: as long as its Deployment waits before it sends
-/// one of the version before away.
+/// one of the previous version away.
 fn trial(facts: &PodFacts, now: i64) -> Option<Duration> {
     if !facts.pod.ready || diagnosis::of_pod(facts).severity == Severity::Normal {
         return None;

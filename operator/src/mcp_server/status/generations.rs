@@ -18,8 +18,8 @@ pub(super) fn in_force(observed: &Observation<'_>, ready: &Verdict) -> i64 {
     }
 }
 
-/// Whether clients use what the manifest says now, and no pod of the version before is left to be replaced. Of pods that
-/// serve and say nothing *Ready* alone would not tell: it is as it was.
+/// Whether clients use what the manifest says now, and no pod of the previous version is left to be replaced. Of pods
+/// that serve and say nothing *Ready* alone would not tell: it is as it was.
 pub(crate) fn is_in_force(status: &McpServerStatus) -> bool {
     let is_ready = find(&status.conditions, ConditionType::Ready)
         .is_some_and(|ready| ready.status == Truth::True.name() && ready.reason == Reason::Ready.name());

@@ -58,7 +58,7 @@ fn a_gate_is_named_beside_pods_that_serve() {
     let gated =
         |template: &str| PodView { kept_out: Some(KeptOut::Gate("no lb".to_owned())), ..pod(template) };
     for (name, replicas, serving, reason) in
-        [("another replica", 2, "new", "Serving"), ("the version before", 1, "old", "RollingOut")]
+        [("another replica", 2, "new", "Serving"), ("the previous version", 1, "old", "RollingOut")]
     {
         let mut scene = Scene::of(vec![
             said(PodView { uid: "other".to_owned(), ..gated("new") }, summary()),
@@ -89,7 +89,7 @@ fn pods_that_make_way_for_others_are_said_to() {
             vec![before()],
             None,
             "Starting",
-            "the pods of the version before end first",
+            "the pods of the previous version end first",
         ),
         (
             "its node is gone",

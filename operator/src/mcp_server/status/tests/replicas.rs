@@ -95,7 +95,7 @@ fn several_pods_are_said_as_numbers() {
         (
             "a rollout fails half way",
             vec![well(new(1)), well(old(1)), well(old(2)), crash(new(2))],
-            "True/RolloutFailing: the version before goes on serving beside the new one (generation 4), of which a pod \
+            "True/RolloutFailing: the previous version goes on serving beside the new one (generation 4), of which a pod \
              fails: ServerExited",
             "True/Connected: the server answers",
             "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",

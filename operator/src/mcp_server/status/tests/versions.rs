@@ -28,7 +28,7 @@ fn a_new_version_that_fails_takes_nothing_away() {
     let available = of(&status, ConditionType::Available);
     assert_eq!(
         available.message,
-        "the version before goes on serving; the new one (generation 4) fails: ServerExited: the server exited with code 1; \
+        "the previous version goes on serving; the new one (generation 4) fails: ServerExited: the server exited with code 1; \
          its last lines: no token"
     );
     let ready = of(&status, ConditionType::Ready);
@@ -120,7 +120,7 @@ fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
         (available.reason.as_str(), available.message.as_str()),
         (
             "RollingOut",
-            "the new version (generation 4) serves; the one before goes when it has done so for 10 seconds"
+            "the new version (generation 4) serves; once it has for 10 seconds, the previous one is removed"
         )
     );
     // Nor does it wait for as long as its node's clock is wrong, unless that is a matter of seconds.
@@ -303,7 +303,7 @@ fn what_costs_only_what_it_names_keeps_no_server_from_being_ready() {
     let (ready, _, available) =
         ready_of(vec![said(self::ready(pod("old")), summary()), silent(pod("new"))], Some(&was_ready()));
     assert_eq!(ready, "True/ServingPrevious 3");
-    assert_eq!(available, "the version before serves; the new one (generation 4) starts");
+    assert_eq!(available, "the previous version serves; the new one (generation 4) starts");
     assert_eq!(ready_of(vec![], None).2, "the pod is being made");
     // What keeps the server from serving is something else.
     let crash =

@@ -16,7 +16,7 @@ fn the_last_line_of_a_log_is_shown_whatever_stands_before_it() {
     ] {
         let server = ContainerView { ended: ended(127, "Error", &log), ..running() };
         let crashed = PodView { server, ..pod("new") };
-        // Alone, and beside the version before.
+        // Alone, and beside the previous version.
         for pods in [vec![silent(crashed.clone())], vec![said(ready(pod("old")), summary()), silent(crashed)]]
         {
             let status = Scene::of(pods).after(&was_ready()).status();
