@@ -176,7 +176,7 @@ impl Applier<'_> {
         match error {
             Error::Problem(problem) if has_pods && kind == Owned::<ConfigMap>::KIND => {
                 let message = format!(
-                    "{}; until it is there, pods that run go by the keys and rules of before, and one that starts \
+                    "{}; until it is there, pods that run go by the previous keys and rules, and one that starts \
                      anew may have to wait for it",
                     problem.message
                 );

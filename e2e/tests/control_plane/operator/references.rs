@@ -213,7 +213,7 @@ fn what_only_new_pods_need_takes_no_server_from_its_clients() {
         node.load_configuration(namespace).await;
         let says_so = |it: &McpServer| {
             let start =
-                "clients still use pods of before the last change, with the auth, access and limits of now: ";
+                "clients still use pods from before the last change, with the new auth, access and limits: ";
             condition(it, "Ready").is_some_and(|ready| ready.message.starts_with(start))
         };
         let now = namespace.wait(&servers, "demo", "to say what clients use", says_so).await;

@@ -307,7 +307,7 @@ async fn a_server_without_a_service_has_no_address_whatever_else_has_gone() {
 #[tokio::test(start_paused = true)]
 async fn whoever_takes_a_key_away_learns_that_a_refused_configuration_keeps_it() {
     let map = prepared(&Settings::of_tests()).config_maps[0].name_any();
-    let words = "; until it is there, pods that run go by the keys and rules of before";
+    let words = "; until it is there, pods that run go by the previous keys and rules";
     for (mirrors, refused, said) in [
         (with_pods_of("7b1c").await, &*map, true),
         (with_pods_of("7b1c").await, "/services/", false),

@@ -83,12 +83,12 @@ fn behind(desired: &Desired, cast: &Cast<'_>, has_no_keys: bool) -> Option<Lack>
             Lacking::All,
             Reason::ConfigurationPending,
             format!(
-                "the sidecar is of an earlier release of Longshore and runs the configuration of before, until its pod is \
+                "the sidecar is of an earlier release of Longshore and keeps the previous configuration until its pod is \
                  replaced{}",
                 // Such a pod comes back as it was, whoever deletes it.
                 if has_no_keys {
-                    "; so keys that were taken back still hold: mend what the condition Accepted names, with a Secret that \
-                     holds no key if nobody is to have one, or scale the server to 0 until then"
+                    "; so revoked keys still work: correct what the condition Accepted names (with a Secret that holds no \
+                     key, if nobody is to have one), or scale the server to 0 until then"
                 } else {
                     ""
                 }

@@ -58,12 +58,12 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
                     format!("the API server has not taken {what} yet")
                 }
                 _ if observed.is_whole() && observed.has_pods_of_before() => {
-                    "a pod of before it is still there".to_owned()
+                    "a pod from before it is still there".to_owned()
                 }
                 _ if observed.is_whole() => {
                     let untold = untold(observed);
                     format!(
-                        "nothing is heard of one of the sidecars, which may run the configuration of before{untold}"
+                        "one of the sidecars does not answer, and may still run the previous configuration{untold}"
                     )
                 }
                 Some(_) | None => accepted.message.clone(),
@@ -95,7 +95,7 @@ pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdi
     let used = match lack.what {
         Lacking::All | Lacking::AllYet => "clients use the server as it was before the last change",
         Lacking::Pods => {
-            "clients still use pods of before the last change, with the auth, access and limits of now"
+            "clients still use pods from before the last change, with the new auth, access and limits"
         }
     };
     let reason = if lack.is_refusal() { lack.why.reason } else { Reason::ServingPrevious };
@@ -120,10 +120,10 @@ fn unreached(observed: &Observation<'_>, accepted: &Verdict) -> Option<Verdict> 
     let (reason, words) = match observed.address {
         Address::Taken => (
             Reason::NameTaken,
-            "the Service of the server's name is somebody else's, to whom clients would show their keys",
+            "a Service with the server's name belongs to something else, and clients would send their keys there",
         ),
         Address::Missing => {
-            (Reason::Rejected, "the server has no Service, and the API server has not taken one yet")
+            (Reason::Rejected, "the server has no Service: the API server has not accepted one yet")
         }
         Address::Unmade | Address::Unknown | Address::Known { .. } => return None,
     };

@@ -207,7 +207,7 @@ fn keys_that_were_taken_back_and_still_work_are_told() {
         let status = scene().status();
         let message = &of(&status, ConditionType::Ready).message;
         let is_of_before = name.contains("earlier") || name.contains("pod");
-        assert_eq!(message.contains("keys that were taken back still hold"), is_of_before, "{message}");
+        assert_eq!(message.contains("revoked keys still work"), is_of_before, "{message}");
     }
 }
 

@@ -61,7 +61,7 @@ fn several_pods_are_said_as_numbers() {
             vec![well(ended_once(new(1))), well(old(1)), well(old(2))],
             "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
             "True/Connected: the server answers",
-            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
+            "True/ServingPrevious 3: clients still use pods from before the last change, with the new auth, access and limits: ",
         ),
         (
             "one has lost its server",
@@ -90,7 +90,7 @@ fn several_pods_are_said_as_numbers() {
             vec![well(new(1)), well(old(1)), well(old(2)), starting(new(2))],
             "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
             "True/Connected: the server answers",
-            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
+            "True/ServingPrevious 3: clients still use pods from before the last change, with the new auth, access and limits: ",
         ),
         (
             "a rollout fails half way",
@@ -98,7 +98,7 @@ fn several_pods_are_said_as_numbers() {
             "True/RolloutFailing: the previous version goes on serving beside the new one (generation 4), of which a pod \
              fails: ServerExited",
             "True/Connected: the server answers",
-            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
+            "True/ServingPrevious 3: clients still use pods from before the last change, with the new auth, access and limits: ",
         ),
         (
             "a rollout is half way, and the new pod has lost its server",
@@ -106,7 +106,7 @@ fn several_pods_are_said_as_numbers() {
             "True/RollingOut: 1 of 3 pods are of the new version (generation 4)",
             "True/Degraded: the server answers, speaks 2026-07-28, 2025-11-25 and has 2 tools; but 1 of the 3 pods that serve cannot \
              reach theirs: ConnectionLost: gone",
-            "True/ServingPrevious 3: clients still use pods of before the last change, with the auth, access and limits of now: ",
+            "True/ServingPrevious 3: clients still use pods from before the last change, with the new auth, access and limits: ",
         ),
         (
             "one has yet to load its configuration",

@@ -74,7 +74,7 @@ fn what_pods_are_and_run_is_what_clients_use() {
         "clients can use the server, but x",
         "clients can use the server, but not all of the last change is in force: x",
     );
-    let pods = "clients still use pods of before the last change, with the auth, access and limits of now: ";
+    let pods = "clients still use pods from before the last change, with the new auth, access and limits: ";
     let all = "clients use the server as it was before the last change: ";
     let (is_now, is_before) = ("True/Ready 4", "True/ServingPrevious 3");
     // The first word has no number of before.
@@ -140,7 +140,7 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
     let ada = || Some(vec!["ada".to_owned()]);
     let problem = |reason| vec![Problem::new(reason, "x")];
     let taken_words =
-        "the Service of the server's name is somebody else's, to whom clients would show their keys";
+        "a Service with the server's name belongs to something else, and clients would send their keys there";
     let and_words = &*format!("{taken_words}; x");
     for (principals, address, problems, words_of, reason) in [
         (Some(vec![]), address(None), problem(Reason::SecretNotFound), "x", "SecretNotFound"),
@@ -199,9 +199,9 @@ fn a_server_that_lets_nobody_in_is_not_ready_whatever_it_was() {
 fn a_server_without_a_service_is_not_reached_whatever_else_is_wrong() {
     let heard = || said(ready(pod("new")), running(None, Some(true)));
     let lost = || said(pod("new"), failed(ConnectionReason::ConnectionLost, "gone"));
-    let no_service = "the server has no Service, and the API server has not taken one yet";
+    let no_service = "the server has no Service: the API server has not accepted one yet";
     for (address, reason, words_of) in [
-        (Address::Taken, Reason::NameTaken, "the Service of the server's name is somebody else's"),
+        (Address::Taken, Reason::NameTaken, "a Service with the server's name belongs to something else"),
         (Address::Missing, Reason::Rejected, no_service),
     ] {
         for (problem, desired) in [
@@ -293,7 +293,7 @@ fn a_change_is_in_force_once_the_sidecars_of_which_nothing_is_heard_have_it_too(
         let status = with(Some(&other)).after(&was_ready()).status();
         let message = &of(&status, ConditionType::Ready).message;
         assert_eq!(
-            message.contains("nothing is heard of one of the sidecars"),
+            message.contains("one of the sidecars does not answer"),
             expected == is_before,
             "{message}"
         );

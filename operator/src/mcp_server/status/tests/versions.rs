@@ -48,7 +48,7 @@ fn a_version_that_fails_is_not_in_force_while_the_one_before_is_away_for_a_momen
     let status = blip().after(&was_ready()).status();
     assert_eq!(
         of(&status, ConditionType::Ready).message,
-        "clients can use the server, but not all of the last change is in force: a pod of before it is still there"
+        "clients can use the server, but not all of the last change is in force: a pod from before it is still there"
     );
     // An upgrade of Longshore changes nothing of the manifest.
     let in_force = newer().after(&was_ready()).status();
