@@ -21,7 +21,7 @@ pub(crate) enum ApiError {
     #[error("{}", .0.message)]
     Conflict(Box<kube::core::Status>),
     /// The API server could not be asked, or not now.
-    #[error("the API server cannot be used: {}", sentence(.0))]
+    #[error("the request to the API server failed: {}", sentence(.0))]
     Unavailable(#[source] Box<kube::Error>),
     /// It did not answer in time.
     #[error("the API server did not answer within {} seconds", DEADLINE.as_secs())]
@@ -31,7 +31,7 @@ pub(crate) enum ApiError {
 /// What a write that was not answered is said to be. A webhook may be waited for longer than anybody here waits.
 pub(crate) fn unanswered() -> String {
     format!(
-        "it answers, but not to this within {} seconds, as where a webhook of the cluster does not",
+        "it did not answer this request within {} seconds: an admission webhook of the cluster may be hanging",
         DEADLINE.as_secs()
     )
 }

@@ -81,7 +81,7 @@ fn a_webhook_that_hangs_is_said_to_keep_the_pods_from_being_made() {
 /// The API server waits for thirty seconds at most, which is longer than the operator waits for it.
 #[test]
 fn a_webhook_that_hangs_for_longer_than_anybody_waits_is_said_to_keep_the_pods_from_being_made() {
-    hangs(json!({"timeoutSeconds": 30}), "it answers, but not to this within 20 seconds, as where a webhook");
+    hangs(json!({"timeoutSeconds": 30}), "did not answer this request within 20 seconds: an admission");
 }
 
 fn hangs(mut particulars: Value, words: &str) {
