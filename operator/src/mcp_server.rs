@@ -225,9 +225,21 @@ pub(crate) fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<C
     };
     let delay = again.map_or(delay, |again| again.min(delay));
     if is_trouble {
-        tracing::warn!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will try again");
+        tracing::warn!(
+            server = %key.name,
+            namespace = %key.namespace,
+            %error,
+            ?delay,
+            "reconciliation failed, will try again"
+        );
     } else {
-        tracing::debug!(server = %key.name, namespace = %key.namespace, %error, ?delay, "will look again");
+        tracing::debug!(
+            server = %key.name,
+            namespace = %key.namespace,
+            %error,
+            ?delay,
+            "conflict, will reconcile again"
+        );
     }
     Action::requeue(delay)
 }

@@ -110,10 +110,10 @@ async fn operate(
     let Some(mut known) = stop.run_until_cancelled(prepared).await else { return Ok(()) };
     readiness.ready();
 
-    tracing::info!(lease = %options.lease_name, "stands for election");
+    tracing::info!(lease = %options.lease_name, "ready; waiting to be elected leader");
     let elected = cluster::keeping_known(&mut known, &client, subjects, candidate.acquire());
     let Some(leadership) = stop.run_until_cancelled(elected).await else { return Ok(()) };
-    tracing::info!("leads");
+    tracing::info!("elected: this operator leads");
     metrics.leads(true);
 
     // The lease is released when the work has ended, not before: the next leader may act at once.

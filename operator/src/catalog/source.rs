@@ -177,7 +177,7 @@ impl Look<'_> {
         for server in &all {
             self.at(server);
         }
-        tracing::info!(servers = all.len(), "knows the cluster");
+        tracing::info!(servers = all.len(), "caches filled");
         let mut unheard: HashSet<ServerKey> = all.into_iter().filter(|it| self.is_unheard(it)).collect();
         let mut too_late = pin!(sleep(ANSWER_WITHIN));
         let mut complete = false;
@@ -201,7 +201,7 @@ impl Look<'_> {
                 () = &mut too_late, if !complete => {
                     complete = true;
                     self.catalog.set_complete();
-                    tracing::warn!(servers = unheard.len(), "begins without having heard all servers");
+                    tracing::warn!(servers = unheard.len(), "serving before every sidecar has answered");
                     continue;
                 }
             };

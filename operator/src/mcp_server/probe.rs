@@ -146,7 +146,12 @@ async fn touch_one(
         Err(error) if error.is_not_found() => return (None, false),
         // Something in the cluster does not let it be changed, now or ever: the kubelet looks by itself in the end.
         Err(error @ (ApiError::Refused(_) | ApiError::Conflict(_))) => {
-            tracing::warn!(%error, %pod, %namespace, "a pod may not be touched");
+            tracing::warn!(
+                %error,
+                %pod,
+                %namespace,
+                "a pod's annotation may not be patched: its kubelet picks up the configuration later"
+            );
             (attempts, 0, pause(attempts))
         }
         // It was not touched. What takes long to fail is not tried again sooner than that: all others are looked at
@@ -154,7 +159,7 @@ async fn touch_one(
         Err(error) => {
             let failures = failures.saturating_add(1);
             let delay = jittered(pause(failures)).max(now.elapsed());
-            tracing::warn!(%error, %pod, %namespace, ?delay, "a pod cannot be touched, will try again");
+            tracing::warn!(%error, %pod, %namespace, ?delay, "cannot patch a pod's annotation, will try again");
             (before, failures, delay)
         }
     };

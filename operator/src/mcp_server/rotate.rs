@@ -75,7 +75,7 @@ pub(crate) fn wish(server: &McpServer) -> Option<&str> {
 
 /// Says that the keys moved on. Client required.
 pub(crate) async fn tell(context: &Context, server: &ServerKey, uid: &str, step: Step) {
-    tracing::info!(server = %server.name, namespace = %server.namespace, ?step, "session keys move on");
+    tracing::info!(server = %server.name, namespace = %server.namespace, ?step, "session key rotation: next step");
     let Step::Sealing { id, before } = step else { return };
     let event = Event {
         type_: EventType::Normal,

@@ -1,4 +1,4 @@
-//! The keys of the cluster's tokens, which every sidecar is told.
+//! The cluster's token signing keys, which every sidecar is told.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ const SHORTEST_RENEWAL: Duration = Duration::from_secs(10);
 /// with a new key may be the catalog's, and nobody tells the operator that sidecars refuse that one.
 const LONGEST_RENEWAL: Duration = Duration::from_secs(300);
 
-/// Why the keys of the cluster's tokens are not known.
+/// Why the cluster's token signing keys are not known.
 #[derive(Debug, Error)]
 enum Error {
     #[error(transparent)]
@@ -52,17 +52,17 @@ pub(super) async fn inventory_access(
             Err(error @ Error::Api(ApiError::Refused(_))) => {
                 tracing::warn!(
                     %error,
-                    "may not read the keys of the cluster's tokens: bind the ClusterRole \
+                    "may not read the cluster's token signing keys: bind the ClusterRole \
                      system:service-account-issuer-discovery to the operator's ServiceAccount; waiting for it"
                 );
                 let since = *refused_since.get_or_insert_with(Instant::now);
                 if let Some(known) = known.filter(|_| since.elapsed() >= KNOWN_AFTER) {
-                    tracing::warn!("acts with the keys of the cluster's tokens that it read last");
+                    tracing::warn!("going on with the cluster's token signing keys that were read last");
                     return known.clone();
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot read the keys of the cluster's tokens yet; waiting");
+                tracing::warn!(%error, "cannot read the cluster's token signing keys yet; waiting");
                 // An API server that has just begun may refuse what it allows a moment later.
                 refused_since = None;
             }
@@ -83,7 +83,7 @@ pub(super) async fn keeping_known<T>(
             sleep(LONGEST_RENEWAL).await;
             match read_inventory_access(client, subjects).await {
                 Ok(access) => *known = access,
-                Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens"),
+                Err(error) => tracing::warn!(%error, "cannot read the cluster's token signing keys"),
             }
         }
     };
@@ -129,7 +129,7 @@ async fn renew(
         };
         match read_inventory_access(client, subjects).await {
             Ok(access) if access != **known.load() => {
-                tracing::info!("the cluster's tokens have new keys");
+                tracing::info!("the cluster's token signing keys have changed");
                 known.store(access.into());
                 hand_out();
                 pause = SHORTEST_RENEWAL;
@@ -149,7 +149,7 @@ async fn renew(
                     refusers.clear();
                 }
             },
-            Err(error) => tracing::warn!(%error, "cannot read the keys of the cluster's tokens"),
+            Err(error) => tracing::warn!(%error, "cannot read the cluster's token signing keys"),
         }
         sleep(SHORTEST_RENEWAL).await;
         // When the keys are others, all refuse.

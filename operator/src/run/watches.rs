@@ -132,7 +132,7 @@ async fn one_controller(
         return;
     }
     upgrades::resume(&context, &scope);
-    tracing::info!(namespace = scope.as_deref(), "knows the cluster and reconciles");
+    tracing::info!(namespace = scope.as_deref(), "caches filled; reconciling");
     let (reader, writer) = reflector::store();
     let forgetting = context.clone();
     // Each server of a list that is being read, and whether there is news of it.

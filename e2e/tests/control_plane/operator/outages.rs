@@ -71,8 +71,7 @@ fn what_goes_before_it_was_ever_seen_is_made_again() {
     STAGE.with_namespace(async |namespace| {
         let line = Line::to(&account_with(namespace, "clusterrole=longshore")).await;
         let operator = Operator::by_way_of(line.kubeconfig(), namespace);
-        until("the operator reconciles", || operator.log().contains("knows the cluster and reconciles"))
-            .await;
+        until("the operator reconciles", || operator.log().contains("caches filled; reconciling")).await;
         take_away(namespace, "list", "services");
         line.cut();
         until("the watches end", || operator.log().contains("a watch failed")).await;

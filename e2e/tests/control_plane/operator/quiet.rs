@@ -16,7 +16,7 @@ use super::stand::{ADA, Operator, apply_keys, audit_lines, is, kinds, requests, 
 use super::{STAGE, server};
 
 /// Longer than most of the operator's timers. Watches go on in another request every 20 seconds, and the Lease is renewed
-/// every two; the keys of the cluster's tokens are read every five minutes, as nothing of any namespace.
+/// every two; the cluster's token signing keys are read every five minutes, as nothing of any namespace.
 const SETTLED: Duration = Duration::from_secs(12);
 
 #[test]

@@ -118,9 +118,9 @@ fn an_operator_that_may_not_list_what_it_watches_is_not_ready_and_says_so_once()
         let said: Vec<_> = log.lines().filter(|line| line.contains("lacks a right that it needs")).collect();
         assert!(said.len() == 1 && said[0].contains("poddisruptionbudgets.policy is forbidden"), "{said:?}");
         assert!(!operator.is_ready().await, "{log}");
-        assert!(!log.contains("stands for election"), "{log}");
+        assert!(!log.contains("waiting to be elected"), "{log}");
         give_back(namespace);
-        until("it stands for election", || operator.log().contains("stands for election")).await;
+        until("it stands for election", || operator.log().contains("waiting to be elected")).await;
         assert!(operator.is_ready().await);
     });
 }
@@ -133,7 +133,7 @@ fn a_server_that_comes_while_a_kind_may_not_be_listed_is_made_once_it_may() {
         let here = format!("\"namespace\":\"{}\"", namespace.name());
         let leads = || {
             let log = operator.log();
-            let begins = log.lines().filter(|line| line.contains("knows the cluster and reconciles"));
+            let begins = log.lines().filter(|line| line.contains("caches filled; reconciling"));
             begins.map(|line| line.contains(&here)).collect::<Vec<_>>()
         };
         until("it reconciles elsewhere", || !leads().is_empty()).await;

@@ -243,7 +243,7 @@ impl Operator {
 
     /// Whether it has become the one that acts.
     pub(super) fn leads(&self) -> bool {
-        self.log().contains("knows the cluster and reconciles")
+        self.log().contains("caches filled; reconciling")
     }
 
     /// How often it has looked at a server from beginning to end.
