@@ -20,8 +20,8 @@ pub(super) fn sidecar_exit(pod: &str, ended: &Ended) -> String {
     }
     if ended.code == 0 {
         return format!(
-            "ended as it does when it is told to, which its liveness probe may have done: let the kubelet reach port \
-             {ADMIN} of the pod; `kubectl describe pod {pod}` says what the probe met"
+            "exited with code 0, as it does on SIGTERM, which a failing liveness probe brings about: let the kubelet \
+             reach port {ADMIN} of the pod; `kubectl describe pod {pod}` shows the probe's error"
         );
     }
     exit(pod, SIDECAR_CONTAINER, ended)

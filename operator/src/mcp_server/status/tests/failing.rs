@@ -179,8 +179,8 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "sidecar was told to end",
             silent(PodView { sidecar: with_end(running(), ended(0, "Completed", "")), ..pod("new") }),
             "SidecarFailed",
-            "the sidecar ended as it does when it is told to, which its liveness probe may have done: let the kubelet reach \
-             port 15381 of the pod; `kubectl describe pod github-new` says what the probe met",
+            "the sidecar exited with code 0, as it does on SIGTERM, which a failing liveness probe brings about: let the \
+             kubelet reach port 15381 of the pod; `kubectl describe pod github-new` shows the probe's error",
         ),
         (
             "another container exits with 0",
