@@ -123,7 +123,7 @@ pub(crate) enum Report {
 }
 
 /// Where nothing is heard of a sidecar, for lack of time.
-const UNSAID: &str = "the sidecar has not said yet how the server is";
+const UNSAID: &str = "the sidecar has not reported the server's state yet";
 
 /// A condition without its time.
 struct Verdict {

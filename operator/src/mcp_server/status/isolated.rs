@@ -29,7 +29,7 @@ pub(super) fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &
         if connected.reason == Reason::SidecarUnreachable {
             return verdict(Truth::Unknown, connected.reason, connected.message.clone());
         }
-        return verdict(Truth::Unknown, Reason::NoPod, "there is no sidecar yet that could look");
+        return verdict(Truth::Unknown, Reason::NoPod, "no sidecar has checked yet");
     };
     if sockets.is_empty() {
         return verdict(

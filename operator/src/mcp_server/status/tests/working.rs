@@ -251,7 +251,7 @@ fn a_sidecar_that_is_not_heard_yet_leaves_no_condition_without_words() {
         (ready.reason, ready.message) = ("ConfigurationRefused".to_owned(), "no such field".to_owned());
         status
     };
-    let unsaid = "the sidecar has not said yet how the server is";
+    let unsaid = "the sidecar has not reported the server's state yet";
     for (before, connected, expected) in [
         (Some(first.clone()), "True", ("True", "Ready", "clients can use the server")),
         // What kept clients out may have gone, and may not.
