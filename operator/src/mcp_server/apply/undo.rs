@@ -38,17 +38,11 @@ impl Applier<'_> {
             return;
         }
         let namespace = self.server.namespace.as_str();
-        tracing::warn!(
-            kind,
-            name,
-            namespace,
-            is_often,
-            "something else had changed it, and it is changed back"
-        );
+        tracing::warn!(kind, name, namespace, is_often, "changed by something else; undone");
         let what = if is_often {
-            format!("something else keeps scaling {kind} {name}, and it is changed back once a minute")
+            format!("something else keeps scaling {kind} {name}, which is undone once a minute")
         } else {
-            format!("something else had changed {kind} {name}, and it is changed back")
+            format!("{kind} {name} was changed by something else, and the change was undone")
         };
         // Those of one action are told as one, in the words of the first.
         let pace = if is_often { "Seldom" } else { "" };
