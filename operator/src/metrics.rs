@@ -143,7 +143,7 @@ impl Metrics {
             leader: IntGauge::new("longshore_leader", "1 while this operator is the one that acts.")?,
             stale: IntGauge::new(
                 "longshore_stale",
-                "1 while the operator cannot hear what changes in the cluster.",
+                "1 while a watch of the operator is down, so that it may miss changes.",
             )?,
             registry,
         };
