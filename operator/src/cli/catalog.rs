@@ -13,7 +13,7 @@ use crate::cluster_domain;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How callers of the catalog prove who they are. Has to be said.
+    /// How callers of the catalog prove who they are. Required.
     #[arg(long, value_enum)]
     auth: Auth,
     /// The directory with the API keys, as a Secret is mounted: each file is a principal, each of its lines a key or
