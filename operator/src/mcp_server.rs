@@ -1,4 +1,4 @@
-//! The controller of `McpServer`: one file per step, in the order of [`pursue`].
+//! The controller of `McpServer`: one file per step, in the order of [`run_steps`].
 //!
 //! 1. [`dereference`] reads what a manifest names: [`references`] says what that is;
 //! 2. [`validate`] makes a server of both, or says what is wrong, and is pure;
@@ -7,7 +7,7 @@
 //! 5. [`probe`] asks its pods how they are;
 //! 6. [`status`] says what people read of it, in the words of [`condition`]: pure, and then written.
 //!
-//! [`pursuit`] is what came of the steps so far, [`context`] what all of them work with, [`memory`] what was done before.
+//! [`progress`] is what came of the steps so far, [`context`] what all of them use, [`memory`] what was done before.
 //! Beside them: the [`session_keys`] of a server, and when they [`rotate`]; whose turn it is to be looked after ([`slots`]),
 //! or to get a new release's pods ([`upgrades`]), and how often that went wrong ([`failures`]).
 
@@ -19,7 +19,7 @@ pub(crate) mod dereference;
 pub(crate) mod failures;
 pub(crate) mod memory;
 pub(crate) mod probe;
-mod pursuit;
+mod progress;
 pub(crate) mod references;
 pub(crate) mod rotate;
 pub(crate) mod session_keys;
@@ -48,7 +48,7 @@ use context::Context;
 use dereference::{own_bounds, own_keys};
 use failures::Failures;
 use memory::ServerMemory;
-use pursuit::{Pursuit, of_upgrade};
+use progress::{Progress, of_upgrade};
 use status::Address;
 use upgrades::Turn;
 
@@ -104,18 +104,18 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         // Everything that it owns goes with it.
         return Ok(Action::await_change());
     }
-    let mut pursuit = match &object.0 {
-        Ok(server) => pursue(server, &context, &key, &uid, &memory).await,
+    let mut progress = match &object.0 {
+        Ok(server) => run_steps(server, &context, &key, &uid, &memory).await,
         Err(unreadable) => {
-            let mut pursuit = Pursuit::default();
+            let mut progress = Progress::default();
             let message = format!(
                 "this object cannot be read as an McpServer of this version: {}; compare it with `kubectl explain \
                  mcpserver.spec`, or bring the CustomResourceDefinition to this operator's version",
                 unreadable.error
             );
             let problem = Problem::new(Reason::Malformed, message);
-            pursuit.stop(vec![problem], probe::probe(&context, &key, &uid));
-            pursuit
+            progress.stop(vec![problem], probe::probe(&context, &key, &uid));
+            progress
         }
     };
     let replicas = object.0.as_ref().map_or_else(|it| it.replicas, |server| Some(server.spec.replicas));
@@ -127,36 +127,36 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         keys_from: None,
         patient: true,
     };
-    if let (None, Some(replicas)) = (&pursuit.desired, replicas) {
+    if let (None, Some(replicas)) = (&progress.desired, replicas) {
         // Nothing could be made of it. Whoever wants fewer pods, or none, gets that all the same.
         if let Err(error) = applier.scale(replicas).await {
-            pursuit.error.get_or_insert(Error::Apply(error));
+            progress.error.get_or_insert(Error::Apply(error));
         }
     }
     let now = tokio::time::Instant::now();
-    memory.lock().failures.met(pursuit.passing, now);
+    memory.lock().failures.met(progress.passing, now);
     // What something else changes all the time is changed back in its turn.
     let undo = memory.lock().undo_at.take().map(|at| at.saturating_duration_since(now));
 
     // 6. Status. It is written after a failure too, unless nothing new could be learnt.
-    let written = match &pursuit.error {
+    let written = match &progress.error {
         Some(Error::Apply(apply::Error::NamespaceEnds)) => Ok(None),
-        _ if pursuit.blind => Ok(None),
-        Some(_) | None => pursuit.write_down(&object, &applier).await,
+        _ if progress.blind => Ok(None),
+        Some(_) | None => progress.write_down(&object, &applier).await,
     };
     let (later, unwritten) = match written {
         Ok(later) => (later, None),
         Err(error) => (None, Some(Error::Status(error))),
     };
-    let trials = status::trials_end(&pursuit.pods, condition::now().0.as_second());
+    let trials = status::trials_end(&progress.pods, condition::now().0.as_second());
     // What cannot be deleted is tried again as what is refused is, and keeps nothing else waiting.
-    let prune = pursuit.unpruned.then(|| memory.lock().failures.refused());
-    let again = [pursuit.again, later, trials, prune, undo].into_iter().flatten().min();
-    let error = pursuit.error.take().or(unwritten);
+    let prune = progress.unpruned.then(|| memory.lock().failures.refused());
+    let again = [progress.again, later, trials, prune, undo].into_iter().flatten().min();
+    let error = progress.error.take().or(unwritten);
     let took = started.elapsed();
     let result = match error {
         Some(Error::Apply(apply::Error::Problem(_)) | Error::Dereference(_) | Error::SessionKeys(_))
-            if !pursuit.blind =>
+            if !progress.blind =>
         {
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
             context.metrics.reconciled(Outcome::Refused, took);
@@ -179,11 +179,11 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
             memory
                 .lock()
                 .failures
-                .end(pursuit.unpruned || pursuit.turn == Turn::Later && pursuit.upgrade_refused);
-            let outcome = match &pursuit {
-                Pursuit { untouched: true, .. } | Pursuit { unpruned: true, .. } => Outcome::Retry,
-                Pursuit { problems, .. } if problems.is_empty() => Outcome::Done,
-                Pursuit { .. } => Outcome::Refused,
+                .end(progress.unpruned || progress.turn == Turn::Later && progress.upgrade_refused);
+            let outcome = match &progress {
+                Progress { untouched: true, .. } | Progress { unpruned: true, .. } => Outcome::Retry,
+                Progress { problems, .. } if problems.is_empty() => Outcome::Done,
+                Progress { .. } => Outcome::Refused,
             };
             context.metrics.reconciled(outcome, took);
             Ok(again.map_or_else(Action::await_change, Action::requeue))
@@ -251,14 +251,14 @@ fn is_trouble(error: &Error, before: &Failures) -> bool {
 }
 
 /// The steps before the status, each on what the one before it found.
-async fn pursue(
+async fn run_steps(
     server: &McpServer,
     context: &Context,
     key: &ServerKey,
     uid: &str,
     memory: &Mutex<ServerMemory>,
-) -> Pursuit {
-    let mut pursuit = Pursuit::default();
+) -> Progress {
+    let mut progress = Progress::default();
 
     // 1. Read what the manifest names. Client required.
     let upstreams = mounted_upstreams(context, key, uid);
@@ -269,27 +269,27 @@ async fn pursue(
         Err(error) => {
             // Without them there is no configuration either: what there is stays.
             match own_keys::lasting(&error, key, patient) {
-                Some(problem) => pursuit.stop(vec![problem], probe::probe(context, key, uid)),
-                None => pursuit.blind = true,
+                Some(problem) => progress.stop(vec![problem], probe::probe(context, key, uid)),
+                None => progress.blind = true,
             }
             if let own_keys::Error::Api(error) = &error {
-                pursuit.met(error);
+                progress.met(error);
             }
-            pursuit.error = Some(Error::SessionKeys(error));
-            return pursuit;
+            progress.error = Some(Error::SessionKeys(error));
+            return progress;
         }
     };
     let found = dereference::dereference(server, context, patient, upstreams, keys).await;
     let (found, unread) = match found {
         Ok((found, unread)) => {
-            unread.iter().for_each(|error| pursuit.met(error));
+            unread.iter().for_each(|error| progress.met(error));
             (found, unread.map(Error::Dereference))
         }
         Err(error) => {
-            pursuit.met(&error);
-            pursuit.blind = true;
-            pursuit.error = Some(Error::Dereference(error));
-            return pursuit;
+            progress.met(&error);
+            progress.blind = true;
+            progress.error = Some(Error::Dereference(error));
+            return progress;
         }
     };
 
@@ -297,9 +297,9 @@ async fn pursue(
     let mut validated = match validate::validate(server, &found) {
         Ok(validated) => validated,
         Err(problems) => {
-            pursuit.stop(problems, probe::probe(context, key, uid));
-            pursuit.error = unread;
-            return pursuit;
+            progress.stop(problems, probe::probe(context, key, uid));
+            progress.error = unread;
+            return progress;
         }
     };
     // Of the processes of pods from before it left stdio it says nothing. Client required, where nobody remembers.
@@ -307,17 +307,17 @@ async fn pursue(
         Ok(processes) => validated.limits.processes = processes,
         Err(error) => {
             match own_bounds::lasting(&error, &validated, patient) {
-                Some(problem) => pursuit.stop(vec![problem], probe::probe(context, key, uid)),
-                None => pursuit.blind = true,
+                Some(problem) => progress.stop(vec![problem], probe::probe(context, key, uid)),
+                None => progress.blind = true,
             }
-            pursuit.met(&error);
-            pursuit.error = Some(Error::Dereference(error));
-            return pursuit;
+            progress.met(&error);
+            progress.error = Some(Error::Dereference(error));
+            return progress;
         }
     }
-    pursuit.problems = validated.readiness.problems().to_vec();
-    pursuit.held_back = validated.is_held_back();
-    pursuit.principals = Some(validated.auth.principals());
+    progress.problems = validated.readiness.problems().to_vec();
+    progress.held_back = validated.is_held_back();
+    progress.principals = Some(validated.auth.principals());
 
     // 3. Make the objects. No client.
     let live = context.mirrors.deployments.get(key, &key.name).and_then(|it| it.template.clone());
@@ -328,12 +328,12 @@ async fn pursue(
     let rotation = match rotate::rotate(&validated, &context.settings, wish, &facts, &desired) {
         Ok(rotation) => rotation,
         Err(error) => {
-            pursuit.blind = true;
-            pursuit.error = Some(Error::SessionKeys(error));
-            return pursuit;
+            progress.blind = true;
+            progress.error = Some(Error::SessionKeys(error));
+            return progress;
         }
     };
-    pursuit.again = rotation.again;
+    progress.again = rotation.again;
     if let Some((keys, _)) = &rotation.next {
         validated.session_keys = keys.clone();
         if let Some((known, _)) = &mut memory.lock().session_keys {
@@ -345,14 +345,14 @@ async fn pursue(
         // What is not to be made takes nobody's turn.
         context.upgrades.not_needed(key);
     } else {
-        pursuit.turn = upgrades::turn(server, context, key, memory, &mut desired);
+        progress.turn = upgrades::turn(server, context, key, memory, &mut desired);
     }
-    if pursuit.turn == Turn::Later {
+    if progress.turn == Turn::Later {
         prepared.deployment = None;
         // Whether that is still so is seen when it comes again.
         if let Some(problem) = memory.lock().refused_upgrade() {
-            pursuit.problems.insert(0, of_upgrade(problem));
-            pursuit.upgrade_refused = true;
+            progress.problems.insert(0, of_upgrade(problem));
+            progress.upgrade_refused = true;
         }
     }
 
@@ -366,7 +366,7 @@ async fn pursue(
             Some(applied)
         }
         Err(error) => {
-            pursuit.not_applied(error, &desired.template, memory);
+            progress.not_applied(error, &desired.template, memory);
             None
         }
     };
@@ -374,43 +374,43 @@ async fn pursue(
     // Whose new pods cannot be made has none to wait for: the next one's turn.
     let lives = context.mirrors.deployments.get(key, &key.name);
     let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
-    let unapplied = pursuit.unapplied.as_ref().map(|unapplied| unapplied.part);
+    let unapplied = progress.unapplied.as_ref().map(|unapplied| unapplied.part);
     let is_refused = unapplied.is_some() && memory.lock().refused(&desired.template).is_some();
-    pursuit.upgrade_refused |= is_refused && pursuit.turn == Turn::Later;
+    progress.upgrade_refused |= is_refused && progress.turn == Turn::Later;
     if is_refused && !is_new {
         context.upgrades.done(key);
-        if pursuit.turn == Turn::Upgrade
+        if progress.turn == Turn::Upgrade
             && let Some(live) = live
         {
             // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
             // the manifest is in force: so it is if all else was taken.
             desired.template = live;
-            pursuit.upgrade_refused = true;
+            progress.upgrade_refused = true;
             if unapplied == Some(Part::Deployment) {
-                pursuit.unapplied = None;
-                pursuit.held_back = validated.is_held_back();
+                progress.unapplied = None;
+                progress.held_back = validated.is_held_back();
             }
         }
     }
 
     // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
-    pursuit.pods = probe::probe(context, key, uid);
+    progress.pods = probe::probe(context, key, uid);
     let is_there = unapplied != Some(Part::Configuration);
-    let touched = probe::touch(context, key, memory, &desired, &pursuit.pods, is_there).await;
-    pursuit.again = [pursuit.again, touched.again].into_iter().flatten().min();
-    pursuit.untouched = touched.failed;
+    let touched = probe::touch(context, key, memory, &desired, &progress.pods, is_there).await;
+    progress.again = [progress.again, touched.again].into_iter().flatten().min();
+    progress.untouched = touched.failed;
 
     // Delete what is left over, which nothing else waits for: all of the manifest is taken. Client required.
     let waits_to_undo = memory.lock().undo_at.is_some();
     if let Some(applied) = applied
         && !waits_to_undo
     {
-        pursuit.unpruned = !applier.prune(&applied, &desired).await;
+        progress.unpruned = !applier.prune(&applied, &desired).await;
     }
-    pursuit.address = Address::of(&validated, &key.namespace, &context.settings.cluster_domain);
-    pursuit.desired = Some(desired);
-    pursuit.error = pursuit.error.or(unread);
-    pursuit
+    progress.address = Address::of(&validated, &key.namespace, &context.settings.cluster_domain);
+    progress.desired = Some(desired);
+    progress.error = progress.error.or(unread);
+    progress
 }
 
 /// How the sidecars of the pods that are there reach their servers.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::{Resource as _, ResourceExt as _};
 use longshore_crds::McpServerStatus;
 
-use super::Pursuit;
+use super::Progress;
 use crate::api::ApiError;
 use crate::mcp_server::apply::Applier;
 use crate::mcp_server::condition::{ConditionType, Standing, now};
@@ -14,9 +14,9 @@ use crate::mcp_server::upgrades::Turn;
 use crate::names;
 use crate::reading::Guarded;
 
-// === impl Pursuit ===
+// === impl Progress ===
 
-impl Pursuit {
+impl Progress {
     /// Writes down how the server is, or says when that will be worth it.
     pub(in crate::mcp_server) async fn write_down(
         &self,

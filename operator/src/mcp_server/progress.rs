@@ -21,7 +21,7 @@ use crate::metrics::Pending;
 
 /// What came of the steps before the status.
 #[derive(Default)]
-pub(super) struct Pursuit {
+pub(super) struct Progress {
     pub(super) problems: Vec<Problem>,
     /// Whether they keep the manifest from being in force.
     pub(super) held_back: bool,
@@ -50,9 +50,9 @@ pub(super) struct Pursuit {
     pub(super) blind: bool,
 }
 
-// === impl Pursuit ===
+// === impl Progress ===
 
-impl Pursuit {
+impl Progress {
     /// Nothing can be made of the manifest.
     pub(super) fn stop(&mut self, problems: Vec<Problem>, pods: Vec<PodFacts>) {
         self.problems = problems;
