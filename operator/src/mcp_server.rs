@@ -1,4 +1,4 @@
-//! The controller of `McpServer`: one file per step, in the order of [`run_steps`].
+//! The controller of `McpServer`: one file per step, in the order of [`steps`].
 //!
 //! 1. [`dereference`] reads what a manifest names: [`references`] says what that is;
 //! 2. [`validate`] makes a server of both, or says what is wrong, and is pure;
@@ -25,6 +25,7 @@ pub(crate) mod rotate;
 pub(crate) mod session_keys;
 pub(crate) mod slots;
 pub(crate) mod status;
+mod steps;
 pub(crate) mod upgrades;
 pub(crate) mod validate;
 
@@ -33,23 +34,18 @@ use std::time::{Duration, Instant};
 
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
-use longshore_crds::McpServer;
-use longshore_sidecar_config::Upstream;
-use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
 use crate::reading::Guarded;
-use apply::{Applier, Part};
+use apply::Applier;
 use condition::{Problem, Reason};
 use context::Context;
-use dereference::{own_bounds, own_keys};
+use dereference::own_keys;
 use failures::Failures;
-use memory::ServerMemory;
-use progress::{Progress, of_upgrade};
-use status::Address;
+use progress::Progress;
 use upgrades::Turn;
 
 /// Why a reconciliation failed and has to be tried again.
@@ -105,7 +101,7 @@ pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Re
         return Ok(Action::await_change());
     }
     let mut progress = match &object.0 {
-        Ok(server) => run_steps(server, &context, &key, &uid, &memory).await,
+        Ok(server) => steps::run(server, &context, &key, &uid, &memory).await,
         Err(unreadable) => {
             let mut progress = Progress::default();
             let message = format!(
@@ -248,177 +244,4 @@ pub(crate) fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<C
 /// looking again helps.
 fn is_trouble(error: &Error, before: &Failures) -> bool {
     !error.is_conflict() || before.has_failed()
-}
-
-/// The steps before the status, each on what the one before it found.
-async fn run_steps(
-    server: &McpServer,
-    context: &Context,
-    key: &ServerKey,
-    uid: &str,
-    memory: &Mutex<ServerMemory>,
-) -> Progress {
-    let mut progress = Progress::default();
-
-    // 1. Read what the manifest names. Client required.
-    let upstreams = mounted_upstreams(context, key, uid);
-    let wish = rotate::wish(server);
-    let patient = !memory.lock().failures.last(tokio::time::Instant::now());
-    let (keys, keys_from) = match own_keys::session_keys(context, key, uid, memory, wish).await {
-        Ok(found) => found,
-        Err(error) => {
-            // Without them there is no configuration either: what there is stays.
-            match own_keys::lasting(&error, key, patient) {
-                Some(problem) => progress.stop(vec![problem], probe::probe(context, key, uid)),
-                None => progress.blind = true,
-            }
-            if let own_keys::Error::Api(error) = &error {
-                progress.met(error);
-            }
-            progress.error = Some(Error::SessionKeys(error));
-            return progress;
-        }
-    };
-    let found = dereference::dereference(server, context, patient, upstreams, keys).await;
-    let (found, unread) = match found {
-        Ok((found, unread)) => {
-            unread.iter().for_each(|error| progress.met(error));
-            (found, unread.map(Error::Dereference))
-        }
-        Err(error) => {
-            progress.met(&error);
-            progress.blind = true;
-            progress.error = Some(Error::Dereference(error));
-            return progress;
-        }
-    };
-
-    // 2. Check it. No client.
-    let mut validated = match validate::validate(server, &found) {
-        Ok(validated) => validated,
-        Err(problems) => {
-            progress.stop(problems, probe::probe(context, key, uid));
-            progress.error = unread;
-            return progress;
-        }
-    };
-    // Of the processes of pods from before it left stdio it says nothing. Client required, where nobody remembers.
-    match own_bounds::processes(context, memory, &validated).await {
-        Ok(processes) => validated.limits.processes = processes,
-        Err(error) => {
-            match own_bounds::lasting(&error, &validated, patient) {
-                Some(problem) => progress.stop(vec![problem], probe::probe(context, key, uid)),
-                None => progress.blind = true,
-            }
-            progress.met(&error);
-            progress.error = Some(Error::Dereference(error));
-            return progress;
-        }
-    }
-    progress.problems = validated.readiness.problems().to_vec();
-    progress.held_back = validated.is_held_back();
-    progress.principals = Some(validated.auth.principals());
-
-    // 3. Make the objects. No client.
-    let live = context.mirrors.deployments.get(key, &key.name).and_then(|it| it.template.clone());
-    let (mut prepared, mut desired) = build::build_beside(&mut validated, &context.settings, live.as_deref());
-
-    // The session keys move on if every pod has what was just built: then it is built once more. No client.
-    let facts = probe::probe(context, key, uid);
-    let rotation = match rotate::rotate(&validated, &context.settings, wish, &facts, &desired) {
-        Ok(rotation) => rotation,
-        Err(error) => {
-            progress.blind = true;
-            progress.error = Some(Error::SessionKeys(error));
-            return progress;
-        }
-    };
-    progress.again = rotation.again;
-    if let Some((keys, _)) = &rotation.next {
-        validated.session_keys = keys.clone();
-        if let Some((known, _)) = &mut memory.lock().session_keys {
-            *known = keys.clone();
-        }
-        (prepared, desired) = build::build(&validated, &context.settings);
-    }
-    if prepared.deployment.is_none() {
-        // What is not to be made takes nobody's turn.
-        context.upgrades.not_needed(key);
-    } else {
-        progress.turn = upgrades::turn(server, context, key, memory, &mut desired);
-    }
-    if progress.turn == Turn::Later {
-        prepared.deployment = None;
-        // Whether that is still so is seen when it comes again.
-        if let Some(problem) = memory.lock().refused_upgrade() {
-            progress.problems.insert(0, of_upgrade(problem));
-            progress.upgrade_refused = true;
-        }
-    }
-
-    // 4. Apply them. Client required.
-    let applier = Applier { context, server: key, uid, memory, keys_from: keys_from.as_ref(), patient };
-    let applied = match applier.apply(prepared, &desired).await {
-        Ok(applied) => {
-            if let Some((_, step)) = rotation.next {
-                rotate::tell(context, key, uid, step).await;
-            }
-            Some(applied)
-        }
-        Err(error) => {
-            progress.not_applied(error, &desired.template, memory);
-            None
-        }
-    };
-
-    // Whose new pods cannot be made has none to wait for: the next one's turn.
-    let lives = context.mirrors.deployments.get(key, &key.name);
-    let is_new = lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template));
-    let unapplied = progress.unapplied.as_ref().map(|unapplied| unapplied.part);
-    let is_refused = unapplied.is_some() && memory.lock().refused(&desired.template).is_some();
-    progress.upgrade_refused |= is_refused && progress.turn == Turn::Later;
-    if is_refused && !is_new {
-        context.upgrades.done(key);
-        if progress.turn == Turn::Upgrade
-            && let Some(live) = live
-        {
-            // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
-            // the manifest is in force: so it is if all else was taken.
-            desired.template = live;
-            progress.upgrade_refused = true;
-            if unapplied == Some(Part::Deployment) {
-                progress.unapplied = None;
-                progress.held_back = validated.is_held_back();
-            }
-        }
-    }
-
-    // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
-    progress.pods = probe::probe(context, key, uid);
-    let is_there = unapplied != Some(Part::Configuration);
-    let touched = probe::touch(context, key, memory, &desired, &progress.pods, is_there).await;
-    progress.again = [progress.again, touched.again].into_iter().flatten().min();
-    progress.untouched = touched.failed;
-
-    // Delete what is left over, which nothing else waits for: all of the manifest is taken. Client required.
-    let waits_to_undo = memory.lock().undo_at.is_some();
-    if let Some(applied) = applied
-        && !waits_to_undo
-    {
-        progress.unpruned = !applier.prune(&applied, &desired).await;
-    }
-    progress.address = Address::of(&validated, &key.namespace, &context.settings.cluster_domain);
-    progress.desired = Some(desired);
-    progress.error = progress.error.or(unread);
-    progress
-}
-
-/// How the sidecars of the pods that are there reach their servers.
-fn mounted_upstreams(context: &Context, key: &ServerKey, uid: &str) -> Vec<Upstream> {
-    let pods = probe::pods_of(context, key, uid);
-    let running = pods.iter().filter(|pod| pod.failed.is_none());
-    let mut texts: Vec<&str> = running.filter_map(|pod| pod.upstream.as_deref()).collect();
-    texts.sort_unstable();
-    texts.dedup();
-    texts.into_iter().filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
