@@ -17,13 +17,13 @@
 mod address;
 mod available;
 mod callable;
-mod cast;
 mod connected;
 mod diagnosis;
 mod generations;
 mod history;
 mod isolated;
 mod lack;
+mod pod_roles;
 mod published;
 mod ready;
 #[cfg(test)]
@@ -45,12 +45,12 @@ use crate::view::{DeploymentView, PodView};
 pub(crate) use address::Address;
 use available::available;
 pub(crate) use callable::{Offered, nobody};
-use cast::Cast;
-pub(crate) use cast::trials_end;
 use connected::connected;
 use generations::in_force;
 pub(crate) use generations::is_in_force;
 use isolated::isolated;
+use pod_roles::PodRoles;
+pub(crate) use pod_roles::trials_end;
 pub(crate) use published::Publication;
 use published::published;
 use ready::ready;
@@ -134,12 +134,12 @@ struct Verdict {
 
 /// Makes the status of what was observed.
 pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
-    let cast = Cast::of(observed);
+    let roles = PodRoles::of(observed);
     let accepted = accepted(observed.problems);
-    let available = available(observed, &cast);
-    let connected = connected(observed, &cast);
-    let isolated = isolated(observed, &cast, &connected);
-    let ready = ready(observed, &cast, [&accepted, &available, &connected]);
+    let available = available(observed, &roles);
+    let connected = connected(observed, &roles);
+    let isolated = isolated(observed, &roles, &connected);
+    let ready = ready(observed, &roles, [&accepted, &available, &connected]);
     let in_force = in_force(observed, &ready);
     let generation = observed.generation;
     let is_unusable = |problem: &Problem| matches!(problem.reason, Reason::Invalid | Reason::Malformed);
@@ -158,8 +158,8 @@ pub(crate) fn status(observed: &Observation<'_>) -> McpServerStatus {
         (ConditionType::Published, published(observed.publication), generation),
         (ConditionType::Ready, ready, in_force),
     ];
-    let living = || observed.pods.iter().filter(|facts| cast::is_living(&facts.pod));
-    let summary = cast.face.and_then(|facts| facts.report.summary());
+    let living = || observed.pods.iter().filter(|facts| pod_roles::is_living(&facts.pod));
+    let summary = roles.speaker.and_then(|facts| facts.report.summary());
     // What a server said of itself stays when its pods are away for a moment.
     let previous = observed.previous.cloned().unwrap_or_default();
     let said = summary.and_then(|summary| Some((summary, summary.server.as_ref()?)));
@@ -216,8 +216,8 @@ fn accepted(problems: &[Problem]) -> Verdict {
 
 /// Whether a pod serves while nothing is heard of its sidecar: the operator has just started, or cannot reach it. The
 /// kubelet says that it serves, so what was known before still holds.
-fn is_silent(face: &PodFacts) -> bool {
-    face.pod.ready && face.report.summary().is_none()
+fn is_silent(facts: &PodFacts) -> bool {
+    facts.pod.ready && facts.report.summary().is_none()
 }
 
 /// Why nothing is heard of a sidecar, if that is not for lack of time.
@@ -284,7 +284,7 @@ impl Observation<'_> {
 
     /// The pods that serve, and of which nothing is heard.
     fn silent(&self) -> impl Iterator<Item = &PodFacts> {
-        self.pods.iter().filter(|facts| cast::is_living(&facts.pod) && is_silent(facts))
+        self.pods.iter().filter(|facts| pod_roles::is_living(&facts.pod) && is_silent(facts))
     }
 
     /// Whether it is known that nobody has a key.

@@ -1,39 +1,39 @@
 //! The condition *Available*. Pure.
 
-use super::cast::{Cast, Version};
 use super::diagnosis::{self, Diagnosis, FAILS, NONE_SERVES, Severity};
+use super::pod_roles::{PodRoles, Version};
 use super::{Observation, Verdict, verdict};
 use crate::mcp_server::build::MIN_READY_SECONDS;
 use crate::mcp_server::condition::{Reason, Truth};
 use crate::view::{DeploymentView, KeptOut, PodView};
 
 /// Whether a pod serves, and of which version.
-pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
+pub(super) fn available(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Verdict {
     // A pod that serves may have ended once, and hides no other that cannot even be made.
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
-    let lacking = cast.lacking().filter(|facts| cast.current < wanted || !cast.is_followed(facts));
+    let lacking = roles.lacking().filter(|facts| roles.current < wanted || !roles.is_followed(facts));
     let newest = lacking.map(|facts| diagnosis::of_newest(observed, facts));
-    let newest = newest.or_else(|| of_those_before(observed, cast)).or_else(|| refused(observed.deployment));
+    let newest = newest.or_else(|| of_those_before(observed, roles)).or_else(|| refused(observed.deployment));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
-    match (cast.serving, failing) {
+    match (roles.serving, failing) {
         (Some(_), _) if wanted == 0 => {
             verdict(Truth::True, Reason::Serving, "spec.replicas is 0: what still serves is about to end")
         }
         // Whoever restarts the Deployment gets other pods of the same version: with a Secret's new values, for example.
         (Some(Version::Current), Some(failing)) => {
-            let of_restart = if cast.current < wanted {
+            let of_restart = if roles.current < wanted {
                 ""
             } else {
                 " of the same version, as a restart of the Deployment makes it,"
             };
-            let serve = serve(cast.current, wanted);
+            let serve = serve(roles.current, wanted);
             let message = format!("{serve}, another{of_restart} {FAILS}{}", named(failing));
             verdict(Truth::True, Reason::Degraded, message)
         }
         (Some(Version::Current), None) => {
-            let mut message = serve(cast.current, wanted);
-            if cast.current < wanted {
+            let mut message = serve(roles.current, wanted);
+            if roles.current < wanted {
                 let others = waits(newest.as_ref()).map(|waits| format!("another {waits}"));
                 message = format!("{message}, {}", others.as_deref().unwrap_or("the others start"));
             }
@@ -63,7 +63,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
                 "the pod of the previous version serves; see the condition Accepted",
             )
         }
-        (Some(Version::Both), None) if cast.current >= wanted => verdict(
+        (Some(Version::Both), None) if roles.current >= wanted => verdict(
             Truth::True,
             Reason::RollingOut,
             format!(
@@ -74,7 +74,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         (Some(Version::Both), None) => verdict(
             Truth::True,
             Reason::RollingOut,
-            format!("{} of {wanted} pods are of the new version (generation {generation})", cast.current),
+            format!("{} of {wanted} pods are of the new version (generation {generation})", roles.current),
         ),
         (Some(Version::Older), None) => verdict(
             Truth::True,
@@ -87,7 +87,7 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
         (None, _) if wanted == 0 => {
             verdict(Truth::False, Reason::ScaledToZero, "spec.replicas is 0, so no pod runs")
         }
-        (None, _) => match newest.or_else(|| cast.face.map(|face| diagnosis::of_newest(observed, face))) {
+        (None, _) => match newest.or_else(|| roles.speaker.map(|pod| diagnosis::of_newest(observed, pod))) {
             Some(Diagnosis { reason, message, .. }) if wanted > 1 => {
                 verdict(Truth::False, reason, format!("none of the {wanted} {NONE_SERVES}{message}"))
             }
@@ -101,11 +101,11 @@ pub(super) fn available(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
 }
 
 /// What a version waits for that is made only when no pod of the previous one is left.
-fn of_those_before(observed: &Observation<'_>, cast: &Cast<'_>) -> Option<Diagnosis> {
+fn of_those_before(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Option<Diagnosis> {
     let desired = observed.desired.filter(|desired| desired.recreates && !observed.held_back)?;
     let is_before = |pod: &PodView| pod.failed.is_none() && pod.template.as_ref() != Some(&desired.template);
     let before: Vec<_> = observed.pods.iter().map(|facts| &*facts.pod).filter(|pod| is_before(pod)).collect();
-    if cast.newest.is_some() || before.is_empty() {
+    if roles.newest.is_some() || before.is_empty() {
         return None;
     }
     Some(match before.into_iter().find(|pod| pod.kept_out == Some(KeptOut::Node)) {

@@ -1,39 +1,40 @@
 //! The condition *Connected*. Pure.
 
 use super::available::named;
-use super::cast::Cast;
 use super::diagnosis::{self, Diagnosis, Severity};
+use super::pod_roles::PodRoles;
 use super::{Observation, PodFacts, Report, UNSAID, Verdict, before, is_silent, unheard, verdict};
 use crate::inventory::Summary;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
 /// Whether the sidecar and the server understand each other.
-pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict {
-    let Some(face) = cast.face else {
+pub(super) fn connected(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Verdict {
+    let Some(speaker) = roles.speaker else {
         let is_made = !observed.held_back && observed.wants_pods();
         let message = if is_made { "the pod is being made" } else { "there is no pod" };
         return verdict(Truth::Unknown, Reason::NoPod, message);
     };
     // What the kubelet saw explains a lost connection better than the connection does.
-    let failed = || diagnosis::of_containers(face).or_else(|| diagnosis::recalled(observed, face));
-    let failed = if face.pod.ready { None } else { failed() };
+    let failed = || diagnosis::of_containers(speaker).or_else(|| diagnosis::recalled(observed, speaker));
+    let failed = if speaker.pod.ready { None } else { failed() };
     if let Some(diagnosis) = failed {
         return verdict(Truth::False, diagnosis.reason, diagnosis.message);
     }
-    if !face.pod.ready && !diagnosis::is_under_way(&face.pod) {
-        let diagnosis = diagnosis::of_others(&face.pod).unwrap_or_else(|| diagnosis::starting(&face.pod));
+    if !speaker.pod.ready && !diagnosis::is_under_way(&speaker.pod) {
+        let diagnosis =
+            diagnosis::of_others(&speaker.pod).unwrap_or_else(|| diagnosis::starting(&speaker.pod));
         return verdict(Truth::Unknown, diagnosis.reason, diagnosis.message);
     }
-    if is_silent(face)
+    if is_silent(speaker)
         && let Some(before) = before(observed, ConditionType::Connected, Truth::True)
     {
-        return match unheard(&face.report) {
+        return match unheard(&speaker.report) {
             Some(message) => verdict(Truth::True, Reason::Degraded, message),
             None => verdict(Truth::True, Reason::Connected, before.message.clone()),
         };
     }
-    match &face.report {
-        Report::Pending => match lost_before(observed, face) {
+    match &speaker.report {
+        Report::Pending => match lost_before(observed, speaker) {
             Some((reason, message)) => verdict(Truth::False, reason, message),
             None => verdict(Truth::Unknown, Reason::Connecting, UNSAID),
         },
@@ -41,19 +42,19 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
             let diagnosis = diagnosis::unreachable(error);
             verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
         }
-        Report::Answered(summary) => match diagnosis::of_connection(&face.pod, &summary.connection) {
+        Report::Answered(summary) => match diagnosis::of_connection(&speaker.pod, &summary.connection) {
             Some(diagnosis) if diagnosis.severity == Severity::Normal => {
                 verdict(Truth::Unknown, diagnosis.reason, diagnosis.message)
             }
             Some(diagnosis) => verdict(Truth::False, diagnosis.reason, diagnosis.message),
-            None => match lost(cast) {
+            None => match lost(roles) {
                 Some((lost, diagnosis)) => verdict(
                     Truth::True,
                     Reason::Degraded,
                     format!(
                         "{}; but {lost} of the {} pods that serve cannot reach theirs: {}",
                         connection_words(summary),
-                        cast.serves.len(),
+                        roles.serves.len(),
                         named(&diagnosis)
                     ),
                 ),
@@ -65,8 +66,8 @@ pub(super) fn connected(observed: &Observation<'_>, cast: &Cast<'_>) -> Verdict 
 
 /// What was said last of a pod that serves and has lost its server. So it is until its sidecar is heard: the operator has just
 /// started.
-fn lost_before(observed: &Observation<'_>, face: &PodFacts) -> Option<(Reason, String)> {
-    if !is_silent(face) || before(observed, ConditionType::Available, Truth::True).is_none() {
+fn lost_before(observed: &Observation<'_>, speaker: &PodFacts) -> Option<(Reason, String)> {
+    if !is_silent(speaker) || before(observed, ConditionType::Available, Truth::True).is_none() {
         return None;
     }
     let was = before(observed, ConditionType::Connected, Truth::False)?;
@@ -74,8 +75,8 @@ fn lost_before(observed: &Observation<'_>, face: &PodFacts) -> Option<(Reason, S
 }
 
 /// How many of the pods that serve have lost their server, and why one of them has.
-fn lost(cast: &Cast<'_>) -> Option<(usize, Diagnosis)> {
-    let diagnoses = cast
+fn lost(roles: &PodRoles<'_>) -> Option<(usize, Diagnosis)> {
+    let diagnoses = roles
         .serves
         .iter()
         .filter_map(|facts| diagnosis::of_connection(&facts.pod, &facts.report.summary()?.connection));

@@ -2,7 +2,7 @@
 
 use longshore_crds::McpServerStatus;
 
-use super::{Observation, PodFacts, Verdict, cast, find};
+use super::{Observation, PodFacts, Verdict, find, pod_roles};
 use crate::mcp_server::condition::{ConditionType, Problem, Reason, Truth};
 
 /// The generation of the manifest that clients could last use in full. It moves with what is said of that alone: whatever
@@ -35,7 +35,7 @@ impl Observation<'_> {
     /// Whether pods are there of another version than is wanted, be it that they do not serve now.
     pub(super) fn has_pods_of_before(&self) -> bool {
         let wanted = self.desired.map(|desired| &desired.template);
-        let mut living = self.pods.iter().filter(|facts| cast::is_living(&facts.pod));
+        let mut living = self.pods.iter().filter(|facts| pod_roles::is_living(&facts.pod));
         living.any(|facts| facts.pod.template.as_ref() != wanted)
     }
 

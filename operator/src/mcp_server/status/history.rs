@@ -4,7 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::cast::{Cast, Version};
+use super::pod_roles::{PodRoles, Version};
 use super::{Observation, PodFacts, Report, UNSAID, Verdict, before, unheard, verdict};
 use crate::mcp_server::apply::Part;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
@@ -45,19 +45,19 @@ impl<'a> Before<'a> {
     pub(super) fn still(
         self,
         observed: &Observation<'_>,
-        cast: &Cast<'_>,
+        roles: &PodRoles<'_>,
         silent: &PodFacts,
         accepted: &Verdict,
     ) -> Option<Verdict> {
         let unheard = unheard(&silent.report);
         match self {
-            Self::Could(before) => Some(goes_on(before, observed, cast, unheard.as_deref())),
+            Self::Could(before) => Some(goes_on(before, observed, roles, unheard.as_deref())),
             Self::CouldNot(before) if self.was_refused() || !has_gone(observed, silent) => {
                 Some(kept_out(before, accepted))
             }
             Self::CouldNot(_) => Some(match unheard {
                 // Nobody will hear when the sidecar knows it.
-                Some(why) => can(used(observed, cast, false), observed, &why),
+                Some(why) => can(used(observed, roles, false), observed, &why),
                 None => verdict(Truth::False, Reason::ConfigurationPending, UNSAID),
             }),
             Self::Nothing => None,
@@ -69,14 +69,14 @@ impl<'a> Before<'a> {
 fn goes_on(
     before: &Condition,
     observed: &Observation<'_>,
-    cast: &Cast<'_>,
+    roles: &PodRoles<'_>,
     unheard: Option<&str>,
 ) -> Verdict {
     let was = |reason: Reason| reason.name() == before.reason;
     if was(Reason::ConfigurationRefused) {
         return verdict(Truth::True, Reason::ConfigurationRefused, before.message.clone());
     }
-    let reason = used(observed, cast, was(Reason::Ready));
+    let reason = used(observed, roles, was(Reason::Ready));
     if unheard.is_none() && was(reason) {
         return verdict(Truth::True, reason, before.message.clone());
     }
@@ -84,10 +84,10 @@ fn goes_on(
 }
 
 /// Whether clients use the server as it is now: so they did, and nothing was changed since; or all that serve are of now.
-fn used(observed: &Observation<'_>, cast: &Cast<'_>, was_ready: bool) -> Reason {
-    let is_of_now = cast.serving == Some(Version::Current)
+fn used(observed: &Observation<'_>, roles: &PodRoles<'_>, was_ready: bool) -> Reason {
+    let is_of_now = roles.serving == Some(Version::Current)
         && observed.can_be_in_force()
-        && cast.serves.iter().all(|facts| observed.has_come_to_run(facts));
+        && roles.serves.iter().all(|facts| observed.has_come_to_run(facts));
     if was_ready && is_unchanged(observed) || is_of_now { Reason::Ready } else { Reason::ServingPrevious }
 }
 

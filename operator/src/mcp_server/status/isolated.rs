@@ -2,7 +2,7 @@
 
 use longshore_sidecar_config::inventory::ExposedSocket;
 
-use super::cast::Cast;
+use super::pod_roles::PodRoles;
 use super::{Observation, PodFacts, Verdict, before, is_silent, verdict};
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
@@ -15,11 +15,11 @@ const MESHES: [(&str, u32); 2] = [("istio-proxy", 1337), ("linkerd-proxy", 2102)
 const PORTS_OF_AMBIENT: [u16; 3] = [15001, 15006, 15008];
 
 /// Whether nothing but a sidecar is reached at the address of a pod.
-pub(super) fn isolated(observed: &Observation<'_>, cast: &Cast<'_>, connected: &Verdict) -> Verdict {
-    let looked = cast.serves.iter().copied().chain(cast.face).filter_map(around);
+pub(super) fn isolated(observed: &Observation<'_>, roles: &PodRoles<'_>, connected: &Verdict) -> Verdict {
+    let looked = roles.serves.iter().copied().chain(roles.speaker).filter_map(around);
     // Of several pods, one that is exposed.
     let Some(sockets) = looked.max_by_key(Vec::len) else {
-        let silent = cast.face.is_some_and(is_silent);
+        let silent = roles.speaker.is_some_and(is_silent);
         if let Some(condition) = before(observed, ConditionType::Isolated, Truth::False).filter(|_| silent) {
             return verdict(Truth::False, Reason::ListensBeyondLoopback, condition.message.clone());
         }

@@ -1,7 +1,7 @@
 //! What clients of a server that works do not use of its newest manifest. What its pods are and run tells; what is wrong
 //! with the manifest only tells why. Pure.
 
-use super::cast::{Cast, Version};
+use super::pod_roles::{PodRoles, Version};
 use super::{Observation, PodFacts, Report, Verdict, verdict};
 use crate::mcp_server::build::Desired;
 use crate::mcp_server::condition::{Reason, Truth};
@@ -32,23 +32,23 @@ impl Lack {
     /// What clients lack, if anything. A pod that has said nothing yet is no news.
     pub(super) fn of(
         observed: &Observation<'_>,
-        cast: &Cast<'_>,
+        roles: &PodRoles<'_>,
         [accepted, available, _]: [&Verdict; 3],
     ) -> Option<Self> {
         let lack = |what, why: &Verdict, lasts| {
             Some(Self { what, why: verdict(Truth::False, why.reason, why.message.clone()), lasts })
         };
         let Some(desired) = observed.desired else { return lack(Lacking::All, accepted, true) };
-        let behind = behind(desired, cast, observed.has_no_keys());
+        let behind = behind(desired, roles, observed.has_no_keys());
         let lasts = behind.as_ref().is_some_and(|behind| behind.lasts);
         match &behind {
             // Keys that were taken back and still hold are said before pods of before.
             Some(behind) if behind.is_refusal() || lasts && observed.has_no_keys() => {
                 lack(behind.what, &behind.why, lasts)
             }
-            _ if cast.serving != Some(Version::Current) => {
+            _ if roles.serving != Some(Version::Current) => {
                 let cannot_be_asked = |facts: &&PodFacts| matches!(facts.report, Report::Unreachable(_));
-                let is_known = behind.is_none() && !cast.serves.iter().any(cannot_be_asked);
+                let is_known = behind.is_none() && !roles.serves.iter().any(cannot_be_asked);
                 let what = if is_known { Lacking::Pods } else { Lacking::All };
                 lack(what, if observed.held_back { accepted } else { available }, lasts)
             }
@@ -67,14 +67,14 @@ impl Lack {
 }
 
 /// Why not all pods that serve run the configuration that they should.
-fn behind(desired: &Desired, cast: &Cast<'_>, has_no_keys: bool) -> Option<Lack> {
+fn behind(desired: &Desired, roles: &PodRoles<'_>, has_no_keys: bool) -> Option<Lack> {
     let behind = |facts: &&PodFacts| {
         let config = &facts.report.summary()?.config;
         let wanted = desired.config_of(&facts.pod);
         (wanted != Some(&*config.digest)).then(|| (config.clone(), wanted.is_none()))
     };
     // A pod that refuses it says more than one that has yet to read it, or cannot.
-    let behind: Vec<_> = cast.serves.iter().filter_map(behind).collect();
+    let behind: Vec<_> = roles.serves.iter().filter_map(behind).collect();
     let refuses = behind.iter().find(|(config, of_before)| config.error.is_some() && !of_before);
     let of_before = || behind.iter().find(|(_, of_before)| *of_before);
     let (config, is_of_before) = refuses.or_else(of_before).or(behind.first())?;
@@ -105,7 +105,7 @@ fn behind(desired: &Desired, cast: &Cast<'_>, has_no_keys: bool) -> Option<Lack>
         None => (
             Lacking::AllYet,
             Reason::ConfigurationPending,
-            match cast.serves.len() {
+            match roles.serves.len() {
                 1 => "the new configuration is on its way to the sidecar".to_owned(),
                 all => format!("the new configuration is on its way to {} of {all} sidecars", behind.len()),
             },

@@ -5,35 +5,35 @@
 
 use longshore_sidecar_config::inventory::{Phase, Short};
 
-use super::cast::Cast;
 use super::history::{Before, untold};
 use super::lack::{Lack, Lacking};
+use super::pod_roles::PodRoles;
 use super::{Address, Observation, Offered, UNSAID, Verdict, is_silent, nobody, verdict};
 use crate::mcp_server::condition::{Reason, Truth};
 
 /// Whether clients can use the server. The first of these that holds is said: it is not reached; nobody has a key; nothing is
 /// heard of it; it does not work; its clients lack nothing of the manifest; they lack something.
-pub(super) fn ready(observed: &Observation<'_>, cast: &Cast<'_>, others: [&Verdict; 3]) -> Verdict {
+pub(super) fn ready(observed: &Observation<'_>, roles: &PodRoles<'_>, others: [&Verdict; 3]) -> Verdict {
     let [accepted, available, connected] = others;
     let before = Before::of(observed);
     if let Some(unreached) = unreached(observed, accepted) {
         return unreached;
     }
-    let lack = Lack::of(observed, cast, others);
-    let callers = cast.callers();
+    let lack = Lack::of(observed, roles, others);
+    let callers = roles.callers();
     // Of a key that was taken back, and a sidecar that goes on with it, the latter has to be known.
     let goes_on = lack.as_ref().is_some_and(|lack| lack.lasts) && callers != Some(false);
-    let silent = cast.face.filter(|face| is_silent(face));
+    let silent = roles.speaker.filter(|speaker| is_silent(speaker));
     // What was heard of a refusal has to be remembered until something is heard again.
     let was_refused = silent.is_some() && before.was_refused();
     if observed.has_no_keys() && accepted.truth == Truth::False && !goes_on && !was_refused {
         return verdict(Truth::False, accepted.reason, accepted.message.clone());
     }
-    if let Some(still) = silent.and_then(|silent| before.still(observed, cast, silent, accepted)) {
+    if let Some(still) = silent.and_then(|silent| before.still(observed, roles, silent, accepted)) {
         return still;
     }
-    let summary = cast.face.and_then(|facts| facts.report.summary());
-    let works = cast.serving.is_some()
+    let summary = roles.speaker.and_then(|facts| facts.report.summary());
+    let works = roles.serving.is_some()
         && summary.is_some_and(|summary| summary.connection.is_steady() && summary.phase != Phase::Starting);
     if !works {
         // What is wrong with the manifest and holds nothing back is not what keeps it from serving.

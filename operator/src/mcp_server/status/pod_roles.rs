@@ -8,10 +8,10 @@ use crate::mcp_server::build::MIN_READY_SECONDS;
 use crate::view::PodView;
 
 /// The pods of a server, sorted by what they mean for it.
-pub(super) struct Cast<'a> {
+pub(super) struct PodRoles<'a> {
     /// The pod that speaks for the server: one that serves if there is one, and rather one whose server answers, of whichever
     /// version.
-    pub(super) face: Option<&'a PodFacts>,
+    pub(super) speaker: Option<&'a PodFacts>,
     /// The newest pod of the version that is wanted; rather one that fails than one that starts, and rather that than
     /// one that serves.
     pub(super) newest: Option<&'a PodFacts>,
@@ -35,9 +35,9 @@ pub(super) enum Version {
     Older,
 }
 
-// === impl Cast ===
+// === impl PodRoles ===
 
-impl<'a> Cast<'a> {
+impl<'a> PodRoles<'a> {
     pub(super) fn of(observed: &Observation<'a>) -> Self {
         let is_current = |facts: &PodFacts| {
             observed.desired.is_some_and(|desired| facts.pod.template.as_deref() == Some(&desired.template))
@@ -60,14 +60,14 @@ impl<'a> Cast<'a> {
             let fails = !serves && diagnosis::of_newest(observed, facts).severity == Severity::Failure;
             (fails, !serves, age(facts))
         });
-        let face =
+        let speaker =
             serves.iter().copied().max_by_key(|facts| (is_connected(facts), is_current(facts), age(facts)));
         // Nothing serves: the pod that should speaks for the server, or else any, gone ones last. Where none is wanted,
         // nobody needs to hear how the last one ends.
         let others = || observed.pods.iter().filter(|_| observed.wants_pods());
-        let face =
-            face.or(newest).or_else(|| others().max_by_key(|facts| (is_living(&facts.pod), age(facts))));
-        Self { face, newest, serves, current, serving }
+        let speaker =
+            speaker.or(newest).or_else(|| others().max_by_key(|facts| (is_living(&facts.pod), age(facts))));
+        Self { speaker, newest, serves, current, serving }
     }
 
     /// Whether anybody is let in by those that serve, as they say. `None`: nobody can say, since one is silent, or of an
