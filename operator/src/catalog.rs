@@ -5,12 +5,12 @@
 //!
 //! Everything runs inside one future, as the operator does: a branch that ends unasked ends the process.
 
-mod face;
 mod hiding;
 mod keys;
 pub(crate) mod published;
 mod servers;
 mod source;
+mod speaker;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

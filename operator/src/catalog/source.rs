@@ -1,7 +1,7 @@
 //! What the catalog hears of the cluster, and how it reaches the catalog.
 //!
 //! Whatever changes (a manifest or its status, a pod, a sidecar's words) names its server, and that is looked at as a
-//! whole. A server is asked through one of the pods that its Deployment owns, see [`face`].
+//! whole. A server is asked through one of the pods that its Deployment owns, see [`speaker`].
 
 #[cfg(test)]
 mod tests;
@@ -24,9 +24,9 @@ use longshore_sidecar_client::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::face::{self, Heard, OTHERS};
 use super::hiding::Hiding;
 use super::servers::Servers;
+use super::speaker::{self, Heard, OTHERS};
 use crate::hearing::{Audience, Hearing, discarding};
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
@@ -254,19 +254,20 @@ impl Look<'_> {
         let before = self.asked.remove(server);
         let speaks = before.as_ref().and_then(|before| before.speaks.as_deref());
         let round = before.as_ref().map_or(0, |before| before.round);
-        let asked = face::cast(&pods, speaks, round, |pod| Heard::of(&self.inventories.of(&pod.uid)));
+        let heard_of = |pod: &PodView| Heard::of(&self.inventories.of(&pod.uid));
+        let asked = speaker::pods_to_ask(&pods, speaks, round, heard_of);
         let sidecars: BTreeMap<_, _> =
             asked.iter().map(|(pod, address)| (pod.uid.clone(), *address)).collect();
         let round = if sidecars.len() > OTHERS { round } else { 0 };
         if before.as_ref().map(|before| &before.sidecars) != Some(&sidecars) {
             self.inventories.track(server.clone(), sidecars.clone());
         }
-        let face = asked.first().map(|(pod, _)| (*pod, self.inventories.of(&pod.uid)));
-        let unreachable = face.as_ref().and_then(|(_, said)| said.unreachable.clone());
+        let speaker = asked.first().map(|(pod, _)| (*pod, self.inventories.of(&pod.uid)));
+        let unreachable = speaker.as_ref().and_then(|(_, said)| said.unreachable.clone());
         if let Some(error) = &unreachable
             && before.as_ref().and_then(|before| before.unreachable.as_ref()) != Some(error)
         {
-            let pod = face.as_ref().map(|(pod, _)| &*pod.name);
+            let pod = speaker.as_ref().map(|(pod, _)| &*pod.name);
             tracing::warn!(
                 namespace = %server.namespace,
                 server = %server.name,
@@ -275,14 +276,14 @@ impl Look<'_> {
                 "a sidecar does not answer"
             );
         }
-        let speaks = face.as_ref().map(|(pod, _)| pod.uid.clone());
-        let said = face.as_ref().and_then(|(_, said)| said.summary.clone());
+        let speaks = speaker.as_ref().map(|(pod, _)| pod.uid.clone());
+        let said = speaker.as_ref().and_then(|(_, said)| said.summary.clone());
         let heard = said
             .filter(|offer| offer.reported.is_some())
             .or_else(|| before.as_ref().and_then(|before| before.heard.clone()));
         let before = before.filter(|before| before.speaks.is_some()).map(|before| before.health);
         let tools = self.hiding.listed(server, &published.filter, published.tools(heard.clone()));
-        let record = published.record(key, face, before, tools);
+        let record = published.record(key, speaker, before, tools);
         let health = record.health.clone();
         self.asked.insert(server.clone(), Asked { speaks, sidecars, round, health, heard, unreachable });
         self.catalog.upsert(record);

@@ -32,7 +32,7 @@ pub(super) enum Heard {
 /// As long as its server works it goes on to speak, until one of a newer version works too. That one is asked before it
 /// takes over. When the server of the one that speaks fails, the newest of another version is asked, which may be what
 /// mends it, and with it some others, other ones in each round.
-pub(super) fn cast<'a>(
+pub(super) fn pods_to_ask<'a>(
     pods: &'a [Arc<PodView>],
     speaks: Option<&str>,
     round: usize,
@@ -48,11 +48,11 @@ pub(super) fn cast<'a>(
     let spoke = |pod: &PodView| pod.ready && speaks == Some(&pod.uid);
     // The newest of those that are equal.
     pods.sort_by_key(|(pod, _)| Reverse((pod.ready, works(pod), is_current(pod), spoke(pod))));
-    let Some((&face, others)) = pods.split_first() else { return Vec::new() };
-    let mut asked = vec![face];
-    if heard(face.0) == Heard::Fails {
+    let Some((&speaker, others)) = pods.split_first() else { return Vec::new() };
+    let mut asked = vec![speaker];
+    if heard(speaker.0) == Heard::Fails {
         let ready = others.iter().filter(|(pod, _)| pod.ready);
-        let of_another = ready.clone().filter(|(pod, _)| pod.template != face.0.template);
+        let of_another = ready.clone().filter(|(pod, _)| pod.template != speaker.0.template);
         let newest = of_another.max_by_key(|(pod, _)| age(pod)).copied();
         let rest: Vec<_> = ready.filter(|(pod, _)| newest.is_none_or(|(it, _)| it.uid != pod.uid)).collect();
         let places = OTHERS - newest.iter().len();
@@ -61,7 +61,8 @@ pub(super) fn cast<'a>(
         asked.extend(rest.iter().cycle().skip(first).take(places.min(rest.len())).copied());
     } else {
         let newest = others.iter().max_by_key(|(pod, _)| age(pod));
-        asked.extend(newest.filter(|(pod, _)| age(pod) > age(face.0) && pod.template != face.0.template));
+        let is_newer = |pod: &PodView| age(pod) > age(speaker.0) && pod.template != speaker.0.template;
+        asked.extend(newest.filter(|(pod, _)| is_newer(pod)));
     }
     asked
 }
@@ -112,7 +113,7 @@ mod tests {
         let heard = |pod: &PodView| {
             heard.iter().find(|(uid, _)| *uid == pod.uid).map_or(Heard::Nothing, |(_, heard)| *heard)
         };
-        cast(&pods, speaks, round, heard).into_iter().map(|(pod, _)| pod.uid.clone()).collect()
+        pods_to_ask(&pods, speaks, round, heard).into_iter().map(|(pod, _)| pod.uid.clone()).collect()
     }
 
     #[test]
