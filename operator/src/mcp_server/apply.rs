@@ -4,9 +4,9 @@
 //! an object that belongs to somebody else is never taken over: each request says what it expects to find, and the API
 //! server refuses it in the same step where that is not so. Nobody has to look first, and nothing can come in between.
 
-mod claims;
 mod error;
 mod found;
+mod managed_fields;
 pub(crate) mod prune;
 #[cfg(test)]
 pub(crate) mod tests;

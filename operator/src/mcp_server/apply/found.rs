@@ -8,7 +8,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{Applier, HasLive as _, claims};
+use super::{Applier, HasLive as _, managed_fields};
 use crate::api::{self, ApiError};
 use crate::names::APPLIED_ANNOTATION;
 use crate::view::{DeploymentView, Live};
@@ -54,7 +54,7 @@ impl Applier<'_> {
         let found = self.find_whole(&ApiResource::erase::<K>(&()), &object.name_any()).await?;
         let (applied, is) = (serde_json::to_value(object).ok()?, serde_json::to_value(&found).ok()?);
         let live = Live::of(&found.metadata);
-        (is_applied(&live) && claims::are_kept(&applied, &found.metadata, &is)).then_some(live)
+        (is_applied(&live) && managed_fields::are_kept(&applied, &found.metadata, &is)).then_some(live)
     }
 
     /// Whether a Deployment is what would be applied, whatever the number of its pods is. Where it cannot be looked at, it may
@@ -71,7 +71,7 @@ impl Applier<'_> {
         if let Some(spec) = applied.get_mut("spec").and_then(Value::as_object_mut) {
             spec.remove("replicas");
         }
-        self.is_ours(&Live::of(&found.metadata)) && claims::are_kept(&applied, &found.metadata, &is)
+        self.is_ours(&Live::of(&found.metadata)) && managed_fields::are_kept(&applied, &found.metadata, &is)
     }
 
     /// All of the object of this name: its metadata does not say what its values are. `None` where it cannot be looked at. Of
