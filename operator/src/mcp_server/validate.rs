@@ -3,10 +3,10 @@
 //! Everything later works on the [`ValidatedServer`] alone; the manifest is not read again.
 
 mod bounds;
-mod guard;
 mod named;
 mod pod;
 mod quantity;
+mod restrictions;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -24,9 +24,9 @@ use crate::mcp_server::dereference::Dereferenced;
 use crate::mcp_server::references;
 use crate::names::ObjectNames;
 pub(crate) use bounds::is_too_little_memory;
-pub(crate) use guard::may_label;
 pub(crate) use named::unreadable;
 pub(crate) use quantity::{amount, duration};
+pub(crate) use restrictions::may_label;
 pub(crate) use rules::tool_filter;
 pub(crate) use validated::{
     Readiness, ServerContainer, ServerPod, ValidatedAuth, ValidatedServer, ValidatedSidecar,
@@ -70,9 +70,9 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
     let tools = rules::tool_filter(&spec.tools, &mut unfit);
     let pod = pod::pod(&spec.pod, &mut unfit);
     let mut service = spec.expose.service.clone();
-    guard::service("spec.expose.service", &mut service, &mut unfit);
+    restrictions::service("spec.expose.service", &mut service, &mut unfit);
     bounds::sidecar(spec.sidecar.resources.as_ref(), &mut unfit);
-    guard::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
+    restrictions::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
     let mut missing = Vec::new();
     let mut references = references::of(spec);
     if let Some(beyond) = references::beyond(&references) {

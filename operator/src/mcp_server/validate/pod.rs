@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{ServerPod, guard, typed};
+use super::{ServerPod, restrictions, typed};
 use crate::mcp_server::condition::Problem;
 
 pub(super) fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod {
@@ -24,22 +24,22 @@ pub(super) fn pod(pod: &manifest::Pod, problems: &mut Vec<Problem>) -> ServerPod
         }
         Err(problem) => problems.push(problem),
     }
-    guard::volumes::volumes("spec.pod.volumes", &volumes, problems);
+    restrictions::volumes::volumes("spec.pod.volumes", &volumes, problems);
     let affinity = whole("spec.pod.affinity", pod.affinity.as_ref(), problems);
     let mut overrides: Option<PodTemplateSpec> =
         whole("spec.pod.overrides", pod.overrides.as_ref(), problems);
     if let Some(template) = &mut overrides {
-        guard::overrides("spec.pod.overrides", template, problems);
+        restrictions::overrides("spec.pod.overrides", template, problems);
         // They are refused, and the largest of all types: three bytes of text would be a thousand.
         if let Some(spec) = &mut template.spec {
             spec.ephemeral_containers = None;
         }
     }
     if let Some(context) = &pod.security_context {
-        guard::security::pod("spec.pod.securityContext", context, problems);
+        restrictions::security::pod("spec.pod.securityContext", context, problems);
     }
-    guard::labels("spec.pod.metadata.labels", pod.metadata.labels.keys(), problems);
-    guard::annotations("spec.pod.metadata.annotations", pod.metadata.annotations.keys(), problems);
+    restrictions::labels("spec.pod.metadata.labels", pod.metadata.labels.keys(), problems);
+    restrictions::annotations("spec.pod.metadata.annotations", pod.metadata.annotations.keys(), problems);
     ServerPod {
         labels: pod.metadata.labels.clone(),
         annotations: pod.metadata.annotations.clone(),
