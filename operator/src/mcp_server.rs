@@ -39,7 +39,7 @@ use thiserror::Error;
 use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
-use crate::reading::Guarded;
+use crate::reading::MaybeUnreadable;
 use apply::Applier;
 use condition::{Problem, Reason};
 use context::Context;
@@ -90,7 +90,7 @@ pub(crate) struct Failed {
 }
 
 /// Brings one server to what its manifest says, and writes down how it is: now, or when it is called.
-pub(crate) async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Failed> {
+pub(crate) async fn reconcile(object: Arc<MaybeUnreadable>, context: Arc<Context>) -> Result<Action, Failed> {
     let key = ServerKey::of(object.as_ref());
     let Some(_slot) = context.slots.take(&key) else { return Ok(Action::await_change()) };
     let started = Instant::now();
@@ -206,7 +206,7 @@ fn serves_on(finalizers: &[String], context: &Context, key: &ServerKey, uid: &st
 }
 
 /// What to do after a failure: try again, later each time, or when there is something else to do.
-pub(crate) fn error_policy(object: Arc<Guarded>, failed: &Failed, context: Arc<Context>) -> Action {
+pub(crate) fn error_policy(object: Arc<MaybeUnreadable>, failed: &Failed, context: Arc<Context>) -> Action {
     let key = ServerKey::of(object.as_ref());
     let uid = object.uid().unwrap_or_default();
     if !context.memory.knows(&key, &uid) {

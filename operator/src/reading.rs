@@ -21,9 +21,10 @@ const MOST_ENTRIES: usize = 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Lean<K>(pub(crate) K);
 
-/// An `McpServer` that may be unreadable: one such must not stop the watch of all the others.
+/// An `McpServer` that may be unreadable: one such must not stop the watch of all the others. (kube's `DeserializeGuard` does
+/// that too, and reads a whole tree first.)
 #[derive(Clone, Debug)]
-pub(crate) struct Guarded(pub Result<McpServer, Unreadable>);
+pub(crate) struct MaybeUnreadable(pub Result<McpServer, Unreadable>);
 
 /// What is known of an object that cannot be read.
 #[derive(Clone, Debug)]
@@ -38,9 +39,9 @@ pub(crate) struct Unreadable {
     pub status: Option<McpServerStatus>,
 }
 
-// === impl Guarded ===
+// === impl MaybeUnreadable ===
 
-impl Guarded {
+impl MaybeUnreadable {
     /// The status that was seen on it, whether or not the rest can be read.
     pub(crate) fn status(&self) -> Option<&McpServerStatus> {
         self.0.as_ref().map_or_else(|unreadable| unreadable.status.as_ref(), |server| server.status.as_ref())
@@ -54,7 +55,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Lean<K> {
     }
 }
 
-impl<'de> Deserialize<'de> for Guarded {
+impl<'de> Deserialize<'de> for MaybeUnreadable {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Object<'a> {
@@ -211,7 +212,7 @@ impl<K: Resource> Resource for Lean<K> {
     }
 }
 
-impl Resource for Guarded {
+impl Resource for MaybeUnreadable {
     type DynamicType = ();
     type Scope = <McpServer as Resource>::Scope;
 
@@ -327,7 +328,7 @@ mod tests {
         ] {
             let mut object = object(&json!({}), &spec);
             object["status"] = status;
-            for server in read::<Guarded>(&object) {
+            for server in read::<MaybeUnreadable>(&object) {
                 let seen = server.status().and_then(|status| status.url.as_deref());
                 assert_eq!(seen, expected.then_some("http://demo.tools.svc/mcp"), "{object}");
             }
@@ -378,7 +379,7 @@ mod tests {
                 None,
             ),
         ] {
-            for server in read::<Guarded>(&object(&json!({}), &spec)) {
+            for server in read::<MaybeUnreadable>(&object(&json!({}), &spec)) {
                 assert_eq!(
                     (server.name_any(), server.namespace().as_deref()),
                     ("demo".to_owned(), Some("tools"))

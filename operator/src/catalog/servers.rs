@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::published::Published;
 use crate::mirror::ServerKey;
-use crate::reading::Guarded;
+use crate::reading::MaybeUnreadable;
 use crate::scope::{self, Scope};
 
 /// What the watches of manifests share with whoever looks at the servers.
@@ -27,7 +27,7 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Follows the manifests of a scope.
-    pub(super) async fn follow(&self, events: impl Stream<Item = Event<Guarded>>, scope: &Scope) {
+    pub(super) async fn follow(&self, events: impl Stream<Item = Event<MaybeUnreadable>>, scope: &Scope) {
         let mut events = pin!(events);
         let mut listed = BTreeSet::new();
         while let Some(event) = events.next().await {
@@ -53,7 +53,7 @@ impl Servers {
         }
     }
 
-    fn seen(&self, server: &Guarded) {
+    fn seen(&self, server: &MaybeUnreadable) {
         let key = ServerKey::of(server);
         match &server.0 {
             Ok(server) => {

@@ -26,7 +26,7 @@ use crate::mcp_server::context::Context;
 use crate::mcp_server::references::Kind;
 use crate::mcp_server::{error_policy, reconcile, upgrades};
 use crate::mirror::{Change, Mirror, ServerKey};
-use crate::reading::Guarded;
+use crate::reading::MaybeUnreadable;
 use crate::scope::{self, Scope};
 use crate::view::{Live, View};
 
@@ -34,10 +34,10 @@ use crate::view::{Live, View};
 ///
 /// The channels are unbounded in type and bounded by nature: a queue merges requests for a server that is due already.
 #[derive(Clone)]
-pub(super) struct Triggers(HashMap<Scope, UnboundedSender<ObjectRef<Guarded>>>);
+pub(super) struct Triggers(HashMap<Scope, UnboundedSender<ObjectRef<MaybeUnreadable>>>);
 
 /// The other ends of [`Triggers`].
-pub(super) type Queues = HashMap<Scope, UnboundedReceiver<ObjectRef<Guarded>>>;
+pub(super) type Queues = HashMap<Scope, UnboundedReceiver<ObjectRef<MaybeUnreadable>>>;
 
 /// A queue for each scope.
 pub(super) fn triggers(scopes: &[Scope]) -> (Triggers, Queues) {
@@ -111,7 +111,7 @@ async fn one_controller(
     context: Arc<Context>,
     hearing: Hearing,
     scope: Scope,
-    mut queue: UnboundedReceiver<ObjectRef<Guarded>>,
+    mut queue: UnboundedReceiver<ObjectRef<MaybeUnreadable>>,
     triggers: Triggers,
     stop: CancellationToken,
 ) {
@@ -138,7 +138,7 @@ async fn one_controller(
     // Each server of a list that is being read, and whether there is news of it.
     let mut listed = BTreeMap::new();
     let servers = hearing
-        .events::<Guarded>(&context.watching, &scope, watcher::Config::default())
+        .events::<MaybeUnreadable>(&context.watching, &scope, watcher::Config::default())
         .inspect(move |event| match event {
             Event::Init => listed.clear(),
             Event::InitApply(server) => {
@@ -198,7 +198,7 @@ async fn one_controller(
 /// may have taken a turn or said what the server names. It has ended by now, since no other of the server begins before.
 fn forget_gone<T, E, Q>(
     context: &Context,
-    there: &Store<Guarded>,
+    there: &Store<MaybeUnreadable>,
     outcome: Result<T, controller::Error<E, Q>>,
 ) where
     E: std::error::Error + 'static,

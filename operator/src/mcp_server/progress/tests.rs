@@ -17,7 +17,7 @@ use crate::mcp_server::context::{Context, Mirrors};
 use crate::mcp_server::{error_policy, is_trouble, reconcile};
 use crate::metrics::Pending;
 use crate::mirror::ServerKey;
-use crate::reading::Guarded;
+use crate::reading::MaybeUnreadable;
 
 /// An API server, which does not take objects of some kinds.
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl Looks {
                 "auth": self.auth, "tools": {"include": [format!("of-{generation}")]},
             },
         });
-        let server: Arc<Guarded> = Arc::new(serde_json::from_value(server).unwrap());
+        let server: Arc<MaybeUnreadable> = Arc::new(serde_json::from_value(server).unwrap());
         let result = reconcile(server.clone(), self.context.clone()).await;
         result.map_err(|failed| {
             let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };

@@ -12,7 +12,7 @@ use crate::mcp_server::condition::{ConditionType, Standing, now};
 use crate::mcp_server::status::{self, Observation, Publication};
 use crate::mcp_server::upgrades::Turn;
 use crate::names;
-use crate::reading::Guarded;
+use crate::reading::MaybeUnreadable;
 
 // === impl Progress ===
 
@@ -20,7 +20,7 @@ impl Progress {
     /// Writes down how the server is, or says when that will be worth it.
     pub(in crate::mcp_server) async fn write_down(
         &self,
-        object: &Guarded,
+        object: &MaybeUnreadable,
         applier: &Applier<'_>,
     ) -> Result<Option<Duration>, ApiError> {
         let Applier { context, server: key, memory, .. } = *applier;

@@ -23,7 +23,7 @@ async fn what_a_reconciliation_leaves_of_a_server_that_went_meanwhile_is_forgott
     let key = |name: &str| ServerKey { namespace: "tools".to_owned(), name: name.to_owned() };
     for is_there_again in [false, true] {
         let context = context(kube::Client::new(axum::Router::new(), "tools"));
-        let (there, mut writer) = reflector::store::<Guarded>();
+        let (there, mut writer) = reflector::store::<MaybeUnreadable>();
         if is_there_again {
             let server = serde_json::from_value(serde_json::json!({
                 "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer",
@@ -37,7 +37,7 @@ async fn what_a_reconciliation_leaves_of_a_server_that_went_meanwhile_is_forgott
         context.references.uses("tools", "demo", BTreeMap::from([(secret, BTreeSet::new())]));
         assert!(context.upgrades.ask(&key("demo")));
         // Then the server is due.
-        let demo = ObjectRef::<Guarded>::new("demo").within("tools").erase();
+        let demo = ObjectRef::<MaybeUnreadable>::new("demo").within("tools").erase();
         let error = controller::Error::<Infallible, Infallible>::ObjectNotFound(Box::new(demo));
         forget_gone(&context, &there, Err::<(), _>(error));
 
