@@ -62,7 +62,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let metrics = Metrics::new().context("cannot register the metrics")?;
     let readiness = Readiness::default();
     let health = health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
-    let (client, watching) = (hearing::client_for_calls().await?, hearing::client().await?);
+    let (client, watch_client) = (hearing::client_for_calls().await?, hearing::client().await?);
     let port = health.address().context("cannot tell the health port")?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity = %options.identity, probes = %port, "the operator starts");
@@ -70,7 +70,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     // Ends only after everything else has, so that the process is seen to live while it drains.
     let health_stop = CancellationToken::new();
     let health = health.serve(health_stop.clone());
-    let operator = operate(options, client, watching, metrics, readiness, stop.clone());
+    let operator = operate(options, client, watch_client, metrics, readiness, stop.clone());
     tokio::pin!(health, operator);
     loop {
         tokio::select! {
@@ -89,7 +89,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
 async fn operate(
     options: Options,
     client: Client,
-    watching: Client,
+    watch_client: Client,
     metrics: Metrics,
     readiness: Readiness,
     stop: CancellationToken,
@@ -123,7 +123,7 @@ async fn operate(
     let work = async {
         let access = cluster::inventory_access(&client, subjects, Some(&known));
         let Some(access) = stop.run_until_cancelled(access).await else { return Ok(()) };
-        let context = context(&options, client.clone(), watching, metrics.clone(), inventories, access);
+        let context = context(&options, client.clone(), watch_client, metrics.clone(), inventories, access);
         work(&options, context, changes, poller, stop.clone()).await
     };
     let lease = leadership.hold(work_ended.clone());
@@ -146,7 +146,7 @@ async fn operate(
 fn context(
     options: &Options,
     client: Client,
-    watching: Client,
+    watch_client: Client,
     metrics: Metrics,
     inventories: Inventories,
     access: longshore_sidecar_config::InventoryAccess,
@@ -154,9 +154,9 @@ fn context(
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(options.identity.clone()) };
     Arc::new(Context {
         // An event is told once, and tried again by this one.
-        recorder: Recorder::new(watching.clone(), reporter),
+        recorder: Recorder::new(watch_client.clone(), reporter),
         client,
-        watching,
+        watch_client,
         settings: options.settings.clone(),
         inventory_access: ArcSwap::from_pointee(access),
         mirrors: Mirrors::default(),

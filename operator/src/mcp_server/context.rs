@@ -29,7 +29,7 @@ pub(crate) struct Context {
     /// Speaks to the API server.
     pub client: kube::Client,
     /// What its objects are watched with.
-    pub watching: kube::Client,
+    pub watch_client: kube::Client,
     /// What the operator was told on its command line.
     pub settings: Settings,
     /// Who may read the sidecars' inventories: the cluster's keys change now and then.

@@ -138,7 +138,7 @@ async fn one_controller(
     // Each server of a list that is being read, and whether there is news of it.
     let mut listed = BTreeMap::new();
     let servers = hearing
-        .events::<MaybeUnreadable>(&context.watching, &scope, watcher::Config::default())
+        .events::<MaybeUnreadable>(&context.watch_client, &scope, watcher::Config::default())
         .inspect(move |event| match event {
             Event::Init => listed.clear(),
             Event::InitApply(server) => {
@@ -244,7 +244,7 @@ async fn owned<V>(
         triggers.reconcile(server);
     };
     let mut begun = Instant::now();
-    let events = hearing.events(&context.watching, scope, scope::owned()).inspect(|event| match event {
+    let events = hearing.events(&context.watch_client, scope, scope::owned()).inspect(|event| match event {
         // It is asked for after this.
         Event::Init => begun = Instant::now(),
         Event::InitDone => {
@@ -264,7 +264,7 @@ async fn made<V>(context: &Context, hearing: &Hearing, scope: &Scope, mirror: &M
 where
     V: View<Object: Watched>,
 {
-    hearing.mirror(&context.watching, scope, mirror, |server, _, _, _| triggers.reconcile(server)).await;
+    hearing.mirror(&context.watch_client, scope, mirror, |server, _, _, _| triggers.reconcile(server)).await;
 }
 
 /// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it. Of those that are made
@@ -274,7 +274,8 @@ async fn named<K>(context: &Context, hearing: &Hearing, scope: &Scope, kind: Kin
 where
     PartialObjectMeta<K>: Watched,
 {
-    let events = hearing.events::<PartialObjectMeta<K>>(&context.watching, scope, watcher::Config::default());
+    let config = watcher::Config::default();
+    let events = hearing.events::<PartialObjectMeta<K>>(&context.watch_client, scope, config);
     let mut events = std::pin::pin!(events);
     let mut present = BTreeSet::new();
     while let Some(event) = events.next().await {

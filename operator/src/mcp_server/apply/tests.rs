@@ -26,7 +26,7 @@ use crate::settings::Settings;
 pub(crate) fn context(client: kube::Client) -> Context {
     Context {
         recorder: Recorder::new(client.clone(), "longshore".into()),
-        watching: client.clone(),
+        watch_client: client.clone(),
         client,
         settings: Settings::of_tests(),
         inventory_access: ArcSwap::from_pointee(Dereferenced::of_tests().inventory),
