@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// How long one call may take. `kube` itself would wait for ever. A webhook that does not answer is waited for by the API
 /// server, ten seconds where nobody says how long: it has to be heard out, since it names the webhook then or goes on
-/// without it, and drops the request of whoever has gone. (Shorter than `hearing::SILENT`: a call is no dead connection.)
+/// without it, and drops the request of whoever has gone. (Shorter than `watching::SILENT`: a call is no dead connection.)
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Why a call failed.

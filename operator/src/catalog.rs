@@ -21,9 +21,9 @@ use longshore_catalog::{Catalog, Hosts, Login, Metrics};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::hearing;
 use crate::inventory::TokenFile;
 use crate::scope;
+use crate::watching;
 use keys::KeyFiles;
 use source::Source;
 
@@ -61,7 +61,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     };
     let api = Port::api(options.listen_addr, catalog.clone(), login).await?;
     let probes = Port::probes(options.health_addr, catalog.clone()).await?;
-    let client = hearing::client().await?;
+    let client = watching::client().await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), api = %api.address()?, probes = %probes.address()?, "the catalog starts");
 
     let (stop, stop_probes) = (CancellationToken::new(), CancellationToken::new());

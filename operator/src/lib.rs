@@ -6,7 +6,7 @@
 //! * `mcp_server`: the controller of `McpServer`, one file per step.
 //! * `mirror` and `view`: what is known of the cluster; `inventory`: what the sidecars say.
 //! * `api`: calls to the API server; `reading`: how objects of the cluster are read.
-//! * `hearing`: how the cluster is watched, and whether it is heard.
+//! * `watching`: the watches of the API server, and whether each is up to date.
 //! * `scope`: where it looks; `settings`: what it is told; `cluster_domain`: what it finds out of its cluster.
 //! * `names` and `ownership`: what its objects are called, and which pods are whose; [`digest`]: what of them is compared.
 //! * `api_keys`: how a key is made.
@@ -23,7 +23,6 @@ mod cluster_domain;
 pub mod digest;
 mod example;
 mod health;
-mod hearing;
 mod inventory;
 mod lease;
 mod local;
@@ -38,6 +37,7 @@ mod run;
 mod scope;
 mod settings;
 mod view;
+mod watching;
 
 // For tests that look from outside.
 pub use mcp_server::build::upstream_text;

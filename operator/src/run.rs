@@ -20,7 +20,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::health::{self, Readiness};
-use crate::hearing::{self, Hearing};
 use crate::inventory::{self, Changes, Inventories, Poller, TokenFile};
 use crate::lease::{Candidate, Timings};
 use crate::mcp_server::context::{Context, Mirrors};
@@ -29,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::names::MANAGER;
 use crate::scope;
 use crate::settings::Settings;
+use crate::watching::{self, Watching};
 
 /// How long reconciliations in flight may take once the process is asked to end.
 const FINISH: Duration = Duration::from_secs(15);
@@ -62,7 +62,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let metrics = Metrics::new().context("cannot register the metrics")?;
     let readiness = Readiness::default();
     let health = health::bind(options.health_addr, readiness.clone(), metrics.clone()).await?;
-    let (client, watch_client) = (hearing::client_for_calls().await?, hearing::client().await?);
+    let (client, watch_client) = (watching::client_for_calls().await?, watching::client().await?);
     let port = health.address().context("cannot tell the health port")?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, identity = %options.identity, probes = %port, "the operator starts");
@@ -179,9 +179,9 @@ async fn work(
 ) -> anyhow::Result<()> {
     let scopes = scope::scopes(&options.watch_namespaces);
     let (triggers, queues) = watches::triggers(&scopes);
-    let hearing = Hearing::new(context.clone());
-    let watching = watches::watch(&context, &hearing, &scopes, &triggers);
-    let controllers = watches::control(&context, &hearing, &scopes, queues, &triggers, stop.clone());
+    let watching = Watching::new(context.clone());
+    let watches = watches::watch(&context, &watching, &scopes, &triggers);
+    let controllers = watches::control(&context, &watching, &scopes, queues, &triggers, stop.clone());
     let relay = watches::relay(changes, &context, &triggers);
     let keys = cluster::renew_inventory_access(&context, &triggers);
     let finish = async {
@@ -192,7 +192,7 @@ async fn work(
         () = controllers => {
             if stop.is_cancelled() { Ok(()) } else { bail!("the controller ended") }
         }
-        () = watching => bail!("a watch ended"),
+        () = watches => bail!("a watch ended"),
         () = relay => bail!("the news of the sidecars ended"),
         never = poller.run() => match never {},
         never = keys => match never {},

@@ -27,11 +27,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::hiding::Hiding;
 use super::servers::Servers;
 use super::speaker::{self, Heard, OTHERS};
-use crate::hearing::{Audience, Hearing, discarding};
 use crate::mirror::{Mirror, ServerKey};
 use crate::ownership;
 use crate::scope::Scope;
 use crate::view::{DeploymentView, PodView, ReplicaSetView};
+use crate::watching::{Audience, Watching, discarding};
 
 /// How many answers of sidecars are in memory at once: one may be long, and they all come at the start.
 const ANSWERS: usize = 4;
@@ -104,29 +104,29 @@ impl Source {
             // The receiver ends only with the process.
             let _ = servers.due.send(server.clone());
         };
-        let hearing = Hearing::new(Arc::new(catalog.clone()));
+        let watching = Watching::new(Arc::new(catalog.clone()));
         let mut watches: Vec<BoxFuture<'_, ()>> = Vec::new();
         for scope in &scopes {
-            let events = hearing.events(&client, scope, watcher::Config::default());
+            let events = watching.events(&client, scope, watcher::Config::default());
             watches.push(servers.follow(events, scope).boxed());
             watches.push(
-                hearing
+                watching
                     .mirror(&client, scope, &mirrors.deployments, |server, _, _, _| look_at(server))
                     .boxed(),
             );
             watches.push(
-                hearing
+                watching
                     .mirror(&client, scope, &mirrors.replica_sets, |server, _, _, _| look_at(server))
                     .boxed(),
             );
             watches.push(
-                hearing.mirror(&client, scope, &mirrors.pods, |server, _, _, _| look_at(server)).boxed(),
+                watching.mirror(&client, scope, &mirrors.pods, |server, _, _, _| look_at(server)).boxed(),
             );
         }
-        let watching = select_all(watches);
+        let watches = select_all(watches);
         let looking = async {
             // Before everything is known, a server would seem to have no pods.
-            discarding(hearing.begun(), stream::poll_fn(|context| due.poll_recv(context))).await;
+            discarding(watching.begun(), stream::poll_fn(|context| due.poll_recv(context))).await;
             let mut look = Look {
                 catalog: &catalog,
                 mirrors: &mirrors,
@@ -139,7 +139,7 @@ impl Source {
             look.run(due, changes).await;
         };
         tokio::select! {
-            _ = watching => {}
+            _ = watches => {}
             () = looking => {}
             never = poller.run() => match never {},
         }

@@ -13,7 +13,6 @@ use longshore_crds::McpServer;
 use longshore_sidecar_config::InventoryAccess;
 
 use crate::api;
-use crate::hearing::Audience;
 use crate::inventory::{Inventories, PodUid};
 use crate::mcp_server::dereference::cache::ReferenceCache;
 use crate::mcp_server::memory::Memory;
@@ -23,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::mirror::{Mirror, ServerKey};
 use crate::settings::Settings;
 use crate::view::{DeploymentView, Owned, PodView, ReplicaSetView};
+use crate::watching::Audience;
 
 /// What every reconciliation works with.
 pub(crate) struct Context {

@@ -19,7 +19,6 @@ use kube::{Resource as _, ResourceExt as _};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::hearing::{Hearing, Watched, discarding};
 use crate::inventory::Changes;
 use crate::mcp_server::apply::HasLive;
 use crate::mcp_server::context::Context;
@@ -29,6 +28,7 @@ use crate::mirror::{Change, Mirror, ServerKey};
 use crate::reading::MaybeUnreadable;
 use crate::scope::{self, Scope};
 use crate::view::{Live, View};
+use crate::watching::{Watched, Watching, discarding};
 
 /// Makes servers due for reconciliation.
 ///
@@ -66,26 +66,26 @@ impl Triggers {
 /// Keeps every mirror up to date. Ends only if a watch does, which none should.
 pub(super) fn watch<'a>(
     context: &'a Arc<Context>,
-    hearing: &'a Hearing,
+    watching: &'a Watching,
     scopes: &'a [Scope],
     triggers: &'a Triggers,
 ) -> impl Future<Output = ()> + use<'a> {
     let mirrors = &context.mirrors;
     let mut watches: Vec<BoxFuture<'a, ()>> = Vec::new();
     for scope in scopes {
-        watches.push(owned(context, hearing, scope, &mirrors.deployments, triggers).boxed());
-        watches.push(owned(context, hearing, scope, &mirrors.services, triggers).boxed());
-        watches.push(owned(context, hearing, scope, &mirrors.config_maps, triggers).boxed());
-        watches.push(owned(context, hearing, scope, &mirrors.secrets, triggers).boxed());
-        watches.push(owned(context, hearing, scope, &mirrors.network_policies, triggers).boxed());
-        watches.push(owned(context, hearing, scope, &mirrors.service_accounts, triggers).boxed());
-        watches.push(owned(context, hearing, scope, &mirrors.disruption_budgets, triggers).boxed());
-        watches.push(made(context, hearing, scope, &mirrors.replica_sets, triggers).boxed());
-        watches.push(made(context, hearing, scope, &mirrors.pods, triggers).boxed());
-        watches.push(named::<Secret>(context, hearing, scope, Kind::Secret, triggers).boxed());
-        watches.push(named::<ConfigMap>(context, hearing, scope, Kind::ConfigMap, triggers).boxed());
+        watches.push(owned(context, watching, scope, &mirrors.deployments, triggers).boxed());
+        watches.push(owned(context, watching, scope, &mirrors.services, triggers).boxed());
+        watches.push(owned(context, watching, scope, &mirrors.config_maps, triggers).boxed());
+        watches.push(owned(context, watching, scope, &mirrors.secrets, triggers).boxed());
+        watches.push(owned(context, watching, scope, &mirrors.network_policies, triggers).boxed());
+        watches.push(owned(context, watching, scope, &mirrors.service_accounts, triggers).boxed());
+        watches.push(owned(context, watching, scope, &mirrors.disruption_budgets, triggers).boxed());
+        watches.push(made(context, watching, scope, &mirrors.replica_sets, triggers).boxed());
+        watches.push(made(context, watching, scope, &mirrors.pods, triggers).boxed());
+        watches.push(named::<Secret>(context, watching, scope, Kind::Secret, triggers).boxed());
+        watches.push(named::<ConfigMap>(context, watching, scope, Kind::ConfigMap, triggers).boxed());
         watches
-            .push(named::<ServiceAccount>(context, hearing, scope, Kind::ServiceAccount, triggers).boxed());
+            .push(named::<ServiceAccount>(context, watching, scope, Kind::ServiceAccount, triggers).boxed());
     }
     select_all(watches).map(|_| ())
 }
@@ -94,7 +94,7 @@ pub(super) fn watch<'a>(
 /// operator has no rights in, keeps no other waiting. Ends when all reconciliations have after `stop`.
 pub(super) async fn control(
     context: &Arc<Context>,
-    hearing: &Hearing,
+    watching: &Watching,
     scopes: &[Scope],
     mut queues: Queues,
     triggers: &Triggers,
@@ -102,14 +102,21 @@ pub(super) async fn control(
 ) {
     let controllers = scopes.iter().map(|scope| {
         let queue = queues.remove(scope).unwrap_or_else(|| unbounded().1);
-        one_controller(context.clone(), hearing.clone(), scope.clone(), queue, triggers.clone(), stop.clone())
+        one_controller(
+            context.clone(),
+            watching.clone(),
+            scope.clone(),
+            queue,
+            triggers.clone(),
+            stop.clone(),
+        )
     });
     join_all(controllers).await;
 }
 
 async fn one_controller(
     context: Arc<Context>,
-    hearing: Hearing,
+    watching: Watching,
     scope: Scope,
     mut queue: UnboundedReceiver<ObjectRef<MaybeUnreadable>>,
     triggers: Triggers,
@@ -137,7 +144,7 @@ async fn one_controller(
     let forgetting = context.clone();
     // Each server of a list that is being read, and whether there is news of it.
     let mut listed = BTreeMap::new();
-    let servers = hearing
+    let servers = watching
         .events::<MaybeUnreadable>(&context.watch_client, &scope, watcher::Config::default())
         .inspect(move |event| match event {
             Event::Init => listed.clear(),
@@ -230,7 +237,7 @@ pub(super) async fn relay(mut changes: Changes, context: &Context, triggers: &Tr
 /// Mirrors a kind of object that the operator applies: one that has gone has to be applied again.
 async fn owned<V>(
     context: &Context,
-    hearing: &Hearing,
+    watching: &Watching,
     scope: &Scope,
     mirror: &Mirror<V>,
     triggers: &Triggers,
@@ -244,7 +251,7 @@ async fn owned<V>(
         triggers.reconcile(server);
     };
     let mut begun = Instant::now();
-    let events = hearing.events(&context.watch_client, scope, scope::owned()).inspect(|event| match event {
+    let events = watching.events(&context.watch_client, scope, scope::owned()).inspect(|event| match event {
         // It is asked for after this.
         Event::Init => begun = Instant::now(),
         Event::InitDone => {
@@ -260,22 +267,27 @@ async fn owned<V>(
 }
 
 /// Mirrors a kind of object that is made for what the operator applies.
-async fn made<V>(context: &Context, hearing: &Hearing, scope: &Scope, mirror: &Mirror<V>, triggers: &Triggers)
-where
+async fn made<V>(
+    context: &Context,
+    watching: &Watching,
+    scope: &Scope,
+    mirror: &Mirror<V>,
+    triggers: &Triggers,
+) where
     V: View<Object: Watched>,
 {
-    hearing.mirror(&context.watch_client, scope, mirror, |server, _, _, _| triggers.reconcile(server)).await;
+    watching.mirror(&context.watch_client, scope, mirror, |server, _, _, _| triggers.reconcile(server)).await;
 }
 
 /// Watches the metadata of every object of a kind that manifests may name, and keeps nothing of it. Of those that are made
 /// here too there is a second watch: reconciliations begin when its list is complete, which must not have to wait for the
 /// list of everybody's Secrets.
-async fn named<K>(context: &Context, hearing: &Hearing, scope: &Scope, kind: Kind, triggers: &Triggers)
+async fn named<K>(context: &Context, watching: &Watching, scope: &Scope, kind: Kind, triggers: &Triggers)
 where
     PartialObjectMeta<K>: Watched,
 {
     let config = watcher::Config::default();
-    let events = hearing.events::<PartialObjectMeta<K>>(&context.watch_client, scope, config);
+    let events = watching.events::<PartialObjectMeta<K>>(&context.watch_client, scope, config);
     let mut events = std::pin::pin!(events);
     let mut present = BTreeSet::new();
     while let Some(event) = events.next().await {

@@ -162,9 +162,9 @@ async fn upgrades_that_are_refused_are_tried_ever_more_seldom_and_their_status_s
     let context = Arc::new(Context { inventories, ..context(client) });
     let scopes = [None];
     let (triggers, queues) = triggers(&scopes);
-    let hearing = Hearing::new(context.clone());
-    let watching = watch(&context, &hearing, &scopes, &triggers);
-    let controllers = control(&context, &hearing, &scopes, queues, &triggers, CancellationToken::new());
+    let watching = Watching::new(context.clone());
+    let watches = watch(&context, &watching, &scopes, &triggers);
+    let controllers = control(&context, &watching, &scopes, queues, &triggers, CancellationToken::new());
     let relay = relay(changes, &context, &triggers);
     let minute = Duration::from_secs(60);
     let fifth = async {
@@ -176,7 +176,7 @@ async fn upgrades_that_are_refused_are_tried_ever_more_seldom_and_their_status_s
     };
     let [refused, statuses] = tokio::select! {
         counts = fifth => counts,
-        () = watching => panic!("a watch ended"),
+        () = watches => panic!("a watch ended"),
         () = controllers => panic!("the controller ended"),
         () = relay => panic!("the relay ended"),
     };

@@ -1,4 +1,4 @@
-//! Watches of what is in the cluster, and whether all of them are heard.
+//! The watches of the API server (kube's `watcher`), and whether each of them is up to date.
 //!
 //! A connection may die without a word. Each watch goes on in another request now and then, so one over which nothing is
 //! said for longer than that is dead, and is given up.
@@ -6,9 +6,9 @@
 //! A watch that failed would go on where it ended and say nothing until something changes, so nobody could tell whether
 //! it is heard again. Here it begins anew instead: its list, once complete, is the proof.
 
+mod health;
 #[cfg(test)]
 mod tests;
-mod watches;
 
 use std::fmt::Debug;
 use std::future::{pending, ready};
@@ -33,7 +33,7 @@ use crate::mirror::{Change, Mirror, ServerKey};
 use crate::reading::Lean;
 use crate::scope::{self, PAGE, Scope};
 use crate::view::View;
-use watches::{Name, Watches, Word};
+use health::{Name, Watches, Word};
 
 /// An API server that does not take a connection for so long is away.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ fn patience() -> TimeoutLayer {
 
 /// Tells its audience while that may be out of date. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Hearing {
+pub(crate) struct Watching {
     audience: Arc<dyn Audience>,
     watches: watch::Sender<Watches>,
     /// One for each page of a list that may be in memory now.
@@ -133,7 +133,7 @@ pub(crate) struct Hearing {
 }
 
 struct Watch<K: 'static> {
-    hearing: Hearing,
+    watching: Watching,
     name: Name,
     api: Api<Lean<K>>,
     config: watcher::Config,
@@ -164,9 +164,9 @@ struct Retry {
     failed: Instant,
 }
 
-// === impl Hearing ===
+// === impl Watching ===
 
-impl Hearing {
+impl Watching {
     pub(crate) fn new(audience: Arc<dyn Audience>) -> Self {
         Self { audience, watches: watch::Sender::default(), pages: Arc::new(Semaphore::new(PAGES)) }
     }
@@ -198,7 +198,7 @@ impl Hearing {
         let name = (kind, scope.clone());
         self.watches.send_modify(|watches| watches.add(name.clone()));
         let watch = Watch {
-            hearing: self.clone(),
+            watching: self.clone(),
             name,
             events: watched(&api, &config),
             api,
@@ -264,7 +264,7 @@ fn watched<K: Watched>(
 impl<K: Watched> Watch<K> {
     async fn next(&mut self) -> Event<K> {
         if self.state == State::Heard {
-            self.hearing.tell(&self.name, Word::Heard);
+            self.watching.tell(&self.name, Word::Heard);
             self.state = State::Waiting;
             self.refused = None;
         }
@@ -274,7 +274,7 @@ impl<K: Watched> Watch<K> {
                     // A page is in memory until the last of its objects is handed on, and the next one is asked for then:
                     // behind those that wait, or two long lists would keep all others. Nobody closes the semaphore.
                     if self.page.is_none() {
-                        self.page = self.hearing.pages.clone().acquire_owned().await.ok();
+                        self.page = self.watching.pages.clone().acquire_owned().await.ok();
                         self.of_page = 0;
                     }
                     timeout(PAGE_WITHIN, self.events.next()).await
@@ -316,11 +316,11 @@ impl<K: Watched> Watch<K> {
             self.refused = is_refused.then(|| self.refused.unwrap_or(now));
             let word = match self.refused {
                 Some(since) if now - since >= REFUSED_FOR => {
-                    Word::Refused { known: self.hearing.audience.knows(namespace) }
+                    Word::Refused { known: self.watching.audience.knows(namespace) }
                 }
                 _ => Word::Failed,
             };
-            self.hearing.tell(&self.name, word);
+            self.watching.tell(&self.name, word);
             sleep(jittered(self.retry.after(Instant::now()))).await;
             self.events = watched(&self.api, &self.config);
             self.state = State::Listing;

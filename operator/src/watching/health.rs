@@ -1,4 +1,4 @@
-//! How all watches do: whether all are heard by now, and whether what was heard may be out of date. Pure.
+//! The health of all watches: whether each has had its first list, and whether what is known may be out of date. Pure.
 
 use std::collections::BTreeMap;
 

@@ -105,9 +105,9 @@ impl Audience for Listener {
 async fn a_watch_that_never_begins_starts_again() {
     let listener = Arc::<Listener>::default();
     let server = ApiServer::that(Does::Answer, Does::Hang);
-    let hearing = Hearing::new(listener.clone());
+    let watching = Watching::new(listener.clone());
     let config = watcher::Config::default();
-    let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
+    let events = watching.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
     let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
     let lists = || server.lists.load(Ordering::Relaxed);
     assert!(timeout(BEGINS_WITHIN * 4, &mut reading).await.is_err());
@@ -123,8 +123,8 @@ async fn a_watch_that_never_begins_starts_again() {
 async fn a_watch_that_falls_silent_goes_on_elsewhere() {
     let listener = Arc::<Listener>::default();
     let server = ApiServer::that(Does::Answer, Does::FallSilent);
-    let hearing = Hearing::new(listener.clone());
-    let events = hearing.events::<ConfigMap>(&server.client(), &None, scope::owned());
+    let watching = Watching::new(listener.clone());
+    let events = watching.events::<ConfigMap>(&server.client(), &None, scope::owned());
     let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
     assert!(timeout(Duration::from_secs(300), &mut reading).await.is_err());
     let asked = [&server.lists, &server.watches].map(|count| count.load(Ordering::Relaxed));
@@ -139,11 +139,11 @@ async fn whoever_listens_is_told_while_any_watch_is_not_heard() {
         [(Answer, Answer, 1), (Refuse(429), Answer, 20), (Hang, Answer, 12), (Answer, Refuse(429), 20)]
     {
         let listener = Arc::<Listener>::default();
-        let hearing = Hearing::new(listener.clone());
+        let watching = Watching::new(listener.clone());
         let (one, other) = (ApiServer::that(list, watch), ApiServer::that(Answer, Answer));
         let events = |server: &ApiServer, scope: &str| {
             let config = watcher::Config::default();
-            let events = hearing.events::<ConfigMap>(&server.client(), &Some(scope.to_owned()), config);
+            let events = watching.events::<ConfigMap>(&server.client(), &Some(scope.to_owned()), config);
             events.for_each(|_| std::future::ready(()))
         };
         let mut reading = Box::pin(join(events(&one, "one"), events(&other, "other")));
@@ -170,12 +170,12 @@ async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_
         (None, Refuse(403), false),
     ] {
         let listener = Arc::<Listener>::default();
-        let hearing = Hearing::new(listener.clone());
+        let watching = Watching::new(listener.clone());
         let (gone, here) = (ApiServer::that(list, Answer), ApiServer::that(Answer, Answer));
         let listed = AtomicUsize::new(0);
         let events = |server: &ApiServer, scope: Option<&str>| {
             let scope = scope.map(str::to_owned);
-            let events = hearing.events::<ConfigMap>(&server.client(), &scope, watcher::Config::default());
+            let events = watching.events::<ConfigMap>(&server.client(), &scope, watcher::Config::default());
             events.for_each(|event| {
                 if matches!(event, Event::InitApply(_)) {
                     listed.fetch_add(1, Ordering::Relaxed);
@@ -186,7 +186,7 @@ async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_
         let mut reading = Box::pin(join(events(&gone, scope), events(&here, Some("here"))));
         let minute = Duration::from_secs(60);
         let began = tokio::select! {
-            begun = timeout(minute, hearing.begun()) => begun.is_ok(),
+            begun = timeout(minute, watching.begun()) => begun.is_ok(),
             _ = &mut reading => false,
         };
         assert_eq!(began, begins, "{scope:?} {list:?}");
@@ -195,7 +195,7 @@ async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_
         *gone.does.lock() = (Answer, Answer);
         assert!(timeout(minute, &mut reading).await.is_err());
         assert_eq!(listed.load(Ordering::Relaxed), 2, "{scope:?} {list:?}");
-        hearing.begun().await;
+        watching.begun().await;
         assert!(!listener.is_stale(), "{scope:?} {list:?}");
     }
 }
@@ -203,10 +203,10 @@ async fn a_namespace_that_may_not_be_listed_is_not_waited_for_and_comes_when_it_
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_goes_after_its_servers_leaves_nothing_out_of_date() {
     let listener = Arc::<Listener>::default();
-    let hearing = Hearing::new(listener.clone());
+    let watching = Watching::new(listener.clone());
     let server = ApiServer::that(Does::Answer, Does::Answer);
     let config = watcher::Config::default();
-    let events = hearing.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
+    let events = watching.events::<ConfigMap>(&server.client(), &Some("one".to_owned()), config);
     let mut reading = Box::pin(events.for_each(|_| std::future::ready(())));
     for (does, stale) in [(Does::Answer, false), (Does::Refuse(503), true), (Does::Refuse(403), false)] {
         *server.does.lock() = (does, does);
@@ -281,12 +281,12 @@ async fn of_all_lists_two_pages_are_in_memory_and_none_that_hangs_or_is_long_kee
         (Lists { pages: two, each: moment, hang: &["a", "b", "c"] }, &["d", "e"], PAGE_WITHIN * 4),
         (Lists { pages: long, each: second, hang: &[] }, &["c", "d", "e"], second * 10),
     ] {
-        let hearing = Hearing::new(Arc::<Listener>::default());
+        let watching = Watching::new(Arc::<Listener>::default());
         let given = Arc::default();
         let client = lists.client(&given);
         let events = NAMESPACES.map(|scope| {
             let config = watcher::Config::default();
-            let events = hearing.events::<ConfigMap>(&client, &Some(scope.to_owned()), config);
+            let events = watching.events::<ConfigMap>(&client, &Some(scope.to_owned()), config);
             events.map(move |event| (scope, event)).boxed()
         });
         let mut events = stream::select_all(events);
