@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use futures::join;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt as _};
@@ -93,25 +93,7 @@ impl Applier<'_> {
         // Each is tried whatever comes of the others: a key that was revoked must not stay valid because somebody
         // has taken the Service's name.
         let (configuration, account, service_outcome, peers_outcome, policy_outcome, budget) = join!(
-            async {
-                // A sidecar waits until the keys fit its configuration: the other order would make it wait longer.
-                let written = self.apply_one(&secret, None, &mirrors.secrets).await;
-                if written.is_err() {
-                    // They are not tried: what was refused of those of before is not said of others.
-                    let mut memory = self.memory.lock();
-                    for config_map in &config_maps {
-                        let object = (Owned::<ConfigMap>::KIND, config_map.name_any());
-                        memory.note_refused(object, &digest_of(config_map), None);
-                    }
-                    return written;
-                }
-                let mut outcome = Ok(());
-                for config_map in &config_maps {
-                    let applied = self.apply_one(config_map, None, &mirrors.config_maps).await;
-                    outcome = outcome.and(applied);
-                }
-                outcome
-            },
+            self.apply_configuration(&secret, &config_maps),
             async {
                 match &service_account {
                     Some(account) => self.apply_one(account, None, &mirrors.service_accounts).await,
@@ -128,14 +110,7 @@ impl Applier<'_> {
                 }
             },
         );
-        match &service_outcome {
-            Err(Error::Problem(problem)) => {
-                // That of the name was looked for.
-                self.memory.lock().service_is_others = problem.reason == Reason::NameTaken;
-            }
-            Ok(()) => self.memory.lock().service_is_others = false,
-            Err(_) => {}
-        }
+        self.note_service(&service_outcome);
         let of = |part| move |error| NotTaken { part, error };
         let others = account.and(service_outcome).and(peers_outcome).and(policy_outcome).and(budget);
         let mut outcome = configuration.map_err(of(Part::Configuration)).and(others.map_err(of(Part::Other)));
@@ -166,6 +141,39 @@ impl Applier<'_> {
             deployment,
             state,
         })
+    }
+
+    /// Applies the keys, and then the configuration. A sidecar waits until the keys fit its configuration: the other order
+    /// would make it wait longer.
+    async fn apply_configuration(&self, secret: &Secret, config_maps: &[ConfigMap]) -> Result<(), Error> {
+        let mirrors = &self.context.mirrors;
+        let written = self.apply_one(secret, None, &mirrors.secrets).await;
+        if written.is_err() {
+            // They are not tried, so what was refused of earlier ones is not said of them.
+            let mut memory = self.memory.lock();
+            for config_map in config_maps {
+                let object = (Owned::<ConfigMap>::KIND, config_map.name_any());
+                memory.note_refused(object, &digest_of(config_map), None);
+            }
+            return written;
+        }
+        let mut outcome = Ok(());
+        for config_map in config_maps {
+            let applied = self.apply_one(config_map, None, &mirrors.config_maps).await;
+            outcome = outcome.and(applied);
+        }
+        outcome
+    }
+
+    /// Remembers whether the Service of the server's name is somebody else's, once that is known.
+    fn note_service(&self, outcome: &Result<(), Error>) {
+        let is_others = match outcome {
+            Ok(()) => false,
+            // A problem is said of it only after looking whose it is.
+            Err(Error::Problem(problem)) => problem.reason == Reason::NameTaken,
+            Err(_) => return,
+        };
+        self.memory.lock().service_is_others = is_others;
     }
 
     /// The keys are written already, and nobody has them before the configuration that fits them: whoever took one away
