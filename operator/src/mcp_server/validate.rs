@@ -14,14 +14,13 @@ mod transport;
 mod typed;
 mod validated;
 
-use longshore_crds::McpServer;
 use longshore_crds::mcp_server as manifest;
 use longshore_crds::names::MAX_NAME_LENGTH;
+use longshore_crds::{McpServer, McpServerSpec};
 use longshore_sidecar_config as config;
 
-use crate::mcp_server::condition::{Problem, Reason};
+use crate::mcp_server::condition::Problem;
 use crate::mcp_server::dereference::Dereferenced;
-use crate::mcp_server::references;
 use crate::names::ObjectNames;
 pub(crate) use bounds::is_too_little_memory;
 pub(crate) use named::unreadable;
@@ -42,8 +41,8 @@ const MOST_PROBLEMS: usize = 16;
 /// an error, and a Secret of keys that cannot be read. What else is wrong costs the pods of the new version, and gives
 /// nobody more than the manifest says.
 pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<ValidatedServer, Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut unfit = Vec::new();
+    // With the first nothing is made of the manifest, with the next two no pods are, and the last are only told.
+    let (mut problems, mut unfit, mut missing, mut flaws) = (vec![], vec![], vec![], vec![]);
     let spec = &server.spec;
     let name = server.metadata.name.clone().unwrap_or_default();
     check_name(&name, &mut problems);
@@ -73,28 +72,7 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
     restrictions::service("spec.expose.service", &mut service, &mut unfit);
     bounds::sidecar(spec.sidecar.resources.as_ref(), &mut unfit);
     restrictions::volumes::mounts("spec.pod.volumeMounts", &spec.pod.volume_mounts, &mut unfit);
-    let mut missing = Vec::new();
-    let mut references = references::of(spec);
-    if let Some(beyond) = references::beyond(&references) {
-        unfit.push(Problem::invalid(
-            &beyond.field,
-            format_args!(
-                "the manifest names more than {} Secrets, ConfigMaps and ServiceAccounts, so none is looked at: name fewer",
-                references::MOST
-            ),
-        ));
-        references.clear();
-    }
-    for reference in references {
-        if let Some(problem) = named::check_reference(server, &reference, found) {
-            if matches!(problem.reason, Reason::SecretReserved | Reason::ConfigMapReserved) {
-                unfit.push(problem);
-            } else {
-                missing.push(problem);
-            }
-        }
-    }
-    let mut flaws = Vec::new();
+    named::check_references(server, found, &mut unfit, &mut missing);
     let auth = named::auth(server, found, &mut problems, &mut missing, &mut flaws);
     let (Some(upstream), Some(limits), Some(sessions), Some(auth), true) =
         (upstream, limits, sessions, auth, problems.is_empty())
@@ -107,7 +85,6 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
         (true, false) => Readiness::Flawed(told(flaws)),
         (false, _) => Readiness::Incomplete(told(unfit.into_iter().chain(missing).chain(flaws).collect())),
     };
-    let source = &spec.source;
     Ok(ValidatedServer {
         identity: config::ServerIdentity {
             namespace: server.metadata.namespace.clone().unwrap_or_default(),
@@ -135,17 +112,7 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
         public_host: spec.expose.host.as_ref().map(|host| host.to_ascii_lowercase()),
         allowed_origins: spec.expose.allowed_origins.iter().map(|origin| as_browsers_send(origin)).collect(),
         inventory: found.inventory.clone(),
-        container: ServerContainer {
-            image: source.image.clone(),
-            image_pull_policy: source.image_pull_policy.clone(),
-            command: source.command.clone(),
-            args: source.args.clone(),
-            env: source.env.clone(),
-            env_from: source.env_from.clone(),
-            has_home: named::has_home(source, found),
-            resources: spec.pod.resources.clone(),
-            volume_mounts: spec.pod.volume_mounts.clone(),
-        },
+        container: container(spec, found),
         pod,
         sidecar: ValidatedSidecar {
             resources: spec.sidecar.resources.clone(),
@@ -154,6 +121,22 @@ pub(crate) fn validate(server: &McpServer, found: &Dereferenced) -> Result<Valid
         },
         readiness,
     })
+}
+
+/// The server's own container, as the manifest has it.
+fn container(spec: &McpServerSpec, found: &Dereferenced) -> ServerContainer {
+    let source = &spec.source;
+    ServerContainer {
+        image: source.image.clone(),
+        image_pull_policy: source.image_pull_policy.clone(),
+        command: source.command.clone(),
+        args: source.args.clone(),
+        env: source.env.clone(),
+        env_from: source.env_from.clone(),
+        has_home: named::has_home(source, found),
+        resources: spec.pod.resources.clone(),
+        volume_mounts: spec.pod.volume_mounts.clone(),
+    }
 }
 
 /// The first of them and how many more there are: a manifest has room for a hundred thousand mistakes, and nobody reads so

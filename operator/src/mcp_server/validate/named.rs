@@ -9,8 +9,36 @@ use crate::mcp_server::dereference::{ApiKeysLookup, Dereferenced, Lookup};
 use crate::mcp_server::references::{self, Kind, Need};
 use crate::names;
 
+/// Checks all references: whoever names an object of Longshore's own has to name another, and whoever names one that is not
+/// there may only have to wait for it.
+pub(super) fn check_references(
+    server: &McpServer,
+    found: &Dereferenced,
+    unfit: &mut Vec<Problem>,
+    missing: &mut Vec<Problem>,
+) {
+    let references = references::of(&server.spec);
+    if let Some(beyond) = references::beyond(&references) {
+        unfit.push(Problem::invalid(
+            &beyond.field,
+            format_args!(
+                "the manifest names more than {} Secrets, ConfigMaps and ServiceAccounts, so none is looked at: name fewer",
+                references::MOST
+            ),
+        ));
+        return;
+    }
+    for problem in references.iter().filter_map(|reference| check_reference(server, reference, found)) {
+        if matches!(problem.reason, Reason::SecretReserved | Reason::ConfigMapReserved) {
+            unfit.push(problem);
+        } else {
+            missing.push(problem);
+        }
+    }
+}
+
 /// What is wrong with a reference, if anything is.
-pub(super) fn check_reference(
+fn check_reference(
     server: &McpServer,
     reference: &references::Reference,
     found: &Dereferenced,

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api_keys::ParsedKeys;
 use crate::mcp_server::build::{Prepared, Resources, build};
+use crate::mcp_server::condition::Reason;
 use crate::mcp_server::dereference::ApiKeysLookup;
+use crate::mcp_server::references;
 use crate::mcp_server::session_keys::SessionKeys;
 use crate::settings::Settings;
 
