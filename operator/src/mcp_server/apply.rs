@@ -176,8 +176,9 @@ impl Applier<'_> {
         self.memory.lock().service_is_others = is_others;
     }
 
-    /// The keys are written already, and nobody has them before the configuration that fits them: whoever took one away
-    /// has to know.
+    /// What to say where a configuration is refused: pods keep the previous one, and the keys that belong to it. The new keys
+    /// are written already, but no sidecar takes them before the configuration that fits them, and whoever revoked one has to
+    /// know.
     fn keeps_what_was(&self, kind: &str, error: Error) -> Error {
         let deployment = ObjectNames::of(&self.server.name).deployment();
         let has_pods = self.context.mirrors.deployments.get(self.server, &deployment).is_some();
@@ -194,7 +195,7 @@ impl Applier<'_> {
         }
     }
 
-    /// Whether the server has a Service, be it of before.
+    /// Whether the server has a Service, be it as an earlier manifest wanted it.
     pub(crate) fn has_service(&self) -> bool {
         let name = ObjectNames::of(&self.server.name).service();
         let live = self.context.mirrors.services.get(self.server, &name);

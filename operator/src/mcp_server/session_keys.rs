@@ -87,10 +87,10 @@ pub(crate) enum Step {
     Sealing {
         /// Its number.
         id: u8,
-        /// That of the one before.
+        /// That of the previous one.
         before: u8,
     },
-    /// No pod seals any more with those of before.
+    /// No pod seals any more with the earlier ones.
     Retired,
     /// Those that nobody needs any more have gone.
     Dropped,
@@ -210,7 +210,7 @@ impl SessionKeys {
 }
 
 /// How long what a key has sealed may matter: as long as a session may live, or a task may be looked for. Both may have
-/// begun under the key of before, and be sealed when the server answers.
+/// begun under the previous key, and be sealed when the server answers.
 #[must_use]
 pub(crate) fn lives(max_age: Duration, request_timeout: Duration) -> Duration {
     max_age.max(LEAST) + request_timeout

@@ -8,7 +8,7 @@
 //! * *Published* speaks of the catalog, and nothing else depends on it.
 //! * *Ready* means that clients can use the server. Its `observedGeneration` is that of the manifest which is in
 //!   force, or was when they last could: while a new version is on its way, or fails, over one that works, Ready stays
-//!   true for the generation before. With several pods it is in force once all that serve are of it and run its
+//!   true for the previous generation. With several pods it is in force once all that serve are of it and run its
 //!   configuration, whatever is missing that only another pod would need.
 //! * *Reconciling* and *Stalled* say so to programs that know no McpServers (the conventions of kstatus). They are there
 //!   only while they are true: the first while clients use an earlier manifest, the second while nothing but another
@@ -97,7 +97,7 @@ pub(crate) struct Observation<'a> {
 pub(crate) struct Unapplied {
     /// The first object, as kind and name, unless it is a problem's.
     pub what: Option<String>,
-    /// Of which part it is.
+    /// The part that it belongs to.
     pub part: Part,
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum Report {
     Pending,
     /// It does not answer, for a while now.
     Unreachable(String),
-    /// This.
+    /// It has answered this.
     Answered(Arc<Summary>),
 }
 

@@ -24,7 +24,7 @@ impl Applier<'_> {
     /// a budget for more pods than there are. Says whether all of that has gone: what cannot be deleted keeps nothing else.
     pub(crate) async fn prune(&self, applied: &Resources<Applied>, desired: &Desired) -> bool {
         if applied.deployment.is_none() {
-            // The pods are from before, and may need what is not among the objects of now.
+            // The pods are from before, and may need what is not among these objects.
             return true;
         }
         // What does not answer keeps no other waiting, nor whatever is done for this server next.
@@ -87,7 +87,7 @@ fn account_of_pods(applied: &Resources<Applied>) -> Option<&String> {
 }
 
 /// Whether no pod has or will have something that the manifest does not ask for. Until the new version is there in full,
-/// pods of the one before may have to be made anew, and without it they cannot be.
+/// pods of the previous one may have to be made anew, and without it they cannot be.
 fn is_needless(
     has_it: impl Fn(&PodView) -> bool,
     pods: &BTreeMap<String, Arc<PodView>>,

@@ -26,14 +26,14 @@ pub(crate) struct ServerMemory {
     applying: HashMap<Object, Option<String>>,
     /// What was written into the status last, and the resource version that this gave.
     pub status: Option<(u64, McpServerStatus)>,
-    /// When that was.
+    /// When the status was written last.
     pub status_written: Option<Instant>,
     /// When all writes so far would have been made at the pace that is kept in the long run (`status::write`): a change
     /// waits where this is too far ahead.
     pub status_pace: Option<Instant>,
-    /// Since when it could be said that clients use the server as it was before, and is not.
+    /// Since when clients use the server as it was before, and the status does not say so yet.
     pub behind: Option<Instant>,
-    /// The resource version that shows that status, and otherwise what the status speaks of.
+    /// The resource version in which nothing is new but that status: to see it is no news.
     pub echo: Option<u64>,
     /// What sessions are sealed with, and the Secret that they are from. None is known where they were made here, and have yet
     /// to be applied.
@@ -50,19 +50,20 @@ pub(crate) struct ServerMemory {
     refused: BTreeMap<Object, Refusal>,
     /// Whether the Deployment was given another number of pods since it was applied last.
     pub scaled: bool,
-    /// Which, and what the API server made of that.
+    /// That number, and the Deployment as the API server had it then.
     pub scaled_to: Option<(i32, Live)>,
     /// How often something else's changes of the number of its pods were undone.
     pub undone: Undone,
-    /// When the one that is there is to be undone, if not yet.
+    /// When the change that is left alone for now is to be undone.
     pub undo_at: Option<Instant>,
     /// When it was last said that somebody else had changed an object.
     changed_back: Option<Instant>,
-    /// Whether the Service of its name was last found to be somebody else's, to whom clients would show their keys.
+    /// Whether the Service of its name was last found to be somebody else's, to whom clients would send their keys.
     pub service_is_others: bool,
-    /// Whether Kubernetes was seen to take its objects away before it, or to leave them behind.
+    /// Whether it was ever deleted with a finalizer of Kubernetes' own, which takes its objects away before it, or leaves them
+    /// behind: they are not made again.
     pub let_go: bool,
-    /// That of the condition `Ready`.
+    /// Status and reason of the condition `Ready`.
     pub ready: Option<Standing>,
     /// Why it goes on with pods of an earlier release, if it does.
     pub pending: Option<Pending>,
@@ -74,8 +75,8 @@ const CHANGED_BACK_PAUSE: Duration = Duration::from_secs(60);
 /// The kind of the object that holds the session keys.
 pub(crate) const SECRET: &str = "Secret";
 
-/// Of several objects that are refused the first of these is said. With the keys, those go on that were taken back; and what
-/// comes before the Deployment keeps it from being tried.
+/// Of several objects that are refused the first of these is said. Where the keys are refused, revoked ones still work; and
+/// what comes before the Deployment keeps it from being tried.
 const SAID_FIRST: [&str; 8] = [
     SECRET,
     "ConfigMap",
@@ -146,7 +147,7 @@ impl ServerMemory {
         std::mem::take(&mut self.scaled)
     }
 
-    /// Of a server of which nothing is known yet.
+    /// The memory of a server of which nothing is known yet.
     pub(super) fn of(uid: &str) -> Self {
         Self { uid: uid.to_owned(), ..Self::default() }
     }
@@ -261,7 +262,7 @@ mod tests {
             ("that is so in whichever state it is", &service, "s2", false, None, Some("taken")),
             ("it is no more", &service, "s2", true, None, None),
             ("so are the pods", &deployment, "now", false, says("pods"), Some("pods")),
-            ("pods of before are not said of those of now", &deployment, "before", false, says("x"), None),
+            ("pods from before are not said of those of now", &deployment, "before", false, says("x"), None),
             ("what keeps them back comes first", &policy, "p2", false, says("p2"), Some("p2")),
         ] {
             if is_taken {

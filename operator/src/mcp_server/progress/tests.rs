@@ -146,7 +146,7 @@ async fn what_is_refused_is_said_where_another_part_of_the_manifest_changes() {
     assert!(said.starts_with("Accepted: "), "{said}");
 }
 
-/// Keys that were taken back go on there.
+/// Revoked keys go on there.
 #[tokio::test(start_paused = true)]
 async fn of_several_objects_that_are_refused_the_secret_is_said() {
     let server = Looks::new();

@@ -13,7 +13,7 @@ pub(super) fn in_force(observed: &Observation<'_>, ready: &Verdict) -> i64 {
         (Truth::True, _) if ready.reason == Reason::Ready => generation,
         (_, Some(was)) => was,
         (Truth::False | Truth::Unknown, None) => generation,
-        // Nobody knows any more which version pods of before are: an earlier one.
+        // Of which version the older pods are nobody knows any more: an earlier one.
         (Truth::True, None) => (generation - 1).max(1),
     }
 }
@@ -40,8 +40,8 @@ impl Observation<'_> {
     }
 
     /// Whether nothing keeps any of the manifest from being in force: it was in force before something went wrong, or nobody
-    /// knows of another that was. A pod of before may be away for a moment alone, in which one that fails serves; and one of
-    /// which nothing is heard, though others are, may go by rules and keys of before.
+    /// knows of another that was. A pod from before may be away for a moment alone, in which one that fails serves; and one of
+    /// which nothing is heard, though others are, may go by earlier rules and keys.
     pub(super) fn can_be_in_force(&self) -> bool {
         let is_new = self.is_whole()
             && !self.has_pods_of_before()

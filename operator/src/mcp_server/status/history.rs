@@ -9,7 +9,7 @@ use super::{Observation, PodFacts, Report, UNSAID, Verdict, before, unheard, ver
 use crate::mcp_server::apply::Part;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
-/// What is known of before.
+/// What the last status said of the server.
 #[derive(Clone, Copy)]
 pub(super) enum Before<'a> {
     /// Clients could use the server, and this was said of it.
@@ -83,7 +83,7 @@ fn goes_on(
     can(reason, observed, unheard.unwrap_or(UNSAID))
 }
 
-/// Whether clients use the server as it is now: so they did, and nothing was changed since; or all that serve are of now.
+/// Whether clients use the server as it is now: so they did, and nothing was changed since; or all that serve run it so.
 fn used(observed: &Observation<'_>, roles: &PodRoles<'_>, was_ready: bool) -> Reason {
     let is_of_now = roles.serving == Some(Version::Current)
         && observed.can_be_in_force()
@@ -102,7 +102,7 @@ fn can(reason: Reason, observed: &Observation<'_>, why: &str) -> Verdict {
     verdict(Truth::True, reason, format!("{used} {why}{untold}"))
 }
 
-/// What is to be said besides where a pod serves that cannot be asked, and was not told of the configuration of now.
+/// What is to be said besides where a pod serves that cannot be asked, and was not told of the current configuration.
 pub(super) fn untold(observed: &Observation<'_>) -> &'static str {
     let is_untold = observed.silent().any(|facts| {
         let wanted = observed.desired.and_then(|desired| desired.config_of(&facts.pod));
@@ -122,7 +122,7 @@ fn is_unchanged(observed: &Observation<'_>) -> bool {
 }
 
 /// Whether what kept clients out is known to be gone, whatever of it was said: the sidecar is of a release that can have the
-/// configuration of now, in which somebody has a key.
+/// current configuration, in which somebody has a key.
 fn has_gone(observed: &Observation<'_>, silent: &PodFacts) -> bool {
     observed.principals.is_some_and(|principals| !principals.is_empty())
         && observed.desired.is_some_and(|desired| desired.config_of(&silent.pod).is_some())

@@ -10,19 +10,19 @@ use crate::mcp_server::condition::{Reason, Truth};
 pub(super) struct Lack {
     pub(super) what: Lacking,
     pub(super) why: Verdict,
-    /// Whether a sidecar goes on with rules and keys of before until something else is done: keys that were taken back still
-    /// hold, and where nobody has one in those, nobody will.
+    /// Whether a sidecar goes on with earlier rules and keys until something else is done: revoked keys still work, and where
+    /// nobody has one in those, nobody will.
     pub(super) lasts: bool,
 }
 
 /// How much they do not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lacking {
-    /// Nobody can say that they use anything: a pod that serves has a configuration of before, or nothing could be made.
+    /// Perhaps all of it: a pod that serves has an earlier configuration, or nothing could be made of the manifest.
     All,
-    /// The same, for a moment: the configuration is on its way.
+    /// Perhaps all of it, for a moment: the configuration is on its way.
     AllYet,
-    /// The pods. Those of before run the configuration of now.
+    /// The pods. Those from before run the current configuration.
     Pods,
 }
 
@@ -42,7 +42,7 @@ impl Lack {
         let behind = behind(desired, roles, observed.has_no_keys());
         let lasts = behind.as_ref().is_some_and(|behind| behind.lasts);
         match &behind {
-            // Keys that were taken back and still hold are said before pods of before.
+            // Revoked keys that still work are said before pods of an earlier version.
             Some(behind) if behind.is_refusal() || lasts && observed.has_no_keys() => {
                 lack(behind.what, &behind.why, lasts)
             }
@@ -59,8 +59,8 @@ impl Lack {
         }
     }
 
-    /// Whether a sidecar does not take what it was given. A bug, and nothing that passes: rules and keys that were taken
-    /// back are still in force.
+    /// Whether a sidecar does not take what it was given. A bug, and nothing that passes: revoked rules and keys are still
+    /// in force.
     pub(super) fn is_refusal(&self) -> bool {
         self.why.reason == Reason::ConfigurationRefused
     }

@@ -21,7 +21,7 @@ pub(super) fn ready(observed: &Observation<'_>, roles: &PodRoles<'_>, others: [&
     }
     let lack = Lack::of(observed, roles, others);
     let callers = roles.callers();
-    // Of a key that was taken back, and a sidecar that goes on with it, the latter has to be known.
+    // Of a revoked key, and a sidecar that goes on with it, the latter has to be known.
     let goes_on = lack.as_ref().is_some_and(|lack| lack.lasts) && callers != Some(false);
     let silent = roles.speaker.filter(|speaker| is_silent(speaker));
     // What was heard of a refusal has to be remembered until something is heard again.
@@ -85,7 +85,7 @@ pub(super) fn ready(observed: &Observation<'_>, roles: &PodRoles<'_>, others: [&
         (Some(false), _, Lacking::All) if lack.lasts => false,
         (_, Before::Could(_), _) | (_, _, Lacking::Pods) | (Some(true), ..) => true,
         (Some(false), ..) | (_, _, Lacking::AllYet) => false,
-        // So it is with the configuration of before, unless that is of keys that were taken back.
+        // So it is with the previous configuration, unless that is of revoked keys.
         (None, Before::CouldNot(_), Lacking::All) => observed.has_no_keys(),
         (None, Before::Nothing, Lacking::All) => true,
     };

@@ -1,4 +1,4 @@
-//! Servers of which nobody has a key, or had none a moment ago, and those that go on with keys that were taken back.
+//! Servers of which nobody has a key, or had none a moment ago, and those that go on with revoked keys.
 
 use super::used::{one_by_one, ready_after, running, unreachable, words};
 use super::*;

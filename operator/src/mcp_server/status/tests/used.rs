@@ -48,7 +48,7 @@ pub(super) fn one_by_one(mut status: McpServerStatus, scenes: Vec<Scene>) -> Vec
     scenes.into_iter().map(next).collect()
 }
 
-/// Of a sidecar that runs the configuration of before.
+/// Of a sidecar that runs the previous configuration.
 pub(super) fn running(error: Option<&str>, callers: Option<bool>) -> Summary {
     let (digest, error) = ("sha256:old".to_owned(), error.map(str::to_owned));
     Summary { config: ConfigState { digest, generation: 3, error, callers }, ..summary() }
@@ -106,17 +106,17 @@ fn what_pods_are_and_run_is_what_clients_use() {
                 "True/ConfigurationRefused 3",
             ],
         ),
-        ("pods of before", None, older(), pods, [is_before; 4]),
-        ("pods of before, and what others need is missing", missing, older(), pods, [is_before; 4]),
+        ("pods from before", None, older(), pods, [is_before; 4]),
+        ("pods from before, and what others need is missing", missing, older(), pods, [is_before; 4]),
         (
-            "pods of before, and one cannot be asked",
+            "pods from before, and one cannot be asked",
             missing,
             one_unheard(),
             all,
             [is_before, "False/ServiceAccountNotFound 3", is_before, is_before],
         ),
         (
-            "pods of before with the configuration of before",
+            "pods from before with the previous configuration",
             None,
             older_behind(),
             all,
@@ -267,7 +267,7 @@ fn a_change_that_is_not_taken_yet_is_not_in_force_before_it_is() {
     assert_eq!(found, ["True/Ready 4"; 3]);
 }
 
-/// Nobody knows whether such a one goes on with rules and keys that were taken back.
+/// Nobody knows whether such a one goes on with revoked rules and keys.
 #[test]
 fn a_change_is_in_force_once_the_sidecars_of_which_nothing_is_heard_have_it_too() {
     let heard = || said(ready(pod("new")), summary());
@@ -336,7 +336,7 @@ fn a_crash_takes_nothing_out_of_force() {
         (Reason::Unreadable, None, 4, "new", now(), 4),
         (Reason::Unreadable, None, 4, "new", behind(), 4),
         (Reason::Unreadable, None, 3, "new", behind(), 3),
-        // Pods of before run the configuration of the newest manifest.
+        // Pods from before run the configuration of the newest manifest.
         (Reason::Unreadable, None, 3, "old", now(), 3),
         (Reason::Malformed, None, 4, "new", behind(), 4),
         (Reason::Rejected, Some(desired()), 3, "new", behind(), 3),
