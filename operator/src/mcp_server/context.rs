@@ -28,7 +28,7 @@ use crate::watching::Audience;
 pub(crate) struct Context {
     /// Speaks to the API server.
     pub client: kube::Client,
-    /// What its objects are watched with.
+    /// The same for watches and events: it tries again by itself.
     pub watch_client: kube::Client,
     /// What the operator was told on its command line.
     pub settings: Settings,
@@ -40,13 +40,13 @@ pub(crate) struct Context {
     pub references: ReferenceCache,
     /// What the sidecars say.
     pub inventories: Inventories,
-    /// What was done.
+    /// What was done for each server.
     pub memory: Memory,
     /// Who gets new pods for Longshore's sake.
     pub upgrades: Upgrades,
-    /// Who is looked after now.
+    /// Who is reconciled now, and who is next.
     pub slots: Slots,
-    /// Counts.
+    /// What `/metrics` shows.
     pub metrics: Metrics,
     /// Writes events.
     pub recorder: Recorder,

@@ -1,9 +1,9 @@
-//! How many servers are looked after at once, and which is next where more are due.
+//! How many servers are reconciled at once, and which is next where more are due.
 //!
-//! What is done for a server holds memory, and takes long where a webhook hangs. So it is done for a few at a time, and no
-//! namespace has more of these slots than it leaves free for others. One that has none finds one all the same, as long as
-//! it is one of some, or a few that are held up would keep all the others waiting. Who has to wait does so as a name in the line of its
-//! namespace, and is called: a reconciliation that waited would keep the manifest of when it began.
+//! A reconciliation holds memory, and takes long where a webhook hangs. So a few servers at a time have a slot, and no
+//! namespace has more slots than it leaves free for others. Beyond these there are some for namespaces that have none:
+//! otherwise a few that are held up would keep all others waiting. A server that has to wait is a name in the line of its
+//! namespace, and is called in its turn: a reconciliation that waited would keep the manifest of when it began.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 
 use crate::mirror::ServerKey;
 
-/// How many servers are looked after at once. That mostly waits for the API server.
+/// How many servers are reconciled at once. That mostly waits for the API server.
 const SLOTS: usize = 16;
-/// The same with those beyond that are the only ones of their namespaces.
+/// The same with those beyond, each of which is the only one of its namespace.
 const MOST: usize = 2 * SLOTS;
 
 /// The slots, and who waits for one.
