@@ -21,7 +21,8 @@ const LASTING: Duration = Duration::from_secs(12);
 pub(crate) struct Failures {
     /// Tries in a row that failed.
     in_a_row: u32,
-    /// And that were refused. Somebody else has to do something then, so nothing that fails waits for as long.
+    /// Tries in a row that were refused. Somebody else has to do something then, so they are further apart than those of what
+    /// fails.
     refused: u32,
     /// Since when the API server has answered that it cannot do what it is asked.
     since: Option<Instant>,
@@ -31,7 +32,7 @@ pub(crate) struct Failures {
     unanswered: Option<Instant>,
 }
 
-/// What one try met of what may pass by itself.
+/// The worst that one try met of what may pass by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Passing {
     /// Nothing: it was done, or refused.
@@ -61,7 +62,7 @@ impl Passing {
 // === impl Failures ===
 
 impl Failures {
-    /// Takes note of what a try met at the worst.
+    /// Takes note of the worst that a try met.
     pub(crate) fn met(&mut self, passing: Passing, now: Instant) {
         match passing {
             Passing::Nothing => (self.since, self.silent, self.unanswered) = (None, None, None),
@@ -83,7 +84,7 @@ impl Failures {
     }
 
     /// Whether what the API server cannot do now is no passing failure: it could not do it for long.
-    pub(crate) fn last(&self, now: Instant) -> bool {
+    pub(crate) fn are_lasting(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= LASTING)
     }
 
@@ -103,7 +104,7 @@ impl Failures {
         delay(FIRST_DELAY, &mut self.in_a_row)
     }
 
-    /// The same of something that was refused, as it was if nothing failed.
+    /// The same of something that was refused. Failures in between do not count.
     pub(crate) fn refused(&mut self) -> Duration {
         delay(FIRST_REFUSED, &mut self.refused)
     }
@@ -207,7 +208,7 @@ mod tests {
                 _ if what.contains("for long") => begun + LASTING + Duration::from_secs(1),
                 _ => begun + LASTING,
             };
-            assert_eq!(failures.last(now), expected, "{what}");
+            assert_eq!(failures.are_lasting(now), expected, "{what}");
         }
     }
 }

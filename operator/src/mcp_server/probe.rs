@@ -79,7 +79,7 @@ pub(crate) struct Touched {
 }
 
 /// Touches the pods whose sidecars run another configuration than they should, as far as is known: the kubelet then updates the
-/// mounted files at once instead of within a minute.
+/// mounted files at once instead of within a minute. (`is_applied`: the API server has what they should run.)
 ///
 /// Each has delays of its own: one that cannot be touched, as where a webhook does not answer for it, keeps none waiting
 /// for what may end a key that was revoked, unless so many are.
@@ -89,11 +89,11 @@ pub(crate) async fn touch(
     memory: &Mutex<ServerMemory>,
     desired: &Desired,
     pods: &[PodFacts],
-    is_there: bool,
+    is_applied: bool,
 ) -> Touched {
     memory.lock().touches.retain(|uid, _| pods.iter().any(|facts| facts.pod.uid == *uid));
     let touches: Vec<_> =
-        pods.iter().map(|facts| touch_one(context, server, memory, desired, is_there, facts)).collect();
+        pods.iter().map(|facts| touch_one(context, server, memory, desired, is_applied, facts)).collect();
     let touches: Vec<_> = stream::iter(touches).buffer_unordered(AT_ONCE).collect().await;
     let now = Instant::now();
     let again = touches.iter().filter_map(|(again, _)| *again).min();
@@ -109,11 +109,11 @@ async fn touch_one(
     server: &ServerKey,
     memory: &Mutex<ServerMemory>,
     desired: &Desired,
-    is_there: bool,
+    is_applied: bool,
     facts: &PodFacts,
 ) -> (Option<Instant>, bool) {
     let second = Timestamp::now().as_second();
-    let Some(wanted) = stale(facts, desired, is_there, second) else {
+    let Some(wanted) = stale(facts, desired, is_applied, second) else {
         memory.lock().touches.remove(&facts.pod.uid);
         return (None, false);
     };
@@ -159,7 +159,13 @@ async fn touch_one(
         Err(error) => {
             let failures = failures.saturating_add(1);
             let delay = jittered(pause(failures)).max(now.elapsed());
-            tracing::warn!(%error, %pod, %namespace, ?delay, "cannot patch a pod's annotation, will try again");
+            tracing::warn!(
+                %error,
+                %pod,
+                %namespace,
+                ?delay,
+                "cannot patch a pod's annotation, will try again"
+            );
             (before, failures, delay)
         }
     };
@@ -190,13 +196,13 @@ fn most_touches(report: &Report, is_told: bool) -> u32 {
 }
 
 /// The digest of the configuration that a sidecar should run, if it runs another, or may.
-fn stale(facts: &PodFacts, desired: &Desired, is_there: bool, now: i64) -> Option<String> {
+fn stale(facts: &PodFacts, desired: &Desired, is_applied: bool, now: i64) -> Option<String> {
     let pod = &facts.pod;
     let can_load = match &facts.report {
         Report::Answered(_) => true,
         // It serves all the same, whatever is between it and the operator. Nothing but the time since it was told will say that
         // it has what is there.
-        Report::Unreachable(_) => is_there && pod.sidecar.state == ContainerState::Running,
+        Report::Unreachable(_) => is_applied && pod.sidecar.state == ContainerState::Running,
         Report::Pending => false,
     };
     if pod.ending || pod.failed.is_some() || !can_load {

@@ -56,7 +56,7 @@ pub(crate) fn rotate(
     let again = match &next {
         // The Secret's change is news that leads here again.
         Some(_) => None,
-        None if !situation.confirmed && server.session_keys.is_waiting(&situation) => Some(WAITS),
+        None if !situation.confirmed && server.session_keys.has_next_step(&situation) => Some(WAITS),
         None => server.session_keys.due(&situation),
     };
     Ok(Rotation { next, again })
@@ -75,7 +75,8 @@ pub(crate) fn wish(server: &McpServer) -> Option<&str> {
 
 /// Says that the keys moved on. Client required.
 pub(crate) async fn tell(context: &Context, server: &ServerKey, uid: &str, step: Step) {
-    tracing::info!(server = %server.name, namespace = %server.namespace, ?step, "session key rotation: next step");
+    let ServerKey { name, namespace } = server;
+    tracing::info!(server = %name, %namespace, ?step, "session key rotation: next step");
     let Step::Sealing { id, before } = step else { return };
     let event = Event {
         type_: EventType::Normal,

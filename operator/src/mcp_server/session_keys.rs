@@ -131,7 +131,7 @@ impl SessionKeys {
             return Ok(None);
         }
         let mut next = self.clone();
-        if let Some(id) = self.waiting() {
+        if let Some(id) = self.successor() {
             let before = self.seal_with;
             next.seal_with = id;
             return Ok(Some((next, Step::Sealing { id, before })));
@@ -156,8 +156,8 @@ impl SessionKeys {
     }
 
     /// Whether there is a step to take, once the pods have taken the one before.
-    pub(crate) fn is_waiting(&self, situation: &Situation<'_>) -> bool {
-        self.waiting().is_some()
+    pub(crate) fn has_next_step(&self, situation: &Situation<'_>) -> bool {
+        self.successor().is_some()
             || self.is_to_retire()
             || self.is_wanted(situation)
             || self.held.iter().any(|held| self.left(held, situation).is_some_and(|left| left.is_zero()))
@@ -173,7 +173,7 @@ impl SessionKeys {
     }
 
     /// The key that follows the one that seals, if there is one already.
-    fn waiting(&self) -> Option<u8> {
+    fn successor(&self) -> Option<u8> {
         let sealing = self.held.iter().position(|held| held.key.id == self.seal_with)?;
         self.held.get(sealing + 1).map(|held| held.key.id)
     }
@@ -181,7 +181,7 @@ impl SessionKeys {
     /// Whether there are keys that every pod has been told to seal with no more, and whose time does not run yet. What
     /// comes after the key that seals has not sealed.
     fn is_to_retire(&self) -> bool {
-        self.waiting().is_none()
+        self.successor().is_none()
             && self.held.iter().any(|held| held.key.id != self.seal_with && held.retired.is_none())
     }
 

@@ -28,7 +28,7 @@ pub(super) async fn run(
     uid: &str,
     memory: &Mutex<ServerMemory>,
 ) -> Progress {
-    let patient = !memory.lock().failures.last(Instant::now());
+    let patient = !memory.lock().failures.are_lasting(Instant::now());
     let progress = Progress::default();
     let mut steps = Steps { server, context, key, uid, memory, patient, progress };
     // How far they came is in the progress.
@@ -241,8 +241,8 @@ impl Steps<'_> {
     async fn hear(&mut self, desired: &Desired) {
         let pods = self.pods();
         let unapplied = self.progress.unapplied.as_ref();
-        let is_there = unapplied.is_none_or(|unapplied| unapplied.part != Part::Configuration);
-        let touched = probe::touch(self.context, self.key, self.memory, desired, &pods, is_there).await;
+        let is_applied = unapplied.is_none_or(|unapplied| unapplied.part != Part::Configuration);
+        let touched = probe::touch(self.context, self.key, self.memory, desired, &pods, is_applied).await;
         self.progress.pods = pods;
         self.progress.again = [self.progress.again, touched.again].into_iter().flatten().min();
         self.progress.untouched = touched.failed;

@@ -56,7 +56,7 @@ fn one_key_follows_another_step_by_step() {
     assert_eq!(step(&mut keys, &Situation { wish: Some("a"), ..situation(5) }), None, "the wish of before");
     assert_eq!(step(&mut keys, &situation(5)), None, "a wish that was taken back");
     assert_eq!(step(&mut keys, &unconfirmed(10)), None, "not even the old keys are everywhere");
-    assert!(keys.is_waiting(&unconfirmed(10)));
+    assert!(keys.has_next_step(&unconfirmed(10)));
     assert_eq!(step(&mut keys, &asked(20)), Some(Step::Accepted { id: 8 }));
     assert_eq!((ids(&keys), keys.seal_with()), (vec![7, 8], 7));
     assert_ne!(keys.held[0].key.secret, keys.held[1].key.secret);
@@ -66,11 +66,11 @@ fn one_key_follows_another_step_by_step() {
     // A pod that lags goes on sealing with the old key, for longer than sessions live.
     let late = 40 + 25 * HOUR;
     assert_eq!(step(&mut keys, &unconfirmed(late - 1)), None);
-    assert!(keys.is_waiting(&unconfirmed(late - 1)));
+    assert!(keys.has_next_step(&unconfirmed(late - 1)));
     assert_eq!(step(&mut keys, &asked(late)), Some(Step::Retired));
     assert_eq!((ids(&keys), keys.seal_with()), (vec![7, 8], 8), "its last session has just begun");
     assert_eq!(step(&mut keys, &asked(late + 10)), None, "one wish is one rotation");
-    assert!(!keys.is_waiting(&unconfirmed(late + 10)));
+    assert!(!keys.has_next_step(&unconfirmed(late + 10)));
     let last = late + 24 * HOUR + 60;
     assert_eq!(keys.due(&asked(late + 10)), Some(Duration::from_secs(24 * 3600 + 50)));
     assert_eq!(step(&mut keys, &asked(last - 1)), None, "a session of it may be left");
