@@ -39,7 +39,7 @@ use thiserror::Error;
 use crate::api::ApiError;
 use crate::metrics::Outcome;
 use crate::mirror::ServerKey;
-use crate::reading::MaybeUnreadable;
+use crate::reading::{MaybeUnreadable, Unreadable};
 use apply::Applier;
 use condition::{Problem, Reason};
 use context::Context;
@@ -89,7 +89,8 @@ pub(crate) struct Failed {
     again: Option<Duration>,
 }
 
-/// Brings one server to what its manifest says, and writes down how it is: now, or when it is called.
+/// Brings one server to what its manifest says, and writes down how it is. Where no slot is free, it does so when the server is
+/// called.
 pub(crate) async fn reconcile(object: Arc<MaybeUnreadable>, context: Arc<Context>) -> Result<Action, Failed> {
     let key = ServerKey::of(object.as_ref());
     let Some(_slot) = context.slots.take(&key) else { return Ok(Action::await_change()) };
@@ -104,13 +105,7 @@ pub(crate) async fn reconcile(object: Arc<MaybeUnreadable>, context: Arc<Context
         Ok(server) => steps::run(server, &context, &key, &uid, &memory).await,
         Err(unreadable) => {
             let mut progress = Progress::default();
-            let message = format!(
-                "this object cannot be read as an McpServer of this version: {}; compare it with `kubectl explain \
-                 mcpserver.spec`, or bring the CustomResourceDefinition to this operator's version",
-                unreadable.error
-            );
-            let problem = Problem::new(Reason::Malformed, message);
-            progress.stop(vec![problem], probe::probe(&context, &key, &uid));
+            progress.stop(vec![malformed(unreadable)], probe::probe(&context, &key, &uid));
             progress
         }
     };
@@ -150,43 +145,56 @@ pub(crate) async fn reconcile(object: Arc<MaybeUnreadable>, context: Arc<Context
     let again = [progress.again, later, trials, prune, undo].into_iter().flatten().min();
     let error = progress.error.take().or(unwritten);
     let took = started.elapsed();
-    let result = match error {
+    let (outcome, result) = conclude(error, again, &progress, &mut memory.lock().failures);
+    context.metrics.reconciled(outcome, took);
+    tracing::debug!(server = %key.name, namespace = %key.namespace, ?took, "reconciled");
+    result
+}
+
+/// What came of a reconciliation, and when the server is due again.
+fn conclude(
+    error: Option<Error>,
+    again: Option<Duration>,
+    progress: &Progress,
+    failures: &mut Failures,
+) -> (Outcome, Result<Action, Failed>) {
+    match error {
         Some(Error::Apply(apply::Error::Problem(_)) | Error::Dereference(_) | Error::SessionKeys(_))
             if !progress.blind =>
         {
             // Said in the status; what stands in the way may go without a trace that the operator could watch.
-            context.metrics.reconciled(Outcome::Refused, took);
+            let delay = failures.refused();
             // What else is to be done, such as to touch a pod once more, does not wait for that.
-            let delay = memory.lock().failures.refused();
-            Ok(Action::requeue(again.map_or(delay, |again| again.min(delay))))
+            let delay = again.map_or(delay, |again| again.min(delay));
+            (Outcome::Refused, Ok(Action::requeue(delay)))
         }
-        Some(Error::Apply(apply::Error::NamespaceEnds)) => {
-            // The server goes too, in its turn; there is nothing to mend and nobody to tell.
-            context.metrics.reconciled(Outcome::Done, took);
-            Ok(Action::await_change())
-        }
-        Some(error) => {
-            context.metrics.reconciled(Outcome::Retry, took);
-            Err(Failed { error, again })
-        }
+        // The server goes too, in its turn; there is nothing to mend and nobody to tell.
+        Some(Error::Apply(apply::Error::NamespaceEnds)) => (Outcome::Done, Ok(Action::await_change())),
+        Some(error) => (Outcome::Retry, Err(Failed { error, again })),
         None => {
             // Whether what was refused still is, is seen in its turn, and nothing is better until then: many that are
             // refused for ever would take turns for ever, as fast as they can.
-            memory
-                .lock()
-                .failures
-                .end(progress.unpruned || progress.turn == Turn::Later && progress.upgrade_refused);
-            let outcome = match &progress {
-                Progress { untouched: true, .. } | Progress { unpruned: true, .. } => Outcome::Retry,
-                Progress { problems, .. } if problems.is_empty() => Outcome::Done,
-                Progress { .. } => Outcome::Refused,
+            failures.end(progress.unpruned || progress.turn == Turn::Later && progress.upgrade_refused);
+            let outcome = if progress.untouched || progress.unpruned {
+                Outcome::Retry
+            } else if progress.problems.is_empty() {
+                Outcome::Done
+            } else {
+                Outcome::Refused
             };
-            context.metrics.reconciled(outcome, took);
-            Ok(again.map_or_else(Action::await_change, Action::requeue))
+            (outcome, Ok(again.map_or_else(Action::await_change, Action::requeue)))
         }
-    };
-    tracing::debug!(server = %key.name, namespace = %key.namespace, ?took, "reconciled");
-    result
+    }
+}
+
+/// What is to be said of an object that is no `McpServer` as this version knows them.
+fn malformed(unreadable: &Unreadable) -> Problem {
+    let message = format!(
+        "this object cannot be read as an McpServer of this version: {}; compare it with `kubectl explain \
+         mcpserver.spec`, or bring the CustomResourceDefinition to this operator's version",
+        unreadable.error
+    );
+    Problem::new(Reason::Malformed, message)
 }
 
 /// Whether a server that is to go is kept by somebody's finalizer alone. Until that is gone it serves, so keys are revoked
