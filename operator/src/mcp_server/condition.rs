@@ -23,7 +23,7 @@ pub(crate) enum ConditionType {
     Ready,
     /// The newest manifest is not in force yet.
     Reconciling,
-    /// It never will be.
+    /// The newest manifest never will be in force.
     Stalled,
 }
 
@@ -75,7 +75,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// That of a condition that is there. `None`: this release knows no such reason.
+    /// The standing of a condition. `None`: this release knows no such reason.
     pub fn of(condition: &Condition) -> Option<Self> {
         let named = |truth: &Truth| truth.name() == condition.status;
         let status = [Truth::True, Truth::False, Truth::Unknown].iter().find(|it| named(it))?.name();

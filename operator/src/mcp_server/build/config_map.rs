@@ -57,7 +57,8 @@ pub(super) fn build(
     (config_map, digest)
 }
 
-/// Its name. It changes with the way to reach the server, so that a pod of an older version keeps the way that fits it.
+/// The ConfigMap's name. It changes with the way to reach the server, so that a pod of an older version keeps the way that
+/// fits it.
 pub(crate) fn name(server: &ValidatedServer, upstream: &Upstream) -> String {
     server.names.config_map(CONTRACT_VERSION, &digest::hex(upstream_text(upstream).as_bytes()))
 }

@@ -55,7 +55,7 @@ fn port(port: u16) -> NetworkPolicyPort {
     }
 }
 
-/// The pods of this server: a selector without a namespace is of its own.
+/// The pods of this server. A peer without a selector of namespaces is in the policy's own.
 fn same_server(server: &ValidatedServer) -> NetworkPolicyPeer {
     NetworkPolicyPeer { pod_selector: Some(own_pods(server)), ..NetworkPolicyPeer::default() }
 }

@@ -21,12 +21,12 @@ use volumes::{
     needs_tmp, read_only,
 };
 
-/// Which pod it is.
+/// The sidecar's variable with the UID of its pod.
 const POD_UID: &str = "LONGSHORE_POD_UID";
-/// Where the others find it.
+/// The variable with the address at which the other pods find it.
 const POD_IP: &str = "LONGSHORE_POD_IP";
-/// Which template it was made of. The sidecar reads it from its environment alone: one of an earlier release would refuse to
-/// be told in another way.
+/// The variable that names the template that the pod was made of. The sidecar reads it from its environment alone: one of an
+/// earlier release would refuse to be told in another way.
 const POD_TEMPLATE: &str = "LONGSHORE_POD_TEMPLATE";
 /// Where Kubernetes clients look for their token.
 const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -44,9 +44,9 @@ const GIVEN_UP_SECONDS: i64 = 20;
 /// The label that tells versions apart: pods of the previous one are about to go, and are not in the way of new ones.
 const VERSION: &str = "pod-template-hash";
 
-/// Lists that others read, with what separates their entries and the one that is Longshore's: the sidecar, which faces the
-/// network, is to be given no credentials of a cloud, and its program, which is lost with the pod, is no reason to keep a
-/// node.
+/// Annotations that are lists which others read, with what separates their entries, and Longshore's own entry: the sidecar,
+/// which faces the network, is to be given no credentials of a cloud, and its program, which is lost with the pod, is no
+/// reason to keep a node.
 const OF_OTHERS: [(&str, char, &str); 3] = [
     ("azure.workload.identity/skip-containers", ';', SIDECAR_CONTAINER),
     ("cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", ',', PROGRAM_VOLUME),

@@ -34,7 +34,7 @@ pub(super) fn of_sidecar(named: Option<&ResourceRequirements>, defaults: &Sideca
     ResourceRequirements { requests: Some(requests), limits: Some(limits), claims: None }
 }
 
-/// Of what is no amount the API server says so.
+/// Whether one is less than the other. Of what is no amount the API server says so.
 fn is_less(one: &Quantity, other: &Quantity) -> bool {
     matches!((amount(&one.0), amount(&other.0)), (Some(one), Some(other)) if one < other)
 }

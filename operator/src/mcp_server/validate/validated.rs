@@ -23,7 +23,7 @@ pub(crate) struct ValidatedServer {
     pub names: ObjectNames,
     /// How many pods there are to be.
     pub replicas: u32,
-    /// How a new version takes the place of the one before.
+    /// How a new version takes the place of the previous one.
     pub strategy: StrategyType,
     /// The manifest's labels and annotations of the Service, but for those that it may not have.
     pub service: ObjectMetadata,
@@ -31,21 +31,21 @@ pub(crate) struct ValidatedServer {
     pub upstream: config::Upstream,
     /// The one revision that the server is spoken to in, if one is named.
     pub protocol: Option<manifest::Protocol>,
-    /// The same of older versions whose pods are still there: their sidecars need a configuration too, or a key that
-    /// was revoked would go on working with them.
+    /// How the sidecars of older versions reach it whose pods are still there: they need a configuration too, or a revoked
+    /// key would go on working with them.
     pub older_upstreams: Vec<config::Upstream>,
     /// Who may call at all.
     pub auth: ValidatedAuth,
-    /// What those may call.
+    /// What callers may call.
     pub access: Vec<config::AccessRule>,
     /// Which tools exist for clients.
     pub tools: config::ToolFilter,
     /// Bounds of a request; of processes too, whether or not the server is a stdio server now: it may have pods from when it
     /// was.
     pub limits: config::Limits,
-    /// The life of sessions.
+    /// How long sessions live, and how many there may be.
     pub sessions: config::Sessions,
-    /// What they are sealed with.
+    /// What their ids are sealed with.
     pub session_keys: SessionKeys,
     /// The host name that clients outside of the cluster use.
     pub public_host: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct ValidatedServer {
 /// How callers prove who they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValidatedAuth {
-    /// Not at all.
+    /// They need not: everybody may call.
     None,
     /// By one of these keys.
     ApiKeys(Vec<config::ApiKey>),
