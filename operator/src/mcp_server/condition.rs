@@ -46,9 +46,9 @@ impl ConditionType {
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Truth {
-    /// It does.
+    /// It holds.
     True,
-    /// It does not.
+    /// It does not hold.
     False,
     /// Nobody can say yet.
     Unknown,

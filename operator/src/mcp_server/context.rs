@@ -28,7 +28,7 @@ use crate::watching::Audience;
 pub(crate) struct Context {
     /// Speaks to the API server.
     pub client: kube::Client,
-    /// The same for watches and events: it tries again by itself.
+    /// Speaks to it for watches and events, and tries again by itself.
     pub watch_client: kube::Client,
     /// What the operator was told on its command line.
     pub settings: Settings,

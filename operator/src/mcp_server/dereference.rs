@@ -24,15 +24,15 @@ use crate::reading::Lean;
 /// Whether an object that a manifest names exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// It does not.
+    /// It does not exist.
     Missing,
     /// It is one of Longshore's own, which no manifest may name.
     Reserved,
     /// Nobody knows: the API server does not give it, and these are its words.
     Unreadable(String),
-    /// It does, with these of the entries that matter.
+    /// It exists, with these of the entries that matter.
     Present {
-        /// The names of its data.
+        /// The names of those entries.
         keys: Arc<BTreeSet<String>>,
     },
 }
@@ -49,7 +49,7 @@ pub(crate) enum ApiKeysLookup {
     Reserved,
     /// Nobody knows: the API server does not give it, and these are its words.
     Unreadable(String),
-    /// These keys, as hashes.
+    /// It holds these keys, as hashes.
     Present(ParsedKeys),
 }
 

@@ -49,9 +49,9 @@ pub(crate) struct Reference {
 /// Whether a pod starts without an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// It does not.
+    /// The pod does not start without it.
     Required,
-    /// It does: the manifest says `optional: true`.
+    /// The pod starts without it: the manifest says `optional: true`.
     Optional,
 }
 

@@ -87,7 +87,7 @@ pub(crate) enum Step {
     Sealing {
         /// Its number.
         id: u8,
-        /// That of the previous one.
+        /// The number of the key before it.
         before: u8,
     },
     /// No pod seals any more with the earlier ones.

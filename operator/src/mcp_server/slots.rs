@@ -27,14 +27,14 @@ pub(crate) struct Slots {
 #[derive(Debug, Default)]
 struct State {
     taken: usize,
-    /// Those that have a slot or wait for one.
+    /// The namespaces that have a slot or wait for one.
     namespaces: HashMap<String, Line>,
     /// The place of each server that waits.
     places: HashMap<ServerKey, u64>,
     last_place: u64,
     /// Servers that a slot is kept for.
     kept: HashSet<ServerKey>,
-    /// Those of them that nobody has told yet.
+    /// Those of the kept ones that nobody has told yet.
     called: VecDeque<ServerKey>,
 }
 

@@ -113,7 +113,7 @@ pub(crate) struct PodFacts {
 /// What is known of a sidecar.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Report {
-    /// Nothing yet.
+    /// It has said nothing yet.
     #[default]
     Pending,
     /// It does not answer, for a while now.

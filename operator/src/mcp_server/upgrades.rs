@@ -42,7 +42,7 @@ pub(crate) struct Upgrades {
 #[derive(Debug, Default)]
 struct State {
     given: HashMap<ServerKey, Given>,
-    /// Those of them that nobody has told yet.
+    /// Those that were given a turn, and that nobody has told yet.
     called: VecDeque<ServerKey>,
     /// Who asked first is first. Whose turn came to nothing asks again, and is last.
     waiting: Vec<ServerKey>,

@@ -125,7 +125,7 @@ pub(super) fn of_containers(facts: &PodFacts) -> Option<Diagnosis> {
     sidecar.or_else(|| if serves { None } else { of_server(pod) })
 }
 
-/// The same of what else runs in the pod.
+/// What the kubelet says of the pod's other containers, if it is a failure.
 pub(super) fn of_others(pod: &PodView) -> Option<Diagnosis> {
     pod.others.iter().find_map(|other| of_other(&pod.name, other))
 }

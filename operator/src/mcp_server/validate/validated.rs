@@ -75,11 +75,11 @@ pub(crate) enum ValidatedAuth {
 /// Whether everything that a pod needs exists, and the pod may be as the manifest has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// It does.
+    /// All is as it should be.
     Complete,
-    /// It does, and something that is not vital is wrong.
+    /// A pod may be made, and something that is not vital is wrong.
     Flawed(Vec<Problem>),
-    /// It does not, or it may not. Access rules and keys reach the pods that are there; the pods themselves stay what
+    /// No pod may be made. Access rules and keys reach the pods that are there; the pods themselves stay what
     /// they are, as many as the manifest says by now, and none of another kind is made.
     Incomplete(Vec<Problem>),
 }
