@@ -41,12 +41,13 @@ pub(crate) struct Upgrades {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Who has a turn.
     given: HashMap<ServerKey, Given>,
     /// Those that were given a turn, and that nobody has told yet.
     called: VecDeque<ServerKey>,
     /// Who asked first is first. Whose turn came to nothing asks again, and is last.
     waiting: Vec<ServerKey>,
-    /// When one of a namespace was given a turn last, be it in vain.
+    /// When a server of each namespace was given a turn last, be it in vain.
     had: HashMap<String, u64>,
     /// The time, as a number that grows.
     now: u64,
@@ -119,7 +120,7 @@ impl Upgrades {
         }
     }
 
-    /// Somebody has given the server a turn already, of which it has yet to make use.
+    /// The server is in the middle of its upgrade, as another operator has left it: it goes on to have its turn.
     fn goes_on(&self, server: &ServerKey) {
         let turn = Given { begun: true, since: Instant::now() };
         self.state.lock().given.entry(server.clone()).or_insert(turn);

@@ -27,6 +27,7 @@ pub(crate) struct ReferenceCache {
 #[derive(Debug, Default)]
 struct State {
     entries: HashMap<Key, Entry>,
+    /// Which objects each server names, by its namespace and name.
     used_by: HashMap<(String, String), BTreeSet<Key>>,
 }
 
@@ -44,6 +45,7 @@ struct Entry {
     users: BTreeMap<String, BTreeSet<String>>,
     /// Counts the changes, so that an answer which was on its way during one is not kept.
     epoch: u64,
+    /// The version that was read.
     resource_version: Option<String>,
     /// Whether somebody was told what another version than this one held, and has yet to hear of this one.
     unannounced: bool,

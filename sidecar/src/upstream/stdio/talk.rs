@@ -412,16 +412,7 @@ impl<'a> Talk<'a> {
             tracing::info!(reason = why.name(), number, mebibytes, "a process of the server ended");
         }
         let Self {
-            conversation,
-            process,
-            ended,
-            delivery,
-            lines,
-            coming,
-            batch,
-            batch_came,
-            outgoing,
-            ..
+            conversation, process, ended, delivery, lines, coming, batch, batch_came, outgoing, ..
         } = self;
         // What they hold is not held for as long as the process takes to end: nor is the turn of a message half of which came.
         drop((delivery, lines, coming, batch, batch_came, outgoing));
