@@ -56,9 +56,23 @@ pub(super) fn read(text: &str, marks: Marks, is_glob: bool) -> String {
         '%' => decoded(&text),
         ';' => without_parameters(&text),
         '/' => without_empty_segments(&text),
-        // In a glob it may stand for any byte: the last one is a query's, if any is.
-        '?' if is_glob => text.rsplit_once('?').map_or(text.as_str(), |(before, _)| before).to_owned(),
+        '?' if is_glob => query_of(&text).map_or(text.as_str(), |at| &text[..at]).to_owned(),
         mark => text.split(*mark).next().unwrap_or_default().to_owned(),
+    })
+}
+
+/// Where a glob speaks of a query: at a `?` that is escaped (a URI with a backslash before it matches none), or has a
+/// parameter's name or a last star behind it. Any other stands for a byte, and what is before it says nothing of the rest.
+fn query_of(glob: &str) -> Option<usize> {
+    glob.match_indices('?').find_map(|(at, _)| {
+        let (before, behind) = (&glob[..at], &glob[at + 1..]);
+        let name = behind.split_once('=').map_or("", |(name, _)| name);
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        if before.ends_with('\\') {
+            Some(at - 1)
+        } else {
+            (behind == "*" || !name.is_empty() && name.bytes().all(is_of_name)).then_some(at)
+        }
     })
 }
 
