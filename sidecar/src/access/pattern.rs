@@ -151,6 +151,7 @@ mod tests {
             ("file:///docs/[!.]*", "file:///docs/%2f.git/config", false),
             ("file:///docs/[!.]*", "file:///docs/;/.git/config", false),
             ("file:///docs/[!.]*", "file:///docs/%252egit/config", false),
+            ("file:///docs/[!.]*", "file:///docs/%25%32%65git/config", false),
             ("file:///docs/[!.]*", "file:///docs/a//b", true),
             ("file:///docs/*.md", "file:///docs/secret.txt%23.md", false),
             ("file:///docs/*.md", "file:///docs/secret.txt%3F.md", false),

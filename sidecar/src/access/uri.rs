@@ -1,18 +1,22 @@
 //! What servers make of a URI: often something else than what is written, and it is that which a caller gets.
 
+/// How often a URI is decoded, since digits can be encoded too: nobody means one that is another one still after that.
+const DECODINGS: usize = 8;
+
 /// Whether those who parse URIs would make something else of this one: they strip white space and control characters,
-/// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode dots and slashes before that, more than
+/// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode all of that before, more than
 /// once, or drop what follows a semicolon. Then no glob over the URI as it is written says anything about it.
 pub(super) fn is_ambiguous(uri: &str) -> bool {
     let rewritten = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '\\';
-    let decoded = with_percent_signs(&uri.to_ascii_lowercase());
-    let decoded = decoded.replace("%2e", ".").replace("%2f", "/").replace("%5c", "/").replace("%3b", ";");
+    let is_ascii = |letter: char| letter.is_ascii();
+    let decoded = decoded_as_often(uri, is_ascii);
     uri.contains(rewritten)
-        || decoded.contains("%00")
-        || decoded.split(['/', '?', '#', ':']).any(|segment| {
+        || decoded.contains(char::is_control)
+        || decoded.split(['/', '\\', '?', '#', ':']).any(|segment| {
             let name = segment.split(';').next().unwrap_or(segment);
-            matches!(name, "." | "..")
+            matches!(name.trim(), "." | "..")
         })
+        || decoded_once(&decoded, is_ascii) != decoded
 }
 
 /// A URI in which `%25`, a percent sign, is decoded until there is none any more.
@@ -101,15 +105,32 @@ fn without_empty_segments(uri: &str) -> String {
 /// A URI in which nothing is encoded that means something to those who take it apart, or is the same encoded or not (RFC 3986,
 /// 2.3).
 fn decoded(uri: &str) -> String {
+    decoded_as_often(uri, |letter| {
+        letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_' | '~' | '/' | '?' | '#' | ';')
+    })
+}
+
+/// A URI in which none of these is encoded, if [`DECODINGS`] are enough for that.
+fn decoded_as_often(uri: &str, is_decoded: impl Fn(char) -> bool) -> String {
+    let mut uri = uri.to_owned();
+    for _ in 0..DECODINGS {
+        let decoded = decoded_once(&uri, &is_decoded);
+        if decoded == uri {
+            break;
+        }
+        uri = decoded;
+    }
+    uri
+}
+
+fn decoded_once(uri: &str, is_decoded: impl Fn(char) -> bool) -> String {
     let uri = with_percent_signs(uri);
     let mut parts = uri.split('%');
     let mut decoded = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let letter = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
-        let is_decoded = |letter: &char| {
-            letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_' | '~' | '/' | '?' | '#' | ';')
-        };
-        match letter.filter(is_decoded) {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let letter = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).map(char::from);
+        match letter.filter(|letter| is_decoded(*letter)) {
             Some(letter) => decoded.extend([letter].into_iter().chain(part.chars().skip(2))),
             None => decoded.extend(['%'].into_iter().chain(part.chars())),
         }
@@ -156,6 +177,17 @@ mod tests {
             ("file:///public/%252e%252e/private/x", false),
             ("file:///public/..%252Fprivate", false),
             ("file:///public/%25252e./private/x", false),
+            ("file:///public/%25%32%65%25%32%65/private/x", false),
+            ("file:///public/%2%65./private/x", false),
+            ("file:///public/%%32e./private/x", false),
+            ("file:///public/..%25%32%66private", false),
+            ("file:///public/..%3fx", false),
+            ("file:///public/.%09./private/x", false),
+            ("file:///public/..%20", false),
+            ("file:///public/%25%34%31", true),
+            ("file:///public/%%%3341", true),
+            ("file:///public/%%%%%%%%%%33333333341", false),
+            ("file:///public/%+2e", true),
             ("file:///public/a%00", false),
             ("file:///public/100%25", true),
             ("file:///public/%2525a", true),
