@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::metrics::{Metrics, Verdict};
 use crate::options::AuditLog;
 pub(crate) use line::{Again, bounded};
-use line::{Line, Text};
+use line::{Line, Text, both_ends};
 use parking_lot::{Condvar, Mutex};
 
 /// How many lines wait at most. A thousand requests a second for eight seconds.
@@ -219,7 +219,7 @@ impl Entry {
 
     /// The tool, prompt or resource.
     pub(crate) fn target(&mut self, target: &str) {
-        self.set(|line| line.target = Some(bounded(target, MAX_TARGET).into_owned()));
+        self.set(|line| line.target = Some(both_ends(target, MAX_TARGET).into_owned()));
     }
 
     /// It goes through; a rule says so where there is a target.

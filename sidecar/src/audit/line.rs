@@ -127,6 +127,15 @@ pub(crate) fn bounded(text: &str, most: usize) -> Cow<'_, str> {
     format!("{}…", &text[..text.floor_char_boundary(most)]).into()
 }
 
+/// The same of what is told by its end as much as by its beginning, as URIs are: half of it from either.
+pub(super) fn both_ends(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return text.into();
+    }
+    let (head, tail) = (text.floor_char_boundary(most / 2), text.ceil_char_boundary(text.len() - most / 2));
+    format!("{}…{}", &text[..head], &text[tail..]).into()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -137,6 +146,9 @@ mod tests {
     fn targets_are_bounded() {
         assert_eq!(bounded("ab", 2), "ab");
         assert_eq!(bounded("éé", 3), "é…");
+        assert_eq!(both_ends("abcd", 4), "abcd");
+        assert_eq!(both_ends("abcde", 4), "ab…de");
+        assert_eq!(both_ends("aéééb", 4), "a…b");
     }
 
     #[test]

@@ -57,6 +57,12 @@ fn everybody_is_anonymous_without_auth() {
     let client = Client::open(&sidecar, None);
     assert_eq!(client.names("tools/list", "tools", "name").len(), 6);
     assert_eq!(sidecar.audit(|line| line["method"] == "tools/list")["principal"], "anonymous");
+    // What is read is at the end of such a URI, whatever its caller has written before.
+    client.ask("resources/read", json!({"uri": format!("memo://{}../secret", "./".repeat(200))}));
+    let line = sidecar.audit(|line| line["method"] == "resources/read");
+    let target = line["target"].as_str().unwrap();
+    assert!(target.starts_with("memo://./") && target.ends_with("/../secret"), "{target}");
+    assert_eq!(target.chars().count(), 257);
 }
 
 #[test]
