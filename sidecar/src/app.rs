@@ -25,7 +25,7 @@ use crate::held::{self, Shares};
 use crate::inventory::{Inventories, Published};
 use crate::memory::Amounts;
 use crate::metrics::Metrics;
-use crate::monitor::{Relist, View};
+use crate::monitor::{Relist, View, user_listening};
 use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::server_doubt::Doubt;
@@ -77,6 +77,17 @@ pub enum BindError {
         /// Why.
         source: io::Error,
     },
+    /// Somebody else listens at a port. In a pod that is a program beside the sidecar, which has waited for its end.
+    #[error(
+        "cannot listen on {address}: a program of user {user} does, and hears what comes there meanwhile, keys \
+         and tokens too"
+    )]
+    Taken {
+        /// The address.
+        address: SocketAddr,
+        /// Who.
+        user: u32,
+    },
     /// The socket for the server's hook.
     #[error("cannot listen for the server's preStop hook")]
     Hook(#[source] io::Error),
@@ -118,6 +129,16 @@ pub enum RunError {
     Aborted,
 }
 
+impl BindError {
+    fn at(address: SocketAddr, source: io::Error) -> Self {
+        let is_taken = source.kind() == io::ErrorKind::AddrInUse;
+        match is_taken.then(|| user_listening(address.port())).flatten() {
+            Some(user) => Self::Taken { address, user },
+            None => Self::Listen { address, source },
+        }
+    }
+}
+
 impl App {
     /// Opens every socket. Nothing is served yet.
     pub fn bind(mut options: Options) -> Result<Self, BindError> {
@@ -125,26 +146,23 @@ impl App {
         let share = if options.workers > 1 { Share::Workers } else { Share::Nobody };
         if share == Share::Workers {
             // Those of another process would share it too.
-            bind(options.mcp, Share::Nobody)
-                .map_err(|source| BindError::Listen { address: options.mcp, source })?;
+            bind(options.mcp, Share::Nobody).map_err(|error| BindError::at(options.mcp, error))?;
         }
         let first = listen(options.mcp, share)?;
         let address = |listener: &StdTcpListener, wanted| {
-            listener.local_addr().map_err(|source| BindError::Listen { address: wanted, source })
+            listener.local_addr().map_err(|error| BindError::at(wanted, error))
         };
         let admin = listen(options.admin, Share::Nobody)?;
         // Nobody listens there before there is a configuration with other replicas in it.
-        let replicas = bind(options.peers, share)
-            .map_err(|source| BindError::Listen { address: options.peers, source })?;
-        let peers = local_address(&replicas)
-            .map_err(|source| BindError::Listen { address: options.peers, source })?;
+        let replicas = bind(options.peers, share).map_err(|error| BindError::at(options.peers, error))?;
+        let peers = local_address(&replicas).map_err(|error| BindError::at(options.peers, error))?;
         let bound =
             Bound { mcp: address(&first, options.mcp)?, admin: address(&admin, options.admin)?, peers };
         // The kernel spreads connections over listeners of one address.
         let (mut mcp, mut replicas) = (vec![first], vec![replicas]);
         for _ in 1..options.workers.max(1) {
             mcp.push(listen(bound.mcp, share)?);
-            replicas.push(bind(peers, share).map_err(|source| BindError::Listen { address: peers, source })?);
+            replicas.push(bind(peers, share).map_err(|error| BindError::at(peers, error))?);
         }
         let hook = drain::bind(&options.sockets_dir).map_err(BindError::Hook)?;
         options.own_ports.extend([bound.mcp.port(), bound.admin.port(), bound.peers.port()]);

@@ -35,7 +35,7 @@ pub(crate) use client::{CallError, Server};
 use era::{Greeted, Question};
 use lists::{Listed, Partly, list_all};
 pub(crate) use relist::Relist;
-pub(crate) use sockets::watch_sockets;
+pub(crate) use sockets::{user_listening, watch_sockets};
 use state::{Link, Problem};
 
 /// After which time it is reported that a handshake takes long.

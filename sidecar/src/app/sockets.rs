@@ -24,7 +24,7 @@ pub(super) fn listen(address: SocketAddr, share: Share) -> Result<TcpListener, B
         socket.listen(BACKLOG)?;
         Ok(TcpListener::from(socket))
     };
-    open().map_err(|source| BindError::Listen { address, source })
+    open().map_err(|error| BindError::at(address, error))
 }
 
 /// A socket at which nobody listens yet.

@@ -63,6 +63,12 @@ pub(crate) async fn watch_sockets(shared: Arc<Shared>) -> Result<(), watch::erro
     }
 }
 
+/// Whose program listens at a port, where the kernel tells it.
+pub(crate) fn user_listening(port: u16) -> Option<u32> {
+    let all = diag::listening().ok()?;
+    all.into_iter().find(|listener| listener.port == port).map(|listener| listener.uid)
+}
+
 fn exposed(proc_dir: &Path, own: &[u16]) -> io::Result<Vec<ExposedSocket>> {
     let mut sockets = BTreeSet::new();
     // Another directory is somebody else's tables. And not every kernel answers, nor lets everybody ask.

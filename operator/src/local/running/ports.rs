@@ -58,5 +58,9 @@ impl Local {
 }
 
 fn is_taken(error: &BindError) -> bool {
-    matches!(error, BindError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+    match error {
+        BindError::Taken { .. } => true,
+        BindError::Listen { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+        _ => false,
+    }
 }
