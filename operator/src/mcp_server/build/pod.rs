@@ -101,9 +101,25 @@ fn pull_secrets(server: &ValidatedServer, settings: &Settings) -> Vec<LocalObjec
 
 /// Has the lists of others name what is Longshore's, whoever else they name.
 pub(super) fn list(template: &mut PodTemplateSpec) {
+    let containers = template.spec.iter().flat_map(|spec| &spec.containers);
+    let names = containers.map(|container| container.name.as_str());
+    let others = names.filter(|name| *name != SIDECAR_CONTAINER).collect::<Vec<_>>().join(",");
     let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
     for (name, separator, own) in OF_OTHERS {
         add(annotations.entry(name.to_owned()).or_default(), separator, own);
+    }
+    // Who comes into pods that ask for it comes into the first container, which is the sidecar, or into all of them, where
+    // nothing says into which.
+    for (prefix, list, containers) in [
+        ("instrumentation.opentelemetry.io/", "container-names", SERVER_CONTAINER),
+        ("vault.hashicorp.com/", "agent-inject-containers", others.as_str()),
+    ] {
+        let is_there = |end: &str| {
+            annotations.keys().any(|name| name.strip_prefix(prefix).is_some_and(|name| name.ends_with(end)))
+        };
+        if is_there("") && !is_there(list) {
+            annotations.insert(format!("{prefix}{list}"), containers.to_owned());
+        }
     }
 }
 

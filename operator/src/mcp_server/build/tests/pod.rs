@@ -185,6 +185,7 @@ fn the_manifest_shapes_the_pod() {
             "overrides": {
                 "metadata": {"annotations": {
                     "example.com/more": "y", "azure.workload.identity/skip-containers": "helper",
+                    "instrumentation.opentelemetry.io/inject-python": "true", "vault.hashicorp.com/agent-inject": "true",
                 }},
                 "spec": {
                     "priorityClassName": "high",
@@ -220,6 +221,8 @@ fn the_manifest_shapes_the_pod() {
             json!("data,longshore-program"),
         ),
         ("/metadata/annotations/example.com~1more", json!("y")),
+        ("/metadata/annotations/instrumentation.opentelemetry.io~1container-names", json!("server")),
+        ("/metadata/annotations/vault.hashicorp.com~1agent-inject-containers", json!("server,helper")),
         ("/spec/serviceAccountName", json!("github")),
         ("/spec/automountServiceAccountToken", json!(false)),
         ("/spec/imagePullSecrets", json!([{"name": "registry"}])),
