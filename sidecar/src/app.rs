@@ -79,8 +79,8 @@ pub enum BindError {
     },
     /// Somebody else listens at a port. In a pod that is a program beside the sidecar, which has waited for its end.
     #[error(
-        "cannot listen on {address}: a program of user {user} does, and hears what comes there meanwhile, keys \
-         and tokens too"
+        "cannot listen on {address}: a program of user {user} does, and hears what comes there meanwhile, \
+         keys and tokens too"
     )]
     Taken {
         /// The address.
