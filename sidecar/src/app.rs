@@ -40,6 +40,7 @@ use crate::upstream::{Absence, Lifted, Lowered, Speaks};
 use crate::worker::{Callers, Pace, Unfinished};
 use control::{Sockets, Successor, control};
 use signals::Signals;
+pub(crate) use sockets::RECEIVED;
 use sockets::{Share, bind, listen, local_address};
 
 /// A sidecar whose sockets are open.

@@ -7,8 +7,10 @@ use std::path::Path;
 
 use longshore_sessions::bounds::MAX_COPIED;
 
+use crate::app;
 use crate::held::Bounds;
-use crate::upstream::EDITABLE;
+use crate::upstream::{self, EDITABLE};
+use crate::worker::UNSENT;
 
 const MIB: usize = 1024 * 1024;
 const KIB: usize = 1024;
@@ -25,11 +27,19 @@ const SESSION: usize = KIB;
 /// What a connection takes while its client waits for something: buffers at both sides, and what is known of the request. One
 /// on which nothing is under way takes a quarter of it. A client that reads nothing has its server's words wait beside that
 /// (`worker::ahead`, and what is read of a server ahead of its client).
-const CONNECTION: usize = 44 * KIB;
+const CONNECTION: usize = 44 * KIB + KERNEL;
+/// What the kernel holds for one. It counts as the container's memory, and cannot be taken back. At the client's side that is
+/// what it has sent and nobody has read, for which it needs no key, and what it was sent and has yet to take. At the server's it
+/// is the part of an answer that waits for room, or for the client. Both sides are full only where somebody calls, and reads
+/// nothing, and sends on; of one principal that is half of the connections, and what the clients of the other half leave free
+/// is as much as that takes beyond this. (With `auth.none` it may be all of them, and more than there is.)
+const KERNEL: usize = if OF_CLIENT > OF_SERVER { OF_CLIENT } else { OF_SERVER };
+const OF_CLIENT: usize = 2 * app::RECEIVED + UNSENT as usize;
+const OF_SERVER: usize = 2 * upstream::RECEIVED;
 
 /// What each may have of what the program leaves, in parts of [`PARTS`].
 mod part {
-    pub(super) const CONNECTIONS: usize = 44;
+    pub(super) const CONNECTIONS: usize = 172;
     pub(super) const HELD: usize = 36;
     pub(super) const STREAMS: usize = 12;
     pub(super) const PARKED: usize = 4;
@@ -39,8 +49,8 @@ mod part {
     pub(super) const HEADS: usize = 2;
     pub(super) const LETTERS: usize = 1;
 }
-/// With 128 MiB each of them is a mebibyte.
-const PARTS: usize = 108;
+/// With 256 MiB each of them is a mebibyte.
+const PARTS: usize = 236;
 
 /// How much there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,10 +149,10 @@ mod tests {
             let sum = PROGRAM + amounts.taken() + sessions;
             assert!(sum <= (mebibytes << 20) as usize, "{mebibytes}: {amounts:?}");
             // A request of the largest size that there may be where nobody says so.
-            assert!(mebibytes < 48 || amounts.held.per_principal >= 4 * MIB, "{mebibytes}: {amounts:?}");
+            assert!(mebibytes < 64 || amounts.held.per_principal >= 4 * MIB, "{mebibytes}: {amounts:?}");
         }
         let few = Amounts::within(Some(16 << 20));
-        assert!(few.connections > 16 && few.held.per_principal > MIB, "{few:?}");
+        assert!(few.connections > 16 && few.held.per_principal > MIB / 2, "{few:?}");
     }
 
     #[test]
@@ -152,14 +162,14 @@ mod tests {
         assert_eq!(unlimited.held, Bounds { total: 48 * MIB, per_principal: EDITABLE });
         assert_eq!(unlimited.parked, Bounds { total: 64 * MIB, per_principal: 16 * MIB });
         // What a sidecar has where nobody says otherwise.
-        let usual = Amounts::within(Some(128 << 20));
+        let usual = Amounts::within(Some(256 << 20));
         assert_eq!((usual.connections, usual.streams), (1024, 12 * MIB));
         assert_eq!(usual.held, Bounds { total: 36 * MIB, per_principal: EDITABLE });
         assert_eq!(usual.subscriptions, Bounds { total: 3 * MIB, per_principal: 3 * MIB / 2 });
         assert_eq!(usual.sessions as usize / 100, SESSIONS / 100);
-        let much = Amounts::within(Some(512 << 20));
+        let much = Amounts::within(Some(1024 << 20));
         assert_eq!((much.connections, much.streams, much.held), (4096, 48 * MIB, unlimited.held));
-        let most = Amounts::within(Some(4 << 30));
+        let most = Amounts::within(Some(8 << 30));
         // As many as a manifest may permit.
         assert!(most.sessions >= 100_000 && unlimited.sessions >= most.sessions, "{most:?}");
         assert_eq!(Amounts { sessions: unlimited.sessions, ..most }, unlimited);
@@ -177,7 +187,7 @@ mod tests {
                 row.trim_end_matches(" |").split(" | ").map(|cell| cell.trim_end_matches(" MiB").parse());
             numbers.map(Result::unwrap).collect()
         };
-        let columns = [Some(64), Some(128), Some(256), Some(512), None];
+        let columns = [Some(128), Some(256), Some(512), Some(1024), None];
         let amounts =
             columns.map(|mebibytes: Option<u64>| Amounts::within(mebibytes.map(|number| number << 20)));
         let connections: Vec<_> = amounts.iter().map(|amounts| amounts.connections as f64).collect();

@@ -67,7 +67,7 @@ pub(crate) use answer::{Also, Answer, Form};
 pub(crate) use body::{Body, Broken};
 use call::Events;
 pub(crate) use hold::Hold;
-pub(crate) use http::{Lease, Unanswered};
+pub(crate) use http::{Lease, RECEIVED, Unanswered};
 pub(crate) use letter::{Letter, Post};
 use lifted::Asked;
 pub(crate) use lifted::Lifted;

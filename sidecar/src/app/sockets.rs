@@ -10,6 +10,20 @@ use super::BindError;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
+/// How much the kernel takes of what a client sends and nobody reads; it doubles that, for what it keeps beside it. Left alone
+/// it takes 128 KiB, and megabytes from whoever was read fast before. That counts as the container's memory, and nobody needs a
+/// key for it.
+///
+/// It is also what can be on its way at once: over a path of 100 ms some 300 KiB a second, which is 4 MiB in 13 of the 30
+/// seconds that a request may take. Nobody speaks TLS here, so whoever comes from that far comes by a proxy that is near; and
+/// within a cluster it is hundreds of megabytes a second.
+///
+/// What a client is sent is bounded by `worker::UNSENT` alone. One that reads nothing has soon no more room, and takes nothing
+/// beyond what its own kernel holds; what is on its way to one that reads is its own speed. Only who has read fast, and from
+/// then on confirms nothing, has megabytes wait here, until `worker::UNREAD`: no kernel does that by itself, and a bound of
+/// that would be one for all who are far away.
+pub(crate) const RECEIVED: usize = 32 * 1024;
+
 /// Who may listen at the same address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Share {
@@ -21,6 +35,8 @@ pub(super) enum Share {
 pub(super) fn listen(address: SocketAddr, share: Share) -> Result<TcpListener, BindError> {
     let open = || {
         let socket = bind(address, share)?;
+        // Whoever is accepted has it, too, and has been told of it in the handshake.
+        socket.set_recv_buffer_size(RECEIVED)?;
         socket.listen(BACKLOG)?;
         Ok(TcpListener::from(socket))
     };

@@ -18,6 +18,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -35,6 +36,9 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// How much is read from a connection ahead of whoever takes it, and the largest head of an answer. A client that does not
 /// read costs this for each of its calls.
 const MAX_BUFFER: usize = 32 * 1024;
+/// How much the kernel is to take of an answer that nobody reads, since its client does not, or since there is no room for it;
+/// it doubles that. Left alone it takes megabytes, which count as the container's memory. On loopback more is no faster.
+pub(crate) const RECEIVED: usize = 64 * 1024;
 /// How many answers that are not over yet are looked at for one that is. The oldest is, most likely.
 const LOOK: usize = 4;
 /// How many idle connections are kept: more than calls that end together, which would otherwise connect anew each time.
@@ -195,8 +199,11 @@ impl Connections {
             },
         };
         // Requests are small and written whole; waiting for more would only cost time.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        let options = stream
+            .set_nodelay(true)
+            .and_then(|()| SockRef::from(&stream).set_recv_buffer_size(RECEIVED));
+        if let Err(error) = options {
+            tracing::debug!(%error, "cannot set the options of a connection to the server");
         }
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(MAX_BUFFER)
