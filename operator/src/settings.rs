@@ -84,7 +84,7 @@ impl Sidecar {
             image_pull_secrets: Vec::new(),
             requests: [("cpu", "10m"), ("memory", "16Mi")].map(amount).into(),
             // What a sidecar holds of messages and streams is made for this.
-            limits: [("memory", "128Mi")].map(amount).into(),
+            limits: [("memory", "256Mi")].map(amount).into(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::schema::sidecar_resources;
 #[serde(rename_all = "camelCase")]
 pub struct Sidecar {
     /// What its container requests and may use. Default: the chart's `sidecar.resources`: requests of 10m CPU and 16Mi, a
-    /// limit of 128Mi memory. A memory limit is 16Mi or more.
+    /// limit of 256Mi memory. A memory limit is 16Mi or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "sidecar_resources")]
     pub resources: Option<ResourceRequirements>,

@@ -230,7 +230,7 @@ fn amounts_are_the_same_text_however_they_are_set(cluster: &Cluster) {
     ] {
         assert_eq!(limits(values, more), "memory=268435456", "{values} {more:?}");
     }
-    assert_eq!(limits("{sidecar: {resources: {limits: {cpu: 0.5}}}}", &[]), "cpu=0.5,memory=128Mi");
+    assert_eq!(limits("{sidecar: {resources: {limits: {cpu: 0.5}}}}", &[]), "cpu=0.5,memory=256Mi");
 }
 
 /// Programs would not start with an empty flag.

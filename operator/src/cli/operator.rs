@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// What a sidecar requests where its manifest does not say. Default: `cpu=10m,memory=16Mi`.
     #[arg(long, value_name = "NAME=AMOUNT,...", value_parser = requests)]
     sidecar_requests: Option<BTreeMap<String, Quantity>>,
-    /// What a sidecar may use where its manifest does not say. Default: `memory=128Mi`.
+    /// What a sidecar may use where its manifest does not say. Default: `memory=256Mi`.
     #[arg(long, value_name = "NAME=AMOUNT,...", value_parser = limits)]
     sidecar_limits: Option<BTreeMap<String, Quantity>>,
     /// The namespace that the operator runs in, which holds its lease.

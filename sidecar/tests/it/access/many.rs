@@ -6,8 +6,7 @@ use serde_json::json;
 use crate::harness::config::keys;
 use crate::harness::{Client, Files, Scripted, Sidecar, config, scripted};
 
-/// What they may take, with those that are in force until then: of the 128 MiB that a sidecar has by default, 96 are for
-/// what it holds and keeps for clients.
+/// What they may take of the 256 MiB that a sidecar has by default, with those that are in force until then.
 const MEMORY: u64 = 24 << 20;
 const LONG: &str = "abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdef";
 

@@ -29,7 +29,7 @@ fn sidecar(port: u16) -> Sidecar {
 fn in_little_memory(port: u16) -> (Sidecar, usize) {
     let files = Files::new();
     files.write_with_keys(&config(port), &keys(&[("alice", KEY)]));
-    let cgroups = files.container(24 << 20);
+    let cgroups = files.container(36 << 20);
     let sidecar = Sidecar::with(files, &["--cgroups-dir", &cgroups]).loaded().ready();
     let largest = sidecar.log(|line| line["message"].as_str().is_some_and(|it| it.contains("requestBytes")));
     assert_eq!(largest["permitted"], 4 << 20);

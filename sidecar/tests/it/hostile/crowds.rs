@@ -88,7 +88,7 @@ fn connections_follow_from_memory_unless_it_is_said_how_many() {
         let files = Files::new();
         files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
         // Of very little memory a quarter is shared out, which is enough for eight.
-        let cgroups = files.container(3_538_944);
+        let cgroups = files.container(7_733_248);
         let flags = [&["--cgroups-dir", &cgroups][..], flags].concat();
         let sidecar = Sidecar::with(files, &flags).loaded().ready();
         let clients: Vec<_> = (0..=most).map(|_| Client::open(&sidecar, ALICE)).collect();

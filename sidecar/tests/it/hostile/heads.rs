@@ -96,7 +96,7 @@ fn a_connection_keeps_little_of_what_it_has_brought() {
     });
     let files = Files::new();
     files.write(&config(server.port));
-    let cgroups = files.container(128 << 20);
+    let cgroups = files.container(256 << 20);
     let sidecar =
         Sidecar::with(files, &["--cgroups-dir", &cgroups, "--max-connections", "400"]).loaded().ready();
     let client = Client::open(&sidecar, None);

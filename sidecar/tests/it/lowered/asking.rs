@@ -357,7 +357,7 @@ fn a_large_call_may_ask_its_client_where_there_is_little_memory() {
     let server = asking(vec![json!({"q": sampling()})]);
     let files = Files::new();
     files.write(&config(server.port));
-    let cgroups = files.container(128 << 20);
+    let cgroups = files.container(256 << 20);
     let sidecar = Sidecar::with(files, &["--cgroups-dir", &cgroups]).loaded().ready();
     let client = Client::with_capabilities(&sidecar, None, "2025-11-25", &json!({"sampling": {}}));
     let mut events = client.stream("echo", json!({"text": "x".repeat(3_900_000)}));

@@ -197,7 +197,7 @@ fn the_smallest_manifest_makes_these_objects() {
                                 },
                             },
                         ],
-                        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
+                        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "256Mi"}},
                         "volumeMounts": [
                             {"name": "longshore-config", "mountPath": "/etc/longshore/config", "readOnly": true},
                             {"name": "longshore-program", "mountPath": "/run/longshore/program"},

@@ -280,20 +280,20 @@ fn what_the_manifest_does_not_say_of_the_sidecars_resources_stays() {
     let cpu = |request: &str| json!({"cpu": request, "memory": "16Mi"});
     let memory = |request: &str| json!({"cpu": "10m", "memory": request});
     for (named, requests, limits) in [
-        (json!({}), memory("16Mi"), json!({"memory": "128Mi"})),
-        (json!({"requests": {}, "limits": {}}), memory("16Mi"), json!({"memory": "128Mi"})),
+        (json!({}), memory("16Mi"), json!({"memory": "256Mi"})),
+        (json!({"requests": {}, "limits": {}}), memory("16Mi"), json!({"memory": "256Mi"})),
         // Where only a limit is named it is the request too, as everywhere in Kubernetes.
-        (json!({"limits": {"memory": "256Mi"}}), memory("256Mi"), json!({"memory": "256Mi"})),
-        (json!({"limits": {"cpu": "1"}}), cpu("1"), json!({"cpu": "1", "memory": "128Mi"})),
+        (json!({"limits": {"memory": "96Mi"}}), memory("96Mi"), json!({"memory": "96Mi"})),
+        (json!({"limits": {"cpu": "1"}}), cpu("1"), json!({"cpu": "1", "memory": "256Mi"})),
         (
             json!({"limits": {"cpu": "200m", "memory": "128Mi"}}),
             json!({"cpu": "200m", "memory": "128Mi"}),
             json!({"cpu": "200m", "memory": "128Mi"}),
         ),
-        (json!({"requests": {"cpu": 2}}), cpu("2"), json!({"memory": "128Mi"})),
-        (json!({"requests": {"memory": "64Mi"}}), memory("64Mi"), json!({"memory": "128Mi"})),
+        (json!({"requests": {"cpu": 2}}), cpu("2"), json!({"memory": "256Mi"})),
+        (json!({"requests": {"memory": "64Mi"}}), memory("64Mi"), json!({"memory": "256Mi"})),
         // No request is above its limit.
-        (json!({"limits": {"cpu": "0.005"}}), cpu("0.005"), json!({"cpu": "0.005", "memory": "128Mi"})),
+        (json!({"limits": {"cpu": "0.005"}}), cpu("0.005"), json!({"cpu": "0.005", "memory": "256Mi"})),
         (json!({"requests": {"memory": "1Gi"}}), memory("1Gi"), json!({"memory": "1Gi"})),
         // What contradicts itself is the API server's to refuse.
         (
