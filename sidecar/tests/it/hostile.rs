@@ -5,6 +5,7 @@ mod crowds;
 mod events;
 mod halves;
 mod heads;
+mod kernel;
 mod readers;
 mod strangers;
 
