@@ -15,27 +15,28 @@ use crate::upstream::{Speaks, Spoken, starts};
 /// What a server is given to say what it speaks, besides twice the time that it took for a handshake, and at most. Over
 /// stdio it has to start once more for that; one that never answers what it does not know holds up nothing but clients of
 /// another era.
-const BESIDES: Duration = Duration::from_secs(1);
-const AT_MOST: Duration = Duration::from_secs(10);
+const PROBE_SLACK: Duration = Duration::from_secs(1);
+const PROBE_MAX: Duration = Duration::from_secs(10);
 /// How soon a server is asked again what it speaks that gave no clear answer.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+const PROBE_AGAIN: Duration = Duration::from_secs(60);
 /// How often that may be until it is not believed any more to speak what it was known to: it may be another one by now.
-const UNCLEAR: u32 = 5;
+const MAX_UNCLEAR_PROBES: u32 = 5;
 /// The same for one that said nothing in time over stdio. Many a server takes what it does not know so, and each question
 /// costs a process: after these it is believed. But a node on which much begins at once makes any server slow.
-const SILENT: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(600)];
+const PROBE_AGAIN_AFTER_SILENCE: [Duration; 3] =
+    [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(600)];
 /// What one is given that is asked again after its silence, if its start has taken no longer than half of it.
-const WITH_TIME: Duration = Duration::from_secs(30);
+const PATIENT_PROBE: Duration = Duration::from_secs(30);
 /// What a server over HTTP is given to say so where it is not greeted, or has refused to be.
-const INSTEAD: Duration = Duration::from_secs(10);
+const PROBE_INSTEAD_OF_GREETING: Duration = Duration::from_secs(10);
 /// What a server is given to open a session that nobody uses, while a client waits for its own.
-const SESSIONS: Duration = Duration::from_secs(3);
+const SESSION_PROBE: Duration = Duration::from_secs(3);
 /// How soon it is asked again for one if it has no time.
-const SESSIONS_AGAIN: Duration = Duration::from_millis(250);
+const SESSION_PROBE_AGAIN: Duration = Duration::from_millis(250);
 
 /// The same for one over HTTP of which nothing is known: it is greeted then, and its start takes no longer than that
 /// for its silence. Whoever is slow and modern says so when it is greeted.
-const FIRST: Duration = Duration::from_millis(500);
+const FIRST_PROBE: Duration = Duration::from_millis(500);
 
 /// A server that is known by now.
 pub(super) struct Greeted {
@@ -50,7 +51,7 @@ pub(super) struct Question {
     /// What the server's start lets expect.
     expected: Duration,
     patience: Duration,
-    silences: std::array::IntoIter<Duration, { SILENT.len() }>,
+    silences: std::array::IntoIter<Duration, { PROBE_AGAIN_AFTER_SILENCE.len() }>,
     /// How many answers in a row were no clear ones.
     unclear: u32,
     /// How soon it is to be asked at first.
@@ -79,11 +80,11 @@ impl Question {
     }
 
     fn after(handshake: Duration, wait: Duration, older: Option<Duration>) -> Self {
-        let expected = handshake * 2 + BESIDES;
+        let expected = handshake * 2 + PROBE_SLACK;
         Self {
             expected,
-            patience: expected.min(AT_MOST),
-            silences: SILENT.into_iter(),
+            patience: expected.min(PROBE_MAX),
+            silences: PROBE_AGAIN_AFTER_SILENCE.into_iter(),
             unclear: 0,
             wait,
             older,
@@ -103,11 +104,11 @@ impl Question {
     /// Takes an answer in. Says how soon the question is to be asked again, if it is.
     pub(super) fn answered(&mut self, speaks: &Speaks, discovery: &Discovery) -> Option<Duration> {
         let again = if discovery.is_silence {
-            self.patience = self.expected.max(WITH_TIME);
+            self.patience = self.expected.max(PATIENT_PROBE);
             self.silences.next()
         } else {
             match discovery.verdict {
-                Verdict::Nothing => Some(ASK_AGAIN),
+                Verdict::Nothing => Some(PROBE_AGAIN),
                 Verdict::Legacy => self.older,
                 Verdict::Modern(_) | Verdict::Strange => None,
             }
@@ -117,7 +118,7 @@ impl Question {
         let modern = match discovery.verdict {
             Verdict::Modern(revision) => Some(revision),
             // What is asked again since it has said nothing keeps what it was known to speak.
-            Verdict::Nothing if self.unclear <= UNCLEAR => before.and_then(|spoken| spoken.modern),
+            Verdict::Nothing if self.unclear <= MAX_UNCLEAR_PROBES => before.and_then(|spoken| spoken.modern),
             _ if discovery.is_silence && again.is_some() => before.and_then(|spoken| spoken.modern),
             Verdict::Legacy | Verdict::Strange | Verdict::Nothing => None,
         };
@@ -138,7 +139,7 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Greete
         // What it was known to speak besides is not forgotten while it is asked again.
         Some(Spoken { legacy: Some(_), .. }) => None,
         None if matches!(server.upstream(), Upstream::StreamableHttp { .. }) => {
-            Some(server.discover(FIRST).await)
+            Some(server.discover(FIRST_PROBE).await)
         }
         None => None,
     };
@@ -185,7 +186,7 @@ pub(super) async fn greet(server: &mut Server, speaks: &Speaks) -> Result<Greete
 
 /// What a server is given to say what it speaks instead of a handshake.
 fn instead(server: &Server) -> Duration {
-    if starts_anew(server) { server.handshake_patience() } else { INSTEAD }
+    if starts_anew(server) { server.handshake_patience() } else { PROBE_INSTEAD_OF_GREETING }
 }
 
 /// Whether a question begins with a process.
@@ -242,17 +243,17 @@ pub(super) async fn ask_for_sessions(server: &Server, speaks: &Speaks, vain: &mu
             }
             // It may have begun one all the same.
             std::mem::replace(&mut other, server.another()).end().await;
-            sleep(SESSIONS_AGAIN).await;
+            sleep(SESSION_PROBE_AGAIN).await;
         }
     };
     // Who says nothing in time has none.
-    let legacy = timeout(SESSIONS, asked).await.ok().flatten();
+    let legacy = timeout(SESSION_PROBE, asked).await.ok().flatten();
     *vain = if is_unclear { *vain + 1 } else { 0 };
-    if !is_unclear || *vain >= UNCLEAR {
+    if !is_unclear || *vain >= MAX_UNCLEAR_PROBES {
         speaks.set(Some(Spoken { legacy, modern }));
     }
     // Whether it hears of it or not.
-    let _ = timeout(SESSIONS, other.end()).await;
+    let _ = timeout(SESSION_PROBE, other.end()).await;
     legacy.is_some()
 }
 
@@ -285,7 +286,8 @@ async fn greet_pinned(
             Err(error) => Err(error),
         };
     }
-    let discovery = server.discover(if starts_anew(server) { starts::AT_MOST } else { INSTEAD }).await;
+    let discovery =
+        server.discover(if starts_anew(server) { starts::AT_MOST } else { PROBE_INSTEAD_OF_GREETING }).await;
     match discovery.verdict {
         Verdict::Modern(revision) if revision == pin => {
             let mut description = without_handshake(server, speaks, revision, &discovery).await?;
@@ -340,12 +342,12 @@ mod tests {
         for (older, known, verdict, again, modern) in [
             (over_http, None, Verdict::Legacy, Some(OLDER), None),
             (None, None, Verdict::Legacy, None, None),
-            (over_http, None, Verdict::Nothing, Some(ASK_AGAIN), None),
-            (None, None, Verdict::Nothing, Some(ASK_AGAIN), None),
+            (over_http, None, Verdict::Nothing, Some(PROBE_AGAIN), None),
+            (None, None, Verdict::Nothing, Some(PROBE_AGAIN), None),
             (over_http, None, Verdict::Strange, None, None),
             (over_http, None, Verdict::Modern(V2026_07_28), None, new),
             // What says nothing is no evidence that it has changed either.
-            (over_http, new, Verdict::Nothing, Some(ASK_AGAIN), new),
+            (over_http, new, Verdict::Nothing, Some(PROBE_AGAIN), new),
             (over_http, new, Verdict::Legacy, Some(OLDER), None),
             (over_http, new, Verdict::Strange, None, None),
         ] {
@@ -353,10 +355,10 @@ mod tests {
             speaks.begin(Spoken { legacy: Some(V2025_11_25), modern: known });
             let mut question = Question::after(Duration::ZERO, Duration::ZERO, older);
             let discovery = Discovery::of(verdict, None);
-            for times in 1..2 * UNCLEAR {
+            for times in 1..2 * MAX_UNCLEAR_PROBES {
                 assert_eq!(question.answered(&speaks, &discovery), again, "{verdict:?}, {known:?}");
                 // Somebody else may have taken its place, and never say anything.
-                let modern = modern.filter(|_| verdict != Verdict::Nothing || times <= UNCLEAR);
+                let modern = modern.filter(|_| verdict != Verdict::Nothing || times <= MAX_UNCLEAR_PROBES);
                 let spoken = Spoken { legacy: Some(V2025_11_25), modern };
                 assert_eq!(speaks.get(), Some(spoken), "{verdict:?}, {known:?}, {times}");
             }

@@ -199,9 +199,8 @@ impl Connections {
             },
         };
         // Requests are small and written whole; waiting for more would only cost time.
-        let options = stream
-            .set_nodelay(true)
-            .and_then(|()| SockRef::from(&stream).set_recv_buffer_size(RECEIVED));
+        let options =
+            stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_recv_buffer_size(RECEIVED));
         if let Err(error) = options {
             tracing::debug!(%error, "cannot set the options of a connection to the server");
         }
