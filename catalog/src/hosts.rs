@@ -16,7 +16,7 @@ use http::{HeaderMap, Uri};
 pub struct Hosts(Arc<BTreeSet<String>>);
 
 impl Hosts {
-    /// These.
+    /// These names, whatever their case.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         Self(Arc::new(names.into_iter().map(|name| plain(&name).to_ascii_lowercase()).collect()))
     }

@@ -42,7 +42,7 @@ pub(crate) struct Now {
 }
 
 impl Standing {
-    /// That of a caller who may hear of these resources and tasks.
+    /// The standing of a caller who may hear of these resources and tasks.
     pub(crate) fn of(caller: &Authenticated, uris: BTreeSet<String>, tasks: &[Named]) -> Self {
         let of_tasks = tasks.iter().map(|task| subscription(&task.name) + task.id.len() + task.tool.len());
         let bytes = uris.iter().map(|uri| subscription(uri)).chain(of_tasks).sum();

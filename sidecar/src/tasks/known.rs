@@ -33,7 +33,7 @@ pub(crate) enum At {
 struct Known {
     task: Named,
     at: At,
-    /// The how manieth it is that began. 0: it was only asked for, and may be another's by now.
+    /// Its number in the order in which tasks began. 0: it was only asked for, and may be another's by now.
     number: u64,
 }
 
@@ -58,7 +58,7 @@ impl At {
         }
     }
 
-    /// Whether it certainly is.
+    /// Whether this certainly is that place.
     fn is(&self, other: &Self) -> bool {
         self == other && *self != Self::Anywhere
     }

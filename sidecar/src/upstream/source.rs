@@ -47,7 +47,7 @@ pub(crate) enum Unread {
 }
 
 impl Source {
-    /// That of a call. A server may have its client ask again and again until it has the answer.
+    /// The source of the answer to a call. A server may have its client ask again and again until it has the answer.
     pub(crate) fn new(body: Body, lease: Lease, coming: Coming) -> Self {
         Self {
             body,
