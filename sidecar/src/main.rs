@@ -179,14 +179,14 @@ fn await_start(arguments: &Await) -> ExitCode {
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
     let reason = log::sentence(error);
-    tracing::error!(error = reason, "the sidecar ends");
+    tracing::error!(error = reason, "the sidecar exits");
     ExitCode::FAILURE
 }
 
 /// A task that panics would end alone and leave the rest of the process without it.
 fn abort_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
-        tracing::error!(%panic, "a bug: the sidecar ends");
+        tracing::error!(%panic, "a bug: the sidecar exits");
         std::process::abort();
     }));
 }

@@ -190,8 +190,10 @@ fn opens(snapshot: &Snapshot, name: &str) -> bool {
 fn seal(snapshot: &Snapshot, task: &TaskId) -> Option<Arc<str>> {
     let mut nonce = [0; 12];
     getrandom::fill(&mut nonce).ok()?;
-    let sealed = snapshot.keyring.seal_task(task, nonce);
-    Some(sealed.inspect_err(|error| tracing::warn!(%error, "a task is lost")).ok()?.into())
+    let sealed = snapshot.keyring.seal_task(task, nonce).inspect_err(|error| {
+        tracing::warn!(%error, "cannot seal a task's id: its client cannot ask for it");
+    });
+    Some(sealed.ok()?.into())
 }
 
 // === impl At ===

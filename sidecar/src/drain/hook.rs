@@ -105,8 +105,8 @@ async fn hold(mut stream: UnixStream, hooks: Hooks) {
         "the pod ends and its calls have ended"
     };
     tokio::select! {
-        why = may_go => tracing::info!(why, "the server may go"),
-        () = gone(&mut stream) => tracing::info!("the server's hook has gone"),
+        why = may_go => tracing::info!(why, "preStop hook released"),
+        () = gone(&mut stream) => tracing::info!("the server's preStop hook closed its connection"),
     }
 }
 

@@ -161,7 +161,7 @@ fn note(shared: &Shared, discovery: &Discovery) {
     tracing::info!(
         legacy = revision(|spoken| spoken.legacy),
         modern = revision(|spoken| spoken.modern),
-        "it is known what the MCP server speaks"
+        "detected which revisions the MCP server speaks"
     );
     if !matches!(discovery.verdict, Verdict::Modern(_)) {
         return;

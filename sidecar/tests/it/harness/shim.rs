@@ -121,7 +121,7 @@ pub(crate) fn serving(config: &Config, command: &[impl AsRef<str>], flags: &[&st
 
 /// Waits until it is known what the server speaks, and the process is gone that was asked for it.
 pub(crate) fn settled(shim: &Shim, sidecar: &Sidecar, config: &Config) {
-    sidecar.log(|line| line["message"] == "it is known what the MCP server speaks");
+    sidecar.log(|line| line["message"] == "detected which revisions the MCP server speaks");
     let most = 1 + config.limits.processes.map_or(0, |processes| processes.warm as usize);
     eventually("only the processes run that stay", || (shim.processes().len() <= most).then_some(()));
 }

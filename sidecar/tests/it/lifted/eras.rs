@@ -203,7 +203,8 @@ fn r065_a_server_that_was_older_is_asked_again() {
     is_modern.store(true, Ordering::SeqCst);
     eventually("a call is made in the newer era", || (text(&echo(sidecar.mcp, "")) == MODERN).then_some(()));
     sidecar.log(|line| {
-        line["message"] == "it is known what the MCP server speaks" && line.to_string().contains(MODERN)
+        line["message"] == "detected which revisions the MCP server speaks"
+            && line.to_string().contains(MODERN)
     });
     // Whoever has a session keeps it.
     assert_eq!(session.call("echo", json!({}))["result"]["content"][0]["text"], LEGACY);

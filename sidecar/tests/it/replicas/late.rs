@@ -184,7 +184,7 @@ fn a_pod_that_ends_does_so_whatever_becomes_of_the_servers_hook() {
     let ends = || client.send("tools/call", echo.clone()).status == 404;
     eventually("no more calls are taken", || ends().then_some(()));
     drop(hook);
-    replicas[0].log(|line| line["message"] == "the server's hook has gone");
+    replicas[0].log(|line| line["message"] == "the server's preStop hook closed its connection");
     assert!(ends());
 }
 

@@ -515,7 +515,7 @@ fn a_process_outlives_its_sidecar() {
     assert_eq!(pid(&Client::in_session(&sidecar, &session)), before);
     // The end of its session is its own, though nobody has called it since.
     let sidecar = sidecar.again();
-    sidecar.log(|line| line["message"] == "it is known what the MCP server speaks");
+    sidecar.log(|line| line["message"] == "detected which revisions the MCP server speaks");
     let taken = || sidecar.metric("longshore_processes_started_total");
     let others = taken();
     assert_eq!(Client::in_session(&sidecar, &session).end().status, 204);
