@@ -88,7 +88,7 @@ pub(crate) enum Refusal {
     BodyTooLarge { limit: u64 },
     #[error("the body did not arrive in time")]
     BodyTooSlow,
-    #[error("the body broke off")]
+    #[error("the connection ended before the whole body had arrived")]
     BodyBroken,
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -118,7 +118,8 @@ pub(crate) enum Refusal {
     #[error("{}", out_of_reach(*.0))]
     SessionOutOfReach(Undecided),
     #[error(
-        "the session is ended here, but no other replica could be told: if this one is lost too, it may live again"
+        "the session has ended here, but no other replica could be told: if this replica is lost too, the session's id may \
+         work again"
     )]
     EndNotNoted,
     #[error("there are too many calls under way: try again later")]
@@ -128,15 +129,15 @@ pub(crate) enum Refusal {
     )]
     TooManyOwnCalls { limit: u32 },
     #[error(
-        "as many of your connections to this server are busy as one caller's may be ({limit}): wait for an answer, read those \
-         that are there, close a stream, or try again later"
+        "one caller may have {limit} busy connections to this server, and you have: wait for an answer, read the answers \
+         that have come, close a stream, or try again later"
     )]
     TooManyOwnConnections { limit: u32 },
-    #[error("large messages of other calls are held, so there is no room for this one: try again later")]
+    #[error("the sidecar holds as many bytes of other calls' messages as it may: try again later")]
     TooMuchHeld,
     #[error(
-        "what you are subscribed to with this server, and say that your clients can do, leaves no room for what this client \
-         says: say less in \"capabilities\" and \"clientInfo\", subscribe to less, or end a session or a subscription"
+        "your subscriptions and your clients' declarations leave no room for what this client says: say less in \
+         \"capabilities\" and \"clientInfo\", subscribe to less, or end a session or a subscription"
     )]
     TooMuchKept,
     #[error(
@@ -169,8 +170,8 @@ pub(crate) enum Refusal {
     EventsGone,
     /// For whoever comes back to the call of the request with this id, as JSON.
     #[error(
-        "the call was made, but its answer is lost: it is not kept any more, or the replica that served the call broke \
-         off; to make it again may do it twice"
+        "the call was made, but its answer is lost: it is not kept any more, or the replica that served the call went \
+         away; to make it again may do it twice"
     )]
     AnswerGone {
         /// The id of the call's request, as JSON.
@@ -190,7 +191,9 @@ pub(crate) enum Refusal {
     TooManyOwnListeners { limit: u32 },
     #[error("this session is subscribed to as many resources as it may be: unsubscribe from some")]
     TooManySubscriptions,
-    #[error("too many calls wait for what their clients were asked: answer those, or try again later")]
+    #[error(
+        "too many calls wait for input from their clients: answer what the server has asked, or try again later"
+    )]
     TooManyQuestions,
     #[error("a request with this id is under way in this session: use another id")]
     IdInUse,
@@ -228,7 +231,7 @@ pub(crate) enum Refusal {
         "the MCP server does not answer: it is not there, or has not said yet which revision it speaks; try again later"
     )]
     ServerDown,
-    #[error("the MCP server broke off before it answered")]
+    #[error("the MCP server went away before it answered")]
     ServerLost,
     #[error("the MCP server did not answer within {seconds} seconds")]
     ServerTimedOut { seconds: f64 },
@@ -265,7 +268,7 @@ pub(crate) enum Refusal {
     ServerReplaced,
     #[error("the replica of this session ends, and the session with it: begin with initialize")]
     PodEnds,
-    #[error("the replica that served this call broke off before it answered")]
+    #[error("the replica that served this call went away before it answered")]
     ReplicaLost,
     #[error("an internal error")]
     Internal,

@@ -40,7 +40,7 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
             assert_eq!(reply.status, 200);
             let message = reply.message();
             assert_eq!((&message["id"], &message["error"]["code"]), (&json!(1), &json!(-32603)), "{message}");
-            assert_eq!(message["error"]["message"], "the MCP server broke off before it answered");
+            assert_eq!(message["error"]["message"], "the MCP server went away before it answered");
         }
         let line = sidecar.audit(|line| line["reason"] == "server broke off");
         assert_eq!((&line["decision"], &line["code"]), (&json!("permit"), &json!(-32603)));

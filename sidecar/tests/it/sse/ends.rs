@@ -36,7 +36,7 @@ fn a_session_ends_with_its_stream() {
         let reply = client.send("tools/call", json!({"name": way, "arguments": {}}));
         for reply in [reply, Reply::read(&mut BufReader::new(silent)).unwrap()] {
             let error = reply.message()["error"]["message"].take();
-            assert!(error.as_str().is_some_and(|error| error.contains("broke off")), "{way}: {error}");
+            assert!(error.as_str().is_some_and(|error| error.contains("went away")), "{way}: {error}");
             assert!(reply.events().len() <= 1, "{way}: {}", reply.text());
         }
         assert!(listening.all().is_empty(), "{way}");
@@ -146,7 +146,7 @@ fn a_call_that_the_server_has_taken_is_not_made_again_when_it_forgets_the_sessio
         assert_eq!(named("echo"), 2, "the first time nobody heard it");
         for (tool, call) in taken {
             let reply = call.join().unwrap();
-            assert!(reply.text().contains("broke off"), "{tool}: {} {}", reply.status, reply.text());
+            assert!(reply.text().contains("went away"), "{tool}: {} {}", reply.status, reply.text());
             assert_eq!(named(tool), 1, "{tool}");
         }
     });
