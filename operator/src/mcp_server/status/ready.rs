@@ -63,7 +63,7 @@ pub(super) fn ready(observed: &Observation<'_>, roles: &PodRoles<'_>, others: [&
                 _ if observed.is_whole() => {
                     let untold = untold(observed);
                     format!(
-                        "one of the sidecars does not answer, and may still run the previous configuration{untold}"
+                        "one of the sidecars has not answered, and may still run the previous configuration{untold}"
                     )
                 }
                 Some(_) | None => accepted.message.clone(),

@@ -293,7 +293,7 @@ fn a_change_is_in_force_once_the_sidecars_of_which_nothing_is_heard_have_it_too(
         let status = with(Some(&other)).after(&was_ready()).status();
         let message = &of(&status, ConditionType::Ready).message;
         assert_eq!(
-            message.contains("one of the sidecars does not answer"),
+            message.contains("one of the sidecars has not answered"),
             expected == is_before,
             "{message}"
         );
