@@ -14,7 +14,7 @@ use longshore_catalog::http::{self, Port};
 
 use crate::metrics::Metrics;
 
-/// Whether this process can do its part: lead, or take over. Set once its caches are filled or it stands for election.
+/// Whether this process can do its part: lead, or take over. Set once it waits to be elected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readiness(Arc<AtomicBool>);
 

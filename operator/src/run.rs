@@ -85,7 +85,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     }
 }
 
-/// Waits for what it needs, stands for election, and acts once elected.
+/// Waits for what it needs, and then to be elected, and acts once it is.
 async fn operate(
     options: Options,
     client: Client,

@@ -113,7 +113,7 @@ impl Metrics {
             )?,
             config_refused: figures.gauge(
                 "longshore_config_refused",
-                "1 while the configuration on disk cannot be used: the one before stays in force, if there was one.",
+                "1 while the configuration on disk cannot be used: the previous one, if any, stays in force.",
             )?,
             audit_lost: figures.counter(
                 "longshore_audit_lines_lost_total",

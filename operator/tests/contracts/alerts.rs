@@ -21,7 +21,7 @@ fn operating_shows_every_alert_of_the_chart() {
     assert_eq!(rows.collect::<Vec<_>>(), alerts());
 }
 
-/// Whatever `Ready` is true for, and is not all well, is worth an alert: a key that was taken back may still hold.
+/// Whatever `Ready` is true for, and is not all well, is worth an alert: a revoked key may still work.
 #[test]
 fn an_alert_tells_of_every_server_that_is_not_all_right() {
     let alerts = alerts();

@@ -26,7 +26,7 @@ fn one_acts_and_another_takes_over_at_once_when_it_is_asked_to_end() {
         let mut first = Operator::start(namespace);
         until("the first operator leads", || first.leads()).await;
         let mut second = Operator::start(namespace);
-        until("the second stands for election", || second.log().contains("waiting to be elected")).await;
+        until("the second waits to be elected", || second.log().contains("waiting to be elected")).await;
         namespace.apply(&LEAST).await;
         let deployments: Api<Deployment> = namespace.api();
         let made = namespace.wait(&deployments, "demo", "to be made", |_| true).await;
@@ -71,7 +71,7 @@ fn a_dead_leaders_work_is_taken_over_when_its_lease_has_run_out() {
         let mut first = Operator::start(namespace);
         until("the first operator leads", || first.leads()).await;
         let second = Operator::start(namespace);
-        until("the second stands for election", || second.log().contains("waiting to be elected")).await;
+        until("the second waits to be elected", || second.log().contains("waiting to be elected")).await;
         first.kill();
         namespace.apply(&LEAST).await;
         until("the second operator leads", || second.leads()).await;
@@ -91,7 +91,7 @@ fn whoever_takes_over_knows_the_keys_that_tokens_are_signed_with_by_then() {
             let mut first = Operator::start_in(&cluster, "default");
             until("the first operator leads", || first.leads()).await;
             let second = first.another();
-            until("the second stands for election", || second.log().contains("waiting to be elected")).await;
+            until("the second waits to be elected", || second.log().contains("waiting to be elected")).await;
             cluster.kill(Component::ApiServer).await.unwrap();
             first.kill();
             cluster.spec().unwrap().add_account_key().unwrap();

@@ -120,7 +120,7 @@ fn an_operator_that_may_not_list_what_it_watches_is_not_ready_and_says_so_once()
         assert!(!operator.is_ready().await, "{log}");
         assert!(!log.contains("waiting to be elected"), "{log}");
         give_back(namespace);
-        until("it stands for election", || operator.log().contains("waiting to be elected")).await;
+        until("it waits to be elected", || operator.log().contains("waiting to be elected")).await;
         assert!(operator.is_ready().await);
     });
 }
