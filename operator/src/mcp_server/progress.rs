@@ -22,18 +22,21 @@ use crate::metrics::Pending;
 /// What came of the steps before the status.
 #[derive(Default)]
 pub(super) struct Progress {
+    /// What is wrong with the manifest, or with what is made of it.
     pub(super) problems: Vec<Problem>,
-    /// Whether they keep the manifest from being in force.
+    /// Whether the problems keep the manifest from being in force.
     pub(super) held_back: bool,
-    /// Whether one of them keeps it from being upgraded.
+    /// Whether a problem keeps the server from being upgraded.
     pub(super) upgrade_refused: bool,
     /// What of the manifest was not taken, be it for a moment.
     pub(super) unapplied: Option<Unapplied>,
+    /// What pods are to be like. `None`: nothing could be made of the manifest.
     pub(super) desired: Option<Desired>,
     /// Where clients are to find it, if the manifest says so.
     pub(super) address: Address,
     /// The principals that callers can be, where they are known.
     pub(super) principals: Option<Vec<String>>,
+    /// The server's pods, and what is known of each.
     pub(super) pods: Vec<PodFacts>,
     /// When to look again, if nothing changes.
     pub(super) again: Option<Duration>,
@@ -41,10 +44,11 @@ pub(super) struct Progress {
     pub(super) turn: Turn,
     /// Whether a pod cannot be touched now. That has delays of its own, and is no failure of anything else.
     pub(super) untouched: bool,
-    /// Whether something that is left over cannot be deleted now. Nor is that.
+    /// Whether something that is left over cannot be deleted now. That is no failure of anything else either.
     pub(super) unpruned: bool,
+    /// What failed.
     pub(super) error: Option<Error>,
-    /// What it met that may pass by itself, the worst of it.
+    /// The worst that the steps met of what may pass by itself.
     pub(super) passing: Passing,
     /// Whether it ended so early, for now, that there is nothing to write down.
     pub(super) blind: bool,
@@ -69,12 +73,12 @@ impl Progress {
         }
     }
 
-    /// Something of what the manifest names, or of what is made of it, failed so.
+    /// Takes note of how a request failed, in case that passes by itself.
     pub(super) fn met(&mut self, error: &ApiError) {
         self.passing = self.passing.max(Passing::of(error));
     }
 
-    /// Objects that pods of this template need, or they themselves, could not be applied.
+    /// Takes note that the Deployment with this template, or what its pods need, could not be applied.
     pub(super) fn not_applied(
         &mut self,
         NotTaken { part, error }: NotTaken,
@@ -87,7 +91,7 @@ impl Progress {
             apply::Error::Unanswered { .. } => self.passing = self.passing.max(Passing::Unanswered),
             apply::Error::Problem(_) | apply::Error::NamespaceEnds => {}
         }
-        // What has lasted is so until it is taken, also where it fails in another way now.
+        // What was refused, or has failed for long, is said until it is taken, also where it fails in another way now.
         if let Some((is_deployment, problem)) = memory.lock().refused(template) {
             let is_upgrade = is_deployment && self.turn == Turn::Upgrade;
             self.problems.insert(0, if is_upgrade { of_upgrade(problem) } else { problem });

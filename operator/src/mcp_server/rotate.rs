@@ -25,15 +25,15 @@ const WAITS: Duration = Duration::from_secs(30);
 /// How long after the end of its grace period a pod may still be there.
 const LAST_BREATH: i64 = 60;
 
-/// What came of it.
+/// Whether the session keys take a step.
 pub(crate) struct Rotation {
-    /// The keys that follow, if they do.
+    /// The keys after that step, if they take one.
     pub next: Option<(SessionKeys, Step)>,
     /// When to look again.
     pub again: Option<Duration>,
 }
 
-/// Decides, and makes a key where one is wanted. No client.
+/// Decides whether the session keys take a step, and makes a new key where one is wanted. No client.
 pub(crate) fn rotate(
     server: &ValidatedServer,
     settings: &Settings,

@@ -1,4 +1,5 @@
-//! The steps of a reconciliation before the status, each on what the one before it found.
+//! The steps of a reconciliation before the status. Each works on what the step before it found, and notes in the
+//! [`Progress`] what the status is to say.
 
 use longshore_crds::McpServer;
 use longshore_sidecar_config::Upstream;
@@ -43,19 +44,22 @@ struct Steps<'a> {
     key: &'a ServerKey,
     uid: &'a str,
     memory: &'a Mutex<ServerMemory>,
-    /// Whether nothing is said yet of what may pass.
+    /// Whether a failure that may pass by itself is not said yet: it has not lasted.
     patient: bool,
+    /// What came of the steps so far.
     progress: Progress,
 }
 
 /// What is made of a manifest.
 struct Made {
+    /// The objects.
     prepared: Resources<Prepared>,
+    /// What pods are to be like.
     desired: Desired,
-    /// The step that the session keys take with it, if any.
+    /// The step that the session keys take with these objects, if any.
     key_step: Option<Step>,
-    /// The template of the Deployment that is there.
-    live: Option<String>,
+    /// The digest of the template of the Deployment that was there.
+    live_template: Option<String>,
 }
 
 /// A step came to nothing, so the next has nothing to work on. The progress says why.
@@ -76,7 +80,7 @@ impl Steps<'_> {
         self.wait_for_turn(&mut made);
 
         // 4. Apply them. Client required.
-        let Made { prepared, mut desired, key_step, live } = made;
+        let Made { prepared, mut desired, key_step, live_template } = made;
         let applier = Applier {
             context: self.context,
             server: self.key,
@@ -86,12 +90,12 @@ impl Steps<'_> {
             patient: self.patient,
         };
         let applied = self.apply(&applier, prepared, &desired, key_step).await;
-        self.pass_turn_on(&validated, &mut desired, live);
+        self.pass_turn_on(&validated, &mut desired, live_template);
 
-        // 5. Hear how the pods are, and hurry those that run an old configuration. Client required for the latter.
+        // 5. Hear how the pods are, and touch those that run an old configuration. Client required for the latter.
         self.hear(&desired).await;
 
-        // Delete what is left over, which nothing else waits for: all of the manifest is taken. Client required.
+        // Delete what is left over, if all else was taken. Nothing waits for that. Client required.
         let waits_to_undo = self.memory.lock().undo_at.is_some();
         if let Some(applied) = applied
             && !waits_to_undo
@@ -104,7 +108,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Reads the session keys, with the Secret that they are from, and what the manifest names.
+    /// Reads the session keys and what the manifest names. Gives the Secret that the keys are from too.
     async fn read(&mut self) -> Result<(Dereferenced, Option<Live>), Stopped> {
         let Self { server, context, key, uid, memory, patient, .. } = *self;
         let upstreams = mounted_upstreams(context, key, uid);
@@ -113,7 +117,7 @@ impl Steps<'_> {
             if let own_keys::Error::Api(error) = &error {
                 self.progress.met(error);
             }
-            // Without them there is no configuration either: what there is stays.
+            // Without session keys there is no configuration either: what there is stays.
             let lasting = own_keys::lasting(&error, key, patient);
             self.fail(Error::SessionKeys(error), lasting)
         })?;
@@ -134,7 +138,7 @@ impl Steps<'_> {
             self.progress.stop(problems, pods);
             Stopped
         })?;
-        // Of the processes of pods from before it left stdio it says nothing.
+        // A manifest that has left stdio does not say how many processes the pods may have that are left of that time.
         let processes = own_bounds::processes(self.context, self.memory, &validated).await;
         validated.limits.processes = processes.map_err(|error| {
             self.progress.met(&error);
@@ -152,8 +156,9 @@ impl Steps<'_> {
     fn make(&mut self, validated: &mut ValidatedServer) -> Result<Made, Stopped> {
         let Self { server, context, key, memory, .. } = *self;
         let settings = &context.settings;
-        let live = context.mirrors.deployments.get(key, &key.name).and_then(|it| it.template.clone());
-        let (mut prepared, mut desired) = build::build_beside(validated, settings, live.as_deref());
+        let live = context.mirrors.deployments.get(key, &key.name);
+        let live_template = live.and_then(|deployment| deployment.template.clone());
+        let (mut prepared, mut desired) = build::build_beside(validated, settings, live_template.as_deref());
         let rotation = rotate::rotate(validated, settings, rotate::wish(server), &self.pods(), &desired)
             .map_err(|error| self.fail(Error::SessionKeys(error), None))?;
         self.progress.again = rotation.again;
@@ -166,7 +171,7 @@ impl Steps<'_> {
             (prepared, desired) = build::build(validated, settings);
             key_step = Some(step);
         }
-        Ok(Made { prepared, desired, key_step, live })
+        Ok(Made { prepared, desired, key_step, live_template })
     }
 
     /// Leaves the pods as they are while it is not the server's turn to be upgraded.
@@ -180,7 +185,7 @@ impl Steps<'_> {
         self.progress.turn = turn;
         if turn == Turn::Later {
             made.prepared.deployment = None;
-            // Whether that is still so is seen when it comes again.
+            // Whether what was refused still is, is seen in the next turn.
             if let Some(problem) = self.memory.lock().refused_upgrade() {
                 self.progress.problems.insert(0, of_upgrade(problem));
                 self.progress.upgrade_refused = true;
@@ -188,7 +193,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Has the cluster have the objects. `None`: it does not take all of them.
+    /// Has the cluster have the objects. `None`: it did not take all of them, and the progress says why.
     async fn apply(
         &mut self,
         applier: &Applier<'_>,
@@ -210,25 +215,31 @@ impl Steps<'_> {
         }
     }
 
-    /// Ends the turn of a server whose new pods cannot be made: it has none to wait for, and the next one is to have its.
-    fn pass_turn_on(&mut self, validated: &ValidatedServer, desired: &mut Desired, live: Option<String>) {
+    /// Ends the turn of a server whose new pods cannot be made: the next server need not wait for them.
+    fn pass_turn_on(
+        &mut self,
+        validated: &ValidatedServer,
+        desired: &mut Desired,
+        live_template: Option<String>,
+    ) {
         let progress = &mut self.progress;
         let Some(part) = progress.unapplied.as_ref().map(|unapplied| unapplied.part) else { return };
         if self.memory.lock().refused(&desired.template).is_none() {
             return;
         }
         progress.upgrade_refused |= progress.turn == Turn::Later;
-        let lives = self.context.mirrors.deployments.get(self.key, &self.key.name);
-        if lives.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template)) {
+        let live = self.context.mirrors.deployments.get(self.key, &self.key.name);
+        if live.is_none_or(|deployment| deployment.template.as_ref() == Some(&desired.template)) {
+            // There are no other pods, for which it would need a turn.
             return;
         }
         self.context.upgrades.done(self.key);
         if progress.turn == Turn::Upgrade
-            && let Some(live) = live
+            && let Some(live_template) = live_template
         {
-            // It waits again, and until its turn comes the version that is there is the one that is wanted, with which
-            // the manifest is in force: so it is if all else was taken.
-            desired.template = live;
+            // It waits again. Until its turn comes, the version that is there is the one that is wanted, and with it the
+            // manifest is in force if all else was taken.
+            desired.template = live_template;
             progress.upgrade_refused = true;
             if part == Part::Deployment {
                 progress.unapplied = None;
@@ -237,7 +248,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Hears how the pods are. Those that run an old configuration are touched, if the new one is there.
+    /// Hears how the pods are, and touches those that run an old configuration.
     async fn hear(&mut self, desired: &Desired) {
         let pods = self.pods();
         let unapplied = self.progress.unapplied.as_ref();
@@ -248,7 +259,7 @@ impl Steps<'_> {
         self.progress.untouched = touched.failed;
     }
 
-    /// Stops at a failure. One that lasts is written down; of one that may pass at once there is nothing to say yet.
+    /// Stops at a failure. One that lasts is told in the status, as this problem; of another nothing is written yet.
     fn fail(&mut self, error: Error, lasting: Option<Problem>) -> Stopped {
         match lasting {
             Some(problem) => {
