@@ -43,7 +43,7 @@ pub(crate) use error::{Error, NotTaken, Part};
 /// there is an object, whatever is in that.
 const NO_VERSION: &str = "1";
 
-/// As whose kind it is remembered that the Deployment that is there cannot be given its number of pods.
+/// The kind under which it is remembered that the Deployment that is there cannot be given its number of pods.
 pub(crate) const SCALE: &str = "Scale";
 
 /// Applies objects for one server.
@@ -58,7 +58,7 @@ pub(crate) struct Applier<'a> {
     pub memory: &'a Mutex<ServerMemory>,
     /// The Secret that the session keys are from: in another state it may hold others, which must not be overwritten.
     pub keys_from: Option<&'a Live>,
-    /// Whether nothing is said yet of what may pass.
+    /// Whether a failure that may pass by itself is not said yet: it has not lasted.
     pub patient: bool,
 }
 

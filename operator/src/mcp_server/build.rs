@@ -78,7 +78,7 @@ pub(crate) struct Desired {
     pub configs: BTreeMap<String, String>,
     /// How many pods there should be.
     pub replicas: u32,
-    /// Whether it is made only when all pods of the previous version have ended.
+    /// Whether a pod of it is made only when all pods of the previous version have ended.
     pub recreates: bool,
 }
 

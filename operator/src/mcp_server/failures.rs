@@ -8,9 +8,9 @@ use crate::api::ApiError;
 
 /// The first delay after a failure.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
-/// The first one after what the API server refuses.
+/// The first delay after what the API server refuses.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
-/// The longest.
+/// The longest delay, after either.
 const LAST_DELAY: Duration = Duration::from_secs(60);
 /// A failure of the API server's that has gone on for so long is no passing one. Tries do not count: each change makes
 /// another one at once.

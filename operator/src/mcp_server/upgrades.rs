@@ -27,8 +27,8 @@ use crate::view::{DeploymentView, PodView};
 /// A server that takes longer than this to serve its new version no longer keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Nor does one that does not come for its turn within this: it may be long until one comes whose namespace is held up. It
-/// finds a turn when it comes, unless others have all of them by then.
+/// Nor does a server keep others waiting that does not come for its turn within this: it may be long until one comes whose
+/// namespace is held up. It finds a turn when it comes, unless others have all of them by then.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// Who gets new pods for Longshore's sake, and who waits for it.
@@ -58,19 +58,19 @@ struct State {
 struct Given {
     /// Whether the server has come for it.
     begun: bool,
-    /// Since when it is so.
+    /// When it came, or was given the turn if it has not come.
     since: Instant,
 }
 
 /// Whether a server may have its new pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It may: its owner asks for them, or it has them.
+    /// It may have them: its owner asks for them, or it has them already.
     #[default]
     Free,
-    /// It may, for Longshore's sake.
+    /// It may have them for Longshore's sake: it has a turn.
     Upgrade,
-    /// When it is called.
+    /// It may have them when it is called for its turn.
     Later,
 }
 
@@ -220,7 +220,7 @@ pub(super) fn turn(
     decide(server, &context.upgrades, key, &mut memory.lock(), live, desired)
 }
 
-/// The same, of a Deployment whose pods have this template. No client.
+/// What [`turn`] says, of a Deployment whose pods have this template. No client.
 fn decide(
     server: &McpServer,
     upgrades: &Upgrades,

@@ -55,8 +55,8 @@ impl Observation<'_> {
         wanted.is_some_and(|wanted| facts.runs(wanted, self.now.0.as_second()))
     }
 
-    /// The generation of the manifest whose pods are there, or on their way. Where others are wanted they are still of the one
-    /// before: who takes over tells by it what their owner wants from what a new release does.
+    /// The generation of the manifest whose pods are there, or on their way. Where others are wanted they are still of the
+    /// previous one: who takes over tells by it what their owner wants from what a new release does.
     pub(super) fn pods_are_of(&self) -> i64 {
         let wanted = self.desired.map(|desired| &desired.template);
         if self.deployment.is_none_or(|it| wanted.is_some() && it.template.as_ref() == wanted) {

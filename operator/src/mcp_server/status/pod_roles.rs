@@ -27,11 +27,11 @@ pub(super) struct PodRoles<'a> {
 /// What the pods that serve are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// All of the version that is wanted.
+    /// All are of the version that is wanted.
     Current,
-    /// Some of it, and some of the one before.
+    /// Some are of that version, and some of the previous one.
     Both,
-    /// All of the one before.
+    /// All are of the previous version.
     Older,
 }
 
@@ -89,8 +89,8 @@ impl<'a> PodRoles<'a> {
         self.newest.filter(|newest| !self.serves.iter().any(|facts| facts.pod.uid == newest.pod.uid))
     }
 
-    /// Whether a pod is of before a restart of the Deployment of which one serves that was made since: it is about to go, and
-    /// how it is says nothing of the restart.
+    /// Whether a pod serves that a restart of the Deployment has made since this one, of the same version: this one is about
+    /// to go, and how it is says nothing of the restart.
     pub(super) fn is_followed(&self, facts: &PodFacts) -> bool {
         let pod = &facts.pod;
         self.serves.iter().any(|other| {
