@@ -33,9 +33,9 @@ pub(crate) enum Error {
 /// What of a manifest was not taken first, and why.
 #[derive(Debug)]
 pub(crate) struct NotTaken {
-    /// Which part.
+    /// The part of what is made of the manifest that it belongs to.
     pub part: Part,
-    /// Why.
+    /// Why it was not taken.
     pub error: Error,
 }
 

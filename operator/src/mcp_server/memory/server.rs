@@ -115,7 +115,7 @@ struct Refusal {
 pub(crate) struct Touch {
     /// The digest of the configuration that its sidecar should load.
     pub digest: String,
-    /// How often.
+    /// How often it was touched for that.
     pub attempts: u32,
     /// How often in a row it could not be touched since: those are no attempts.
     pub failures: u32,

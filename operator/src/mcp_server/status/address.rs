@@ -6,14 +6,14 @@ use crate::mcp_server::validate::ValidatedServer;
 /// Where clients find a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// There, since there is a Service.
+    /// At these addresses: there is a Service.
     Known {
         /// The address inside of the cluster.
         url: String,
-        /// That outside of it. A manifest that names no host has none.
+        /// The address outside of it. A manifest that names no host has none.
         public_url: Option<String>,
     },
-    /// Where they did, if they did: there is a Service, and the manifest cannot be used now.
+    /// Where they found it before, if they did: there is a Service, and the manifest cannot be used now.
     #[default]
     Unknown,
     /// Nowhere: the Service of its name is somebody else's.

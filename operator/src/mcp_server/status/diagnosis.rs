@@ -52,8 +52,8 @@ pub(super) fn of_newest(observed: &Observation<'_>, facts: &PodFacts) -> Diagnos
     recalled(observed, facts).unwrap_or_else(|| of_pod(facts))
 }
 
-/// How the server of such a pod ended, where the kubelet has cleared that away before this operator began to look: by
-/// the word of the one before it, in the status of the same manifest.
+/// How the server of a pod ended that does not serve, where the kubelet has cleared that away before this operator began to
+/// look: as the previous operator, which may be of an earlier release, has put it into the status of the same manifest.
 pub(super) fn recalled(observed: &Observation<'_>, facts: &PodFacts) -> Option<Diagnosis> {
     let server = &facts.pod.server;
     let is_ready = facts.pod.ready || facts.pod.kept_out.is_some();
