@@ -2,6 +2,8 @@
 //!
 //! A batch is refused as a whole or taken as a whole. JSON-RPC would answer each element that is no message with an
 //! error without an id, but an error of that revision needs an id, so there is nothing to say to one element alone.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-03-26/basic#batching>
 
 use thiserror::Error;
 

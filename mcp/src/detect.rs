@@ -4,6 +4,8 @@
 //! a modern one, whatever else it looks like. Mistakes are found in a fixed order, so that each request has one
 //! answer: the body is JSON, and one message; the envelope is complete; the headers say what it says; the revision is
 //! served; the method exists.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#backward-compatibility-with-initialization-based-versions>
 
 use serde_json::{Value, json};
 use thiserror::Error;

@@ -1,4 +1,6 @@
 //! Where messages are posted to in 2024-11-05: a server says it in the first event of its stream.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse>
 
 use thiserror::Error;
 

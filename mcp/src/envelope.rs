@@ -3,6 +3,8 @@
 //! The reader is strict where two readers of one message could understand it differently, because the server behind
 //! reads it again: a member that occurs twice is refused (also when one of the two is written with escapes), so is one that
 //! resembles another (`Method`), and an array is never taken for an object.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/index#messages>
 
 use std::borrow::Cow;
 

@@ -1,4 +1,6 @@
 //! JSON-RPC errors.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/index#error-codes>
 
 use serde_json::Value;
 

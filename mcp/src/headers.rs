@@ -1,4 +1,6 @@
 //! What HTTP headers say of a message.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#server-validation>
 
 pub mod argument;
 mod fields;

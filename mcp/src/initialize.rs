@@ -1,4 +1,6 @@
 //! The handshake: which revision is offered, and which capabilities are hidden because nobody could use them.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle>
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,8 +1,11 @@
 //! The Model Context Protocol as pure code: no I/O, no clock, no async runtime.
 //!
 //! Five revisions of the protocol are in use, in two eras: until 2025-11-25 a client and a server greet each other
-//! and hold a session; since 2026-07-28 every request stands alone. This crate knows what a message of each of them
-//! looks like, and makes messages of one from messages of another, so that a proxy can join any client to any server.
+//! and hold a session; since 2026-07-28 every request stands alone (the protocol is *stateless*). This crate knows what
+//! a message of each of them looks like, and makes messages of one from messages of another, so that a proxy can join any
+//! client to any server. *Era*, *legacy* and *modern* are words of the specification:
+//! <https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#terminology>. Modules name the pages that
+//! they follow.
 //!
 //! Reading goes from the outside in, and borrows from the bytes that came:
 //!

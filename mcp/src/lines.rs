@@ -1,4 +1,6 @@
 //! Messages over stdin and stdout: one a line.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#stdio>
 
 use std::borrow::Cow;
 

@@ -3,6 +3,8 @@
 //!
 //! [`Streams`] serves modern clients from one session with a legacy server. [`Wishes`] serves one legacy client from a
 //! modern server. Both hold their bounds in [`MAX_STREAMS`] and [`MAX_URIS`].
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions>
 
 mod streams;
 mod wishes;

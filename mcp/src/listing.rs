@@ -1,5 +1,7 @@
 //! Filtering the answers of the four list methods. Entries that stay keep their bytes and their order, and so does
 //! everything beside them (`nextCursor` above all).
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/server/tools>
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,4 +1,6 @@
 //! Log messages: chosen once for a session until 2025-11-25, and in each request since 2026-07-28.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/logging>
 
 use crate::level::Level;
 use crate::object::{self, quote, string};

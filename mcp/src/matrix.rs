@@ -1,4 +1,6 @@
 //! Which HTTP status and which JSON-RPC code answer what. One table for all revisions.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/index#error-codes>
 
 use crate::error::Code;
 use crate::revision::{Era, Revision};

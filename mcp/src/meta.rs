@@ -1,6 +1,8 @@
 //! `_meta`: what each request of 2026-07-28 says of itself, and the reserved names in it.
 //!
 //! There is no handshake in that revision, so every request brings its revision and what its client can do.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>
 
 use memchr::memchr2_iter;
 use thiserror::Error;

@@ -15,6 +15,8 @@
 //!
 //! Questions that arrive close together are asked in one round; how long to wait for more is up to who has a clock.
 //! What the client brings back as `requestState` is sealed and opened elsewhere: here it is a text.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr>
 
 use std::borrow::Cow;
 

@@ -1,5 +1,8 @@
 //! The little that changes in a response between two sides of 2026-07-28: what a proxy knows better than the server
 //! behind it.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/server/discover>,
+//! <https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching>
 
 use crate::object::{Object, array, elements, quote};
 use crate::revision::Revision;

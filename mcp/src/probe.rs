@@ -2,6 +2,9 @@
 //!
 //! Servers have refused unknown requests in many ways, so only what a modern server alone can say counts for the new
 //! era. What speaks of neither (a network that failed, a token that is missing) is no evidence at all.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#backward-compatibility>,
+//! <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility>
 
 use crate::envelope::{self, Message, Outcome};
 use crate::error::{Code, code_of};

@@ -1,4 +1,6 @@
 //! The revisions of the protocol.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning>
 
 mod features;
 

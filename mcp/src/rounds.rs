@@ -11,6 +11,8 @@
 //!   answer, answer ------------> call (answers by key, state) ->
 //!   <----------------------------------------------- result
 //! ```
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr>
 
 use std::borrow::Cow;
 

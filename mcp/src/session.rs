@@ -1,4 +1,6 @@
 //! What a message of a session has to be in order, in the revisions that have a handshake.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management>
 
 use thiserror::Error;
 

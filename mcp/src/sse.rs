@@ -1,4 +1,6 @@
 //! Server-sent events: taking a stream apart and writing events.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery>
 
 use std::borrow::Cow;
 

@@ -3,6 +3,9 @@
 //!
 //! Whoever knows a task's id can read what came of it, so a proxy in front of several clients gives each of them ids of
 //! its own. Here is where ids stand in messages; what they are called on the other side the proxy says.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks>,
+//! <https://modelcontextprotocol.io/extensions/tasks/overview>
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

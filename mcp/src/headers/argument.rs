@@ -1,4 +1,6 @@
 //! `Mcp-Param-*`: arguments of a tool that its input schema marks with `x-mcp-header`, repeated as headers.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#custom-headers-from-tool-parameters>
 
 use std::borrow::Cow;
 

@@ -1,4 +1,6 @@
 //! Values that HTTP headers cannot carry as they are: `=?base64?...?=`.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#value-encoding>
 
 use std::borrow::Cow;
 

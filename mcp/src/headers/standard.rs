@@ -1,5 +1,7 @@
 //! The headers of 2026-07-28 that repeat what the body says, so that what stands between can route without reading
 //! it. The body is the truth; whoever reads it has to check them.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#standard-request-headers>
 
 use std::borrow::Cow;
 

@@ -5,6 +5,9 @@
 //! | legacy | legacy | `initialize` | [`offer`] | [`accept`] |
 //! | modern | legacy | `server/discover`, or nothing | [`greet`] | [`discovered`] |
 //! | legacy | modern | `initialize` | [`discover`] | [`initialized`] |
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle>,
+//! <https://modelcontextprotocol.io/specification/2026-07-28/server/discover>
 
 use std::borrow::Cow;
 

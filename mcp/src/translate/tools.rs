@@ -1,4 +1,6 @@
 //! Tool definitions, and the results that their output schemas describe.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/server/tools>
 
 use std::borrow::Cow;
 

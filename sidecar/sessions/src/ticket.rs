@@ -3,6 +3,8 @@
 //! the call has come to so far is with the replica that holds it.
 //!
 //! The text is made like a session id, with a key of its own, so that neither of the two is ever taken for the other.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr>
 
 use crate::capsule::codec::{put_peer, take, take_peer};
 use crate::capsule::{NonceBytes, NotSealed, PrincipalDigest};

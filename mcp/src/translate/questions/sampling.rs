@@ -1,4 +1,6 @@
 //! `sampling/createMessage`. Since 2025-11-25 a message may have several blocks, and tools may be offered.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/client/sampling>
 
 use std::borrow::Cow;
 
