@@ -1,4 +1,4 @@
-//! JSON that somebody else wrote, decoded for those who keep it.
+//! JSON that somebody else wrote, decoded with U+FFFD in the place of each lone surrogate.
 //!
 //! Languages whose strings are of UTF-16 cut texts within a character, and write half of it as an escape. That is JSON, and
 //! their readers take it; no text of Rust's holds it.

@@ -1,4 +1,5 @@
-//! A call of a modern client whose legacy server asks back.
+//! A call of a modern client whose legacy server asks back: multi round-trip requests (MRTR), where the server's questions
+//! reach the client as an `InputRequiredResult`.
 //!
 //! The server's questions are requests of its own, and it goes on with the call once they are answered. The client
 //! hears of them in a result that asks for input, and answers when it asks again. In between the call is parked: it

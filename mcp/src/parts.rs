@@ -1,4 +1,5 @@
-//! A message with other parts in it: what stands between them keeps its bytes, and nothing is read again.
+//! Splicing: a message with some of its parts replaced. What stands between them keeps its bytes, and nothing is parsed
+//! again.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The little that changes in a response between two sides of 2026-07-28: what a proxy knows better than the server
+//! Edits of responses between two sides of 2026-07-28. Little changes there: what a proxy knows better than the server
 //! behind it.
 //!
 //! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/server/discover>,

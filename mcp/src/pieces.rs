@@ -1,5 +1,6 @@
-//! Responses that come in pieces and are too large to be held: the id is looked at and replaced on the way, wherever in the
-//! message it stands, and so is who may keep the result. Nothing else changes, and nothing is kept but what may be the id.
+//! Streaming edits: responses that come in pieces and are too large to be held. The id is looked at and replaced on the way,
+//! wherever in the message it stands, and so is who may keep the result. Nothing else changes, and nothing is kept but what
+//! may be the id.
 
 mod scope;
 

@@ -1,4 +1,5 @@
-//! A call of a legacy client whose modern server wants to be called again.
+//! A call of a legacy client whose modern server wants to be called again: multi round-trip requests (MRTR), where the
+//! server's questions come in an `InputRequiredResult`.
 //!
 //! The server answers with the questions that it has, and with a state that it wants back. The client is asked with
 //! requests of the server's, as it is used to; once all are answered, the call goes to the server again, with the

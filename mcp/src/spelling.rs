@@ -1,4 +1,4 @@
-//! Members whose names are almost those of a structure.
+//! Look-alike members: their names differ from those of known members in case alone.
 //!
 //! Some readers match the names of members without regard to case, Go's `encoding/json` among them, and take the last
 //! of those that match. A server with such a reader would act on `Name` where everything here has looked at `name`.

@@ -16,7 +16,8 @@
 //! | what servers ask: sampling, elicitation, roots | [`questions`] |
 //! | ids and tokens in messages | [`names`] |
 //!
-//! What cannot be said in the other revision is an [`Untranslatable`], never something that looks like success.
+//! What the other revision has no form for, and what cannot be read, is an [`Untranslatable`], never something that looks
+//! like success. The message is then not to be passed on.
 
 pub mod capabilities;
 pub mod content;

@@ -1,4 +1,4 @@
-//! One legacy client that wants to hear, and a modern server to listen to.
+//! What one legacy client is subscribed to, as the `subscriptions/listen` that a modern server is asked for.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The same for who may keep a result: what [`crate::passing::private`] says of whole ones.
+//! Streaming edits of who may keep a result: [`crate::passing::private`] does the same to whole ones.
 
 use std::borrow::Cow;
 
