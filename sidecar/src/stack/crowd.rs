@@ -1,5 +1,5 @@
-//! Whether so many connections of one caller are busy that others may find none. Those of other replicas are no caller's: what
-//! comes by way of one was judged there.
+//! The limit of busy connections of one caller, so that others find some. Those of other replicas are no caller's: what comes
+//! by way of one was judged there.
 //!
 //! What a client takes a call back with, or answers the server, has some more room, and so has the end of a session: that is
 //! what makes room.

@@ -1,5 +1,5 @@
-//! What only the definition of a tool says of its calls: the arguments that are repeated as headers since 2026-07-28, and
-//! whether they have to be tasks in 2025-11-25.
+//! What only the definition of a tool says of its calls: the arguments that it marks with `x-mcp-header`, which are repeated
+//! as headers since 2026-07-28, and whether calls have to be tasks in 2025-11-25.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

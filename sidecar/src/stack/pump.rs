@@ -1,4 +1,4 @@
-//! Takes the messages out of a response, for clients that get them in another one.
+//! Moves messages from one response into another: into the answer to a batch, or into a client's HTTP+SSE stream.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What holds under the configuration in force, whatever held when a request was made: whether one that has no end of its
-//! own may go on, and what may be shown to its caller unasked.
+//! Re-authorisation: what holds under the configuration in force, whatever held when a request was made. Whether one that
+//! has no end of its own may go on, and what may be shown to its caller unasked.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

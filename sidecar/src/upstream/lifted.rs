@@ -1,4 +1,4 @@
-//! A server with sessions, for clients whose requests stand alone.
+//! Lifted: a legacy server (with sessions) served to modern clients (whose requests stand alone).
 //!
 //! Such a client has no session, so the sidecar has one with the server for it ([`sessions`]), opens it when the first
 //! request needs it, and ends it when none has for a while. What is a conversation on the server's side is put together

@@ -1,6 +1,6 @@
-//! A server of 2026-07-28 for clients with sessions. Towards them it is a server over Streamable HTTP, of whichever
-//! older revision each of them asks for: `initialize` begins a session, a POST is a message, a GET hears what belongs
-//! to no call, a DELETE ends the session. The server itself sees requests that stand alone.
+//! Lowered: a modern server (of 2026-07-28) served to legacy clients (with sessions). Towards them it is a server over
+//! Streamable HTTP, of whichever older revision each of them asks for: `initialize` begins a session, a POST is a message, a
+//! GET hears what belongs to no call, a DELETE ends the session. The server itself sees requests that stand alone.
 //!
 //! What a session is, is kept here, since the server keeps nothing: what the client can do, its log level, what it wants
 //! to hear of. All of that is in the sidecar's session id and in the copy of another replica too, so that any replica
