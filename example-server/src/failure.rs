@@ -1,8 +1,8 @@
 //! Why a request has no result, or not the one that it asked for.
 
 use longshore_mcp::capabilities::Need;
-use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::revision::Revision;
+use longshore_mcp::status::{self, Problem};
 use serde_json::{Value, json};
 
 use crate::message;
@@ -67,7 +67,7 @@ impl Failure {
             }
             Self::Input(result) => return (message::result(id, &result), Answer::Result),
         };
-        let answer = matrix::answer(problem, revision);
+        let answer = status::answer(problem, revision);
         (message::error(id, answer.code, &text, data.as_ref()), Answer::Error(answer.status))
     }
 }

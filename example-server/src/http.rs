@@ -18,8 +18,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use longshore_mcp::envelope::Id;
 use longshore_mcp::headers::{self, Fields};
-use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::revision::Revision;
+use longshore_mcp::status::{self, Problem};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -163,7 +163,7 @@ fn fields(headers: &HeaderMap) -> Fields<'_> {
 
 /// Says what is wrong with a request.
 fn refuse(id: Option<&str>, problem: Problem, why: &str, data: Option<&Value>, revision: Revision) -> Reply {
-    let answer = matrix::answer(problem, revision);
+    let answer = status::answer(problem, revision);
     let text = longshore_mcp::error::response(id.map(Id::from_json), answer.code, why, data);
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json(status, text)

@@ -9,9 +9,9 @@ use longshore_mcp::batch::{self, BadBatch, Body};
 use longshore_mcp::detect::Wrong;
 use longshore_mcp::envelope::{Malformed, Message};
 use longshore_mcp::error;
-use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::revision::Revision;
+use longshore_mcp::status::{self, Problem};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::io::{
@@ -249,7 +249,7 @@ fn refuse(
     if id.is_none() && !revision.features().errors_without_id {
         return;
     }
-    let answer = matrix::answer(problem, revision);
+    let answer = status::answer(problem, revision);
     let id = id.map(longshore_mcp::envelope::Id::from_json);
     stream.answer(error::response(id, answer.code, why, data), Answer::Error(answer.status));
 }

@@ -15,11 +15,11 @@ use crate::envelope::{Id, Malformed, Message, Request};
 use crate::error;
 use crate::headers::standard::{self, Mismatch};
 use crate::headers::{Field, Fields, PROTOCOL_VERSION};
-use crate::matrix::{self, Answer, Problem};
 use crate::meta::{Envelope, Incomplete, Outline};
 use crate::method::Method;
 use crate::params::Invalid;
 use crate::revision::{Era, Revision, era_of};
+use crate::status::{self, Answer, Problem};
 
 /// The HTTP methods that a revision gives a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,7 +287,7 @@ fn unsupported(requested: &str, served: &[Revision]) -> Wrong {
 impl Mistake<'_> {
     /// The HTTP status and the code.
     pub fn answer(&self) -> Answer {
-        matrix::answer(self.wrong.problem(self.revision), self.revision)
+        status::answer(self.wrong.problem(self.revision), self.revision)
     }
 
     /// The error response.

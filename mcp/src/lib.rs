@@ -18,7 +18,7 @@
 //!    [`capabilities`] what its client can do;
 //! 5. [`revision`] names the five revisions and has one table of what each of them has.
 //!
-//! Writing goes the other way: [`error`] makes error responses, [`matrix`] knows the HTTP status that each of them
+//! Writing goes the other way: [`error`] makes error responses, [`status`] knows the HTTP status that each of them
 //! rides on, [`initialize`], [`listing`] and [`passing`] edit the few messages that may not pass as they are, [`pieces`]
 //! one that is not whole, and [`sse`] frames them. Whatever is not edited keeps its bytes.
 //!
@@ -81,7 +81,6 @@ pub mod lines;
 pub mod listen;
 pub mod listing;
 pub mod logging;
-pub mod matrix;
 pub mod meta;
 pub mod method;
 pub mod object;
@@ -97,6 +96,7 @@ mod scan;
 pub mod session;
 mod spelling;
 pub mod sse;
+pub mod status;
 pub mod tasks;
 mod text;
 pub mod translate;

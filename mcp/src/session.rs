@@ -6,9 +6,9 @@ use thiserror::Error;
 
 use crate::envelope::Message;
 use crate::headers::Field;
-use crate::matrix::Problem;
 use crate::method::Method;
 use crate::revision::{Revision, VersionHeader};
+use crate::status::Problem;
 
 /// Why a message is out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -15,10 +15,10 @@ use longshore_mcp::capabilities::Need;
 use longshore_mcp::detect::Wrong;
 use longshore_mcp::envelope::{Id, Malformed};
 use longshore_mcp::initialize::Unusable;
-use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::params::Invalid;
 use longshore_mcp::revision::Revision;
 use longshore_mcp::session::OutOfOrder;
+use longshore_mcp::status::{self, Problem};
 use longshore_mcp::translate::Untranslatable;
 use longshore_mcp::{error, headers, sse};
 use longshore_sessions::routing::Failure as Undecided;
@@ -427,7 +427,7 @@ pub(crate) fn rescue(refusal: &Refusal, id: Option<Id<'_>>, kind: Kind, revision
         (Problem::InvalidParams | Problem::UnknownMethod, Kind::Other) => Problem::InvalidMessage,
         (problem, _) => problem,
     };
-    let answer = matrix::answer(problem, revision);
+    let answer = status::answer(problem, revision);
     Rescued {
         status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         code: answer.code.number().into(),

@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use longshore_mcp::batch::{self, BadBatch, Body};
 use longshore_mcp::envelope::{Malformed, Message};
 use longshore_mcp::headers::{self, Field, Fields, SESSION_ID};
-use longshore_mcp::matrix::Problem;
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::{Revision, VersionHeader};
+use longshore_mcp::status::Problem;
 use parking_lot::Mutex;
 
 use super::events::{self, Events};
@@ -98,7 +98,7 @@ impl Sessions {
                     if let Err(Refusal { problem, why }) = held.session.receive(message, &stream) {
                         // The others have been taken already, so this one alone is refused.
                         let Some(id) = message.request_id() else { continue };
-                        let code = longshore_mcp::matrix::answer(problem, server.revision).code;
+                        let code = longshore_mcp::status::answer(problem, server.revision).code;
                         let text = longshore_mcp::error::response(Some(id), code, &why, None);
                         stream.answer(text, crate::stream::Answer::Error(200));
                     }

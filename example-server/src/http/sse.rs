@@ -12,8 +12,8 @@ use http::{Method, Request, header};
 use longshore_mcp::endpoint;
 use longshore_mcp::envelope::{self, Malformed};
 use longshore_mcp::headers;
-use longshore_mcp::matrix::Problem;
 use longshore_mcp::revision::Revision;
+use longshore_mcp::status::Problem;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 

@@ -16,7 +16,7 @@ use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use longshore_mcp::detect::Modern;
 use longshore_mcp::error::Code;
-use longshore_mcp::matrix;
+use longshore_mcp::status;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::answer::HOLD;
@@ -105,7 +105,7 @@ pub(crate) async fn call_alone(
             };
             // A stream of events is no error, whatever is said in it, and however much of it has come already.
             let error = code.filter(|_| !events);
-            let status = error.map_or(200, |code| matrix::status_of_error(code, lone.modern.revision));
+            let status = error.map_or(200, |code| status::of_error(code, lone.modern.revision));
             *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
             if let Some((status, after)) = later {
                 *response.status_mut() = status;

@@ -4,10 +4,10 @@ use longshore_mcp::batch::{self, BadBatch, Body};
 use longshore_mcp::detect::{self, Conversation, HttpMethod};
 use longshore_mcp::envelope::{self, Malformed, Message};
 use longshore_mcp::headers::{self, Field, Fields};
-use longshore_mcp::matrix::{self, Problem};
 use longshore_mcp::probe::{self, Verdict};
 use longshore_mcp::revision::{Era, Revision};
 use longshore_mcp::session::{self, OutOfOrder};
+use longshore_mcp::status::{self, Problem};
 use longshore_mcp::{endpoint, lines, sse};
 use serde_json::{Value, json};
 
@@ -56,8 +56,8 @@ fn r003_accept_and_content_type_are_needed() {
     assert!(!headers::accepts_both(Some("application/json")));
     assert!(headers::is_type(Some("application/json; charset=utf-8"), headers::JSON));
     for revision in Revision::ALL {
-        assert_eq!(matrix::answer(Problem::NotAcceptable, revision).status, 406);
-        assert_eq!(matrix::answer(Problem::UnsupportedMediaType, revision).status, 415);
+        assert_eq!(status::answer(Problem::NotAcceptable, revision).status, 406);
+        assert_eq!(status::answer(Problem::UnsupportedMediaType, revision).status, 415);
     }
 }
 
@@ -83,7 +83,7 @@ fn r004_what_is_no_json_gets_an_error_without_an_id() {
         assert_eq!(code(&deep, headers), (400, -32600));
         assert!(matches!(envelope::read(deep.as_bytes()), Err(Malformed::TooDeep)));
     }
-    assert_eq!(matrix::answer(Problem::BodyTooLarge, Revision::V2025_11_25).status, 413);
+    assert_eq!(status::answer(Problem::BodyTooLarge, Revision::V2025_11_25).status, 413);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn r006_newer_revisions_have_no_batches() {
             assert!(read.is_ok());
         } else {
             assert!(matches!(read, Err(BadBatch::Malformed(Malformed::Batch))), "{revision}");
-            assert_eq!(matrix::answer(Problem::InvalidMessage, revision).status, 400);
+            assert_eq!(status::answer(Problem::InvalidMessage, revision).status, 400);
         }
     }
 }
@@ -261,7 +261,7 @@ fn r052_the_header_has_to_be_the_sessions() {
     ] {
         assert_eq!(session::judge_version(header, session).is_ok(), fits, "{header:?}");
         let problem = OutOfOrder::Version(session).problem();
-        assert_eq!(matrix::answer(problem, session).status, 400);
+        assert_eq!(status::answer(problem, session).status, 400);
     }
 }
 
@@ -270,7 +270,7 @@ fn r053_a_session_has_one_handshake() {
     let body = legacy("initialize", "2025-06-18");
     let Body::One(message) = batch::read(body.as_bytes(), Revision::V2025_06_18).unwrap() else { panic!() };
     let order = session::judge(&message, Field::Absent, Revision::V2025_06_18).unwrap_err();
-    let answer = matrix::answer(order.problem(), Revision::V2025_06_18);
+    let answer = status::answer(order.problem(), Revision::V2025_06_18);
     assert_eq!((answer.status, answer.code.number()), (400, -32600));
     let body = legacy("tools/list", "");
     let Body::One(message) = batch::read(body.as_bytes(), Revision::V2025_06_18).unwrap() else { panic!() };

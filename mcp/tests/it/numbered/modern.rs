@@ -13,7 +13,7 @@ use longshore_mcp::parked::{Asked, BadAnswer, Next, Parked};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::results::{self, Hints, Scope};
 use longshore_mcp::translate::{Pair, Way, errors, handshake, names};
-use longshore_mcp::{detect, logging, matrix};
+use longshore_mcp::{detect, logging, status};
 use serde_json::{Value, json};
 
 use super::incoming::{MODERN, legacy, modern, refused, taken};
@@ -137,7 +137,7 @@ fn r027_arguments_have_to_be_repeated() {
         let checked = argument::check(&marked, Some(arguments), &fields);
         assert_eq!(checked.is_ok(), fits, "{arguments} {value:?}");
         if let Err(mismatch) = checked {
-            let answer = matrix::answer(detect::Wrong::Header(mismatch).problem(NEW), NEW);
+            let answer = status::answer(detect::Wrong::Header(mismatch).problem(NEW), NEW);
             assert_eq!((answer.status, answer.code), (400, Code::HeaderMismatch));
         }
     }
@@ -199,7 +199,7 @@ fn r032_a_missing_capability_is_named_as_an_object() {
         serde_json::from_str(&errors::lacking(Need::Sampling, Way { from: OLD[3], to: NEW })).unwrap();
     assert_eq!(error["data"]["requiredCapabilities"], json!({"sampling": {}}));
     assert_eq!(error["code"], -32021);
-    assert_eq!(matrix::status_of_error(-32021, NEW), 400);
+    assert_eq!(status::of_error(-32021, NEW), 400);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use longshore_mcp::error::code_of;
-use longshore_mcp::matrix::status_of_error;
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::Era;
+use longshore_mcp::status;
 use longshore_mcp::translate::{Pair, errors};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub(super) fn not_found(pair: Pair) -> Verdict {
 pub(super) fn no_method(pair: Pair) -> Verdict {
     let json = r#"{"code":-32601,"message":"Method not found"}"#;
     assert_eq!(errors::error(pair, None, None, json), json);
-    match (status_of_error(-32601, pair.server), status_of_error(-32601, pair.client)) {
+    match (status::of_error(-32601, pair.server), status::of_error(-32601, pair.client)) {
         (before, after) if before == after => Passes,
         (_, 404) => Becomes("-32601 with HTTP 404"),
         (_, 200) => Becomes("-32601 with HTTP 200"),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use longshore_mcp::envelope::Id;
 use longshore_mcp::error::{self, Code};
-use longshore_mcp::{matrix, sse};
+use longshore_mcp::{sse, status};
 use tokio::sync::oneshot;
 
 use super::asked::Asked;
@@ -114,8 +114,7 @@ impl Client {
 
     /// Gives an error object, which is JSON.
     pub(super) async fn error(&mut self, error: &str) {
-        let status =
-            error::code_of(error).map_or(200, |code| matrix::status_of_error(code, self.asked.revision));
+        let status = error::code_of(error).map_or(200, |code| status::of_error(code, self.asked.revision));
         let message = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, self.asked.id);
         self.answer(status, message).await;
     }
@@ -128,7 +127,7 @@ impl Client {
 
     /// The status and the message of an error.
     fn refusal(&self, code: Code, why: &str) -> (u16, String) {
-        let status = matrix::status_of_error(code.number().into(), self.asked.revision);
+        let status = status::of_error(code.number().into(), self.asked.revision);
         (status, error::response(Some(Id::from_json(&self.asked.id)), code, why, None))
     }
 

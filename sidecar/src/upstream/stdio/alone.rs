@@ -9,9 +9,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use longshore_mcp::envelope::{self, Message};
 use longshore_mcp::level::Level;
-use longshore_mcp::matrix;
 use longshore_mcp::meta::Outline;
 use longshore_mcp::revision::Revision;
+use longshore_mcp::status;
 use longshore_shim::protocol::Session;
 use longshore_sidecar_config::{Isolation, Processes};
 
@@ -126,6 +126,6 @@ async fn answer(mut waiting: call::Waiting, hold: Hold) -> Result<Answer, Failur
 
 /// The status of an answer that comes alone, if it is an error with this code.
 fn status(code: Option<i64>) -> StatusCode {
-    let status = code.map_or(200, |code| matrix::status_of_error(code, REVISION));
+    let status = code.map_or(200, |code| status::of_error(code, REVISION));
     StatusCode::from_u16(status).unwrap_or(StatusCode::OK)
 }

@@ -6,9 +6,9 @@ use longshore_mcp::Text;
 use longshore_mcp::capabilities::ClientCapabilities;
 use longshore_mcp::envelope::{self, Message, Outcome, Response};
 use longshore_mcp::error::{self, Code};
-use longshore_mcp::matrix;
 use longshore_mcp::object::{self, elements, string};
 use longshore_mcp::parked::{Parked, UNDECLARED};
+use longshore_mcp::status;
 use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{errors, responses};
 use tokio::time::{Duration, sleep};
@@ -112,7 +112,7 @@ impl Call {
                     Outcome::Error(_) => object::at(&answer, &["error"]).and_then(error::code_of),
                     Outcome::Result(_) => None,
                 };
-                let status = code.map_or(200, |code| matrix::status_of_error(code, client.asked.revision));
+                let status = code.map_or(200, |code| status::of_error(code, client.asked.revision));
                 let answer = answer.into_owned();
                 client.answer(status, answer).await;
             }

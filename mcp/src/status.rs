@@ -1,4 +1,4 @@
-//! Which HTTP status and which JSON-RPC code answer what. One table for all revisions.
+//! Which HTTP status and which JSON-RPC code answer what: one table for all revisions.
 //!
 //! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/index#error-codes>
 
@@ -119,7 +119,7 @@ pub fn answer(problem: Problem, revision: Revision) -> Answer {
 }
 
 /// The HTTP status that a server's own error rides on, if the response has not begun yet.
-pub fn status_of_error(code: i64, revision: Revision) -> u16 {
+pub fn of_error(code: i64, revision: Revision) -> u16 {
     match (Code::of(code), revision.era()) {
         (_, Era::Legacy) => 200,
         (Some(Code::MethodNotFound), Era::Modern) => 404,
@@ -164,8 +164,8 @@ mod tests {
     #[test]
     fn servers_errors_have_a_status() {
         for (code, status) in [(-32601, 404), (-32602, 200), (-32603, 200), (-32021, 400), (7, 200)] {
-            assert_eq!(status_of_error(code, Revision::V2026_07_28), status, "{code}");
-            assert_eq!(status_of_error(code, Revision::V2025_11_25), 200, "{code}");
+            assert_eq!(of_error(code, Revision::V2026_07_28), status, "{code}");
+            assert_eq!(of_error(code, Revision::V2025_11_25), 200, "{code}");
         }
     }
 }
