@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::Text;
 use crate::envelope::is_object;
-use crate::kept;
+use crate::lossy_json;
 use crate::object::{self, Object};
 use crate::revision::{Revision, Tasks};
 use crate::session;
@@ -129,12 +129,12 @@ struct Written {
 
 impl From<Written> for Handshake {
     fn from(written: Written) -> Self {
-        let value = |json: Option<Box<RawValue>>| json.and_then(|json| kept::value(json.get()));
+        let value = |json: Option<Box<RawValue>>| json.and_then(|json| lossy_json::value(json.get()));
         Self {
             protocol_version: written.protocol_version,
             capabilities: value(written.capabilities).unwrap_or_default(),
             server_info: value(written.server_info).unwrap_or_default(),
-            instructions: written.instructions.and_then(|json| kept::text(json.get())),
+            instructions: written.instructions.and_then(|json| lossy_json::text(json.get())),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use crate::kept;
+use crate::lossy_json;
 use crate::method::List;
 use crate::object::{Object, elements};
 
@@ -79,7 +79,7 @@ pub fn page(result: &str, list: List) -> Result<Page, Unreadable> {
     }
     let object = Object::read(result)?;
     let entries = object.get(list.member()).ok_or(Unreadable::NoList(list.member()))?;
-    let entries = elements(entries)?.into_iter().filter_map(kept::value).collect();
+    let entries = elements(entries)?.into_iter().filter_map(lossy_json::value).collect();
     let cursor: Cursor = serde_json::from_str(result)?;
     Ok(Page { entries, next_cursor: cursor.next_cursor })
 }

@@ -12,7 +12,7 @@ use super::standard::Mismatch;
 use super::{ARGUMENT_PREFIX, sentinel};
 use crate::batch::is_array;
 use crate::envelope::{is_json, is_object, whole};
-use crate::kept;
+use crate::lossy_json;
 use crate::object::{Object, edit_elements, string};
 use crate::scan::MAX_DEPTH;
 
@@ -62,7 +62,7 @@ pub fn marked(input_schema: &str) -> Result<Vec<Marked>, BadMark> {
     if !may_hold_mark(input_schema) {
         return Ok(Vec::new());
     }
-    let schema: Value = kept::value(input_schema).ok_or(BadMark::Schema)?;
+    let schema: Value = lossy_json::value(input_schema).ok_or(BadMark::Schema)?;
     let mut found = Vec::new();
     walk(&schema, &mut Vec::new(), &mut found)?;
     if marks(&schema) == found.len() { Ok(found) } else { Err(BadMark::Place) }

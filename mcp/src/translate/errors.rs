@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Pair, Way};
 use crate::capabilities::Need;
 use crate::error::{Code, code_of};
-use crate::kept;
+use crate::lossy_json;
 use crate::method::Method;
 use crate::object::{self, Object, elements, quote};
 use crate::revision::{Era, Revision};
@@ -27,7 +27,7 @@ pub fn error<'a>(pair: Pair, method: Option<Method>, uri: Option<&str>, json: &'
     let (Some(number), Ok(object)) = (code_of(json), Object::read(json)) else {
         return Cow::Owned(plain(Code::InternalError, "the server answered with an error that is none"));
     };
-    let Some(words) = object.get("message").and_then(kept::text) else {
+    let Some(words) = object.get("message").and_then(lossy_json::text) else {
         return Cow::Owned(plain(Code::InternalError, "the server answered with an error that says nothing"));
     };
     let code = Code::of(number);

@@ -7,8 +7,8 @@ use super::{Pair, Untranslatable, errors};
 use crate::envelope::{Outcome, Response};
 use crate::method::Method;
 use crate::object::Object;
-use crate::parts::replaced;
 use crate::revision::Questions;
+use crate::splice::replaced;
 
 /// What a request was about, which its response does not say.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::{Untranslatable, Way};
 use crate::headers::argument::{self, Marked};
-use crate::kept;
 use crate::listing;
+use crate::lossy_json;
 use crate::method::List;
 use crate::object::{self, Object, edit_elements, elements, string};
 use crate::revision::{Era, Structured};
@@ -181,7 +181,7 @@ fn can_be_moved(schema: &str) -> bool {
             _ => false,
         }
     }
-    kept::value(schema).is_some_and(|schema| schema.get("$id").is_none() && !leads_elsewhere(&schema))
+    lossy_json::value(schema).is_some_and(|schema| schema.get("$id").is_none() && !leads_elsewhere(&schema))
 }
 
 #[cfg(test)]

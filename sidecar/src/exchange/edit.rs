@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::object::Object;
-use longshore_mcp::parts::replaced;
+use longshore_mcp::splice::replaced;
 use longshore_mcp::{error, listing, tasks};
 
 use super::{Call, Edit, carry};

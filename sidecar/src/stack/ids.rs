@@ -5,7 +5,7 @@
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::params::Params;
-use longshore_mcp::parts::replaced;
+use longshore_mcp::splice::replaced;
 use longshore_mcp::translate::names;
 use longshore_sessions::ServerSession;
 use longshore_sidecar_config::Upstream;

@@ -8,8 +8,8 @@ use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
 use longshore_mcp::method::{Method, ServerNotification};
 use longshore_mcp::object::Object;
-use longshore_mcp::parts::replaced;
 use longshore_mcp::revision::Revision;
+use longshore_mcp::splice::replaced;
 use longshore_mcp::{error, listing, logging, passing, sse, tasks};
 
 use super::Lone;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use longshore_mcp::kept;
+use longshore_mcp::lossy_json;
 use longshore_mcp::method::List;
 use longshore_mcp::revision::Revision;
 use longshore_sidecar_config::inventory::ConnectionReason;
@@ -252,7 +252,7 @@ impl CallError {
 
 /// The error of a JSON-RPC error object.
 pub(super) fn rpc(error: &str, status: StatusCode) -> CallError {
-    let error = kept::value(error).unwrap_or_default();
+    let error = lossy_json::value(error).unwrap_or_default();
     CallError::Rpc {
         code: error["code"].as_i64().unwrap_or_default(),
         message: quote(error["message"].as_str().unwrap_or_default()),

@@ -4,7 +4,7 @@ use longshore_mcp::envelope::{self, Message, Outcome};
 use longshore_mcp::listen::Offers;
 use longshore_mcp::object::{self, Object};
 use longshore_mcp::revision::{Era, Revision};
-use longshore_mcp::{error, kept};
+use longshore_mcp::{error, lossy_json};
 
 use super::failure::Failure as Unusable;
 use crate::held::Coming;
@@ -78,7 +78,7 @@ async fn result(answer: Answer, coming: Coming, first: &str) -> Result<String, F
                 // What keeps its client out is in the server's own words.
                 Outcome::Error(error) => {
                     let code = error::code_of(error.get()).ok_or(Unusable::Nonsense)?;
-                    let words = object::at(error.get(), &["message"]).and_then(kept::text);
+                    let words = object::at(error.get(), &["message"]).and_then(lossy_json::text);
                     Err(Unusable::Refused { code, words: words.unwrap_or_default() }.into())
                 }
             }
