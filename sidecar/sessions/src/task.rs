@@ -111,7 +111,7 @@ mod tests {
             }
             // Another server, and another use of the same key.
             prop_assert!(ring("other", &[1, 2], 2).open_task(&sealed).is_none());
-            prop_assert!(here.open(&sealed).is_none() && here.open_ticket(&sealed).is_none());
+            prop_assert!(here.open(&sealed).is_none() && here.open_request_state(&sealed).is_none());
         }
     }
 

@@ -41,7 +41,7 @@ use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, handshake};
 use longshore_sessions::Peer;
 use longshore_sessions::capsule::PrincipalDigest;
-use longshore_sessions::ticket::CallNumber;
+use longshore_sessions::request_state::CallNumber;
 use longshore_sidecar_config::Upstream;
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
@@ -124,20 +124,20 @@ impl Lifted {
 
     /// The other replica that holds the call that this state belongs to, if there is one.
     pub(crate) fn elsewhere(&self, state: &str) -> Option<Peer> {
-        let ticket = self.snapshot()?.keyring.open_ticket(state)?;
-        (ticket.owner != self.me).then_some(ticket.owner)
+        let opened = self.snapshot()?.keyring.open_request_state(state)?;
+        (opened.owner != self.me).then_some(opened.owner)
     }
 
     /// Whether a call was parked here under this state. It may be over.
     pub(crate) fn holds(&self, state: &str) -> bool {
-        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state));
-        ticket.is_some_and(|ticket| ticket.owner == self.me)
+        let opened = self.snapshot().and_then(|snapshot| snapshot.keyring.open_request_state(state));
+        opened.is_some_and(|opened| opened.owner == self.me)
     }
 
     /// Whether this principal was given that state with a question, here or at another replica.
     pub(crate) fn has_asked(&self, principal: &str, state: &str) -> bool {
-        let ticket = self.snapshot().and_then(|snapshot| snapshot.keyring.open_ticket(state));
-        ticket.is_some_and(|ticket| ticket.principal == PrincipalDigest::of(principal))
+        let opened = self.snapshot().and_then(|snapshot| snapshot.keyring.open_request_state(state));
+        opened.is_some_and(|opened| opened.principal == PrincipalDigest::of(principal))
     }
 
     fn snapshot(&self) -> Option<Arc<Snapshot>> {
@@ -196,10 +196,10 @@ async fn go_on(way: &Way, mut client: Client, state: &str) {
 /// The call that a request may go on with, if it brings the state for that.
 fn judge(way: &Way, asked: &Asked, state: &str) -> Result<CallNumber, BadState> {
     let snapshot = way.lifted.snapshot().ok_or(BadState::Foreign)?;
-    let ticket = snapshot.keyring.open_ticket(state).ok_or(BadState::Foreign)?;
+    let opened = snapshot.keyring.open_request_state(state).ok_or(BadState::Foreign)?;
     let bearer = Bearer { principal: way.principal(), request: asked.digest(), at: &way.lifted.me };
-    bearer.may_use(&ticket, SystemTime::now())?;
-    Ok(ticket.call)
+    bearer.may_use(&opened, SystemTime::now())?;
+    Ok(opened.call)
 }
 
 /// Says what the server is, from its handshake.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_sessions::capsule::PrincipalDigest;
-use longshore_sessions::ticket::CallNumber;
+use longshore_sessions::request_state::CallNumber;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use longshore_sessions::capsule::PrincipalDigest;
-use longshore_sessions::{Peer, Ticket};
+use longshore_sessions::{Peer, RequestState};
 use tokio::time::Duration;
 
 /// What is wrong with the state that a client brought back. Nobody learns which of somebody else's calls there are.
@@ -35,17 +35,17 @@ pub(super) struct Bearer<'a> {
 
 impl Bearer<'_> {
     /// Whether the call may be gone on with.
-    pub(super) fn may_use(&self, ticket: &Ticket, now: SystemTime) -> Result<(), BadState> {
-        if ticket.principal != self.principal {
+    pub(super) fn may_use(&self, state: &RequestState, now: SystemTime) -> Result<(), BadState> {
+        if state.principal != self.principal {
             return Err(BadState::Foreign);
         }
-        if ticket.request != self.request {
+        if state.request != self.request {
             return Err(BadState::OtherRequest);
         }
-        if ticket.expires <= since_1970(now).as_secs() {
+        if state.expires <= since_1970(now).as_secs() {
             return Err(BadState::Expired);
         }
-        if ticket.owner != *self.at {
+        if state.owner != *self.at {
             // It would be there if that one were, and had the call.
             return Err(BadState::Lost);
         }
@@ -69,7 +69,7 @@ mod tests {
 
     use longshore_sessions::PodId;
     use longshore_sessions::keys::{Keyring, Secret};
-    use longshore_sessions::ticket::CallNumber;
+    use longshore_sessions::request_state::CallNumber;
 
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
         let keyring = Keyring::new("uid", [Secret { id: 1, bytes: [1; 32] }], 1).unwrap();
         let (alice, bob) = (PrincipalDigest::of("alice"), PrincipalDigest::of("bob"));
         let (here, there) = (peer("here"), peer("there"));
-        let ticket = Ticket {
+        let state = RequestState {
             owner: here.clone(),
             call: CallNumber([7; 16]),
             principal: alice,
@@ -92,7 +92,8 @@ mod tests {
             expires: expiry(began, PATIENCE),
         };
         // As it comes back.
-        let ticket = keyring.open_ticket(&keyring.seal_ticket(&ticket, [0; 12]).unwrap()).unwrap();
+        let sealed = keyring.seal_request_state(&state, [0; 12]).unwrap();
+        let state = keyring.open_request_state(&sealed).unwrap();
         for (principal, request, at, after, expected) in [
             (alice, 1, &here, Duration::ZERO, Ok(())),
             (alice, 1, &here, PATIENCE, Ok(())),
@@ -106,7 +107,7 @@ mod tests {
             (alice, 1, &there, Duration::ZERO, Err(BadState::Lost)),
         ] {
             let bearer = Bearer { principal, request: [request; 32], at };
-            assert_eq!(bearer.may_use(&ticket, began + after), expected, "{request} {after:?}");
+            assert_eq!(bearer.may_use(&state, began + after), expected, "{request} {after:?}");
         }
         // A whole second is none more.
         assert_eq!(expiry(began, Duration::from_millis(100)), 1_001);

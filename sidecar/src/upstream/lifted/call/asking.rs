@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use longshore_mcp::error::Code;
 use longshore_mcp::parked::Next;
-use longshore_sessions::Ticket;
-use longshore_sessions::ticket::CallNumber;
+use longshore_sessions::RequestState;
+use longshore_sessions::request_state::CallNumber;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -54,8 +54,8 @@ impl Call {
         let patience = self.way.lifted.patience;
         let expires = expiry(SystemTime::now(), patience);
         let owner = self.way.lifted.me.clone();
-        let ticket = Ticket { owner, call, principal, request: asked.digest(), expires };
-        let state = snapshot.keyring.seal_ticket(&ticket, nonce).map_err(|_| Unusable::Internal)?;
+        let plain = RequestState { owner, call, principal, request: asked.digest(), expires };
+        let state = snapshot.keyring.seal_request_state(&plain, nonce).map_err(|_| Unusable::Internal)?;
         let info = self.session.info.as_deref();
         let result = self.parked.round(&state, info).map_err(Unusable::TooManyRounds)?;
         Ok((Waiting { place, back, until: Instant::now() + patience, ended: None }, result))

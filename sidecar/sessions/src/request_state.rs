@@ -1,4 +1,4 @@
-//! What a client of 2026-07-28 brings back to a call that waits for its answers: `requestState`, sealed. It says which
+//! `requestState`, sealed: what a client of 2026-07-28 brings back to a call that waits for its answers. It says which
 //! call it is, where that waits, whose it is, and which request alone may go on with it. There is no more in it: what
 //! the call has come to so far is with the replica that holds it.
 //!
@@ -11,12 +11,12 @@ use crate::capsule::{NonceBytes, NotSealed, PrincipalDigest};
 use crate::identity::Peer;
 use crate::keys::Keyring;
 
-/// The longest text that is opened: more than any ticket has.
+/// The longest text that is opened: more than any state has.
 const MAX_TEXT: usize = 512;
 
 /// What is known of a call that waits, wherever its client comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct RequestState {
     /// The replica that holds it.
     pub owner: Peer,
     /// Its number there: 128 random bits, another one each time that the client is asked.
@@ -36,9 +36,9 @@ pub struct CallNumber(pub [u8; 16]);
 // === impl Keyring ===
 
 impl Keyring {
-    /// A ticket as text.
-    pub fn seal_ticket(&self, ticket: &Ticket, nonce: NonceBytes) -> Result<String, NotSealed> {
-        let Ticket { owner, call, principal, request, expires } = ticket;
+    /// A state as text.
+    pub fn seal_request_state(&self, state: &RequestState, nonce: NonceBytes) -> Result<String, NotSealed> {
+        let RequestState { owner, call, principal, request, expires } = state;
         let mut plain = Vec::with_capacity(192);
         plain.extend_from_slice(&expires.to_be_bytes());
         plain.extend_from_slice(&call.0);
@@ -48,20 +48,20 @@ impl Keyring {
         self.seal_bytes(|key| &key.request_states, plain, nonce)
     }
 
-    /// The ticket in a text. `None`, and nothing more is said: it is no ticket of this server.
-    pub fn open_ticket(&self, text: &str) -> Option<Ticket> {
+    /// The state in a text. `None`, and nothing more is said: it is no state of this server's.
+    pub fn open_request_state(&self, text: &str) -> Option<RequestState> {
         read(&self.open_bytes(|key| &key.request_states, text, MAX_TEXT)?)
     }
 }
 
-fn read(mut rest: &[u8]) -> Option<Ticket> {
+fn read(mut rest: &[u8]) -> Option<RequestState> {
     let rest = &mut rest;
     let expires = u64::from_be_bytes(take(rest)?);
     let call = CallNumber(take(rest)?);
     let principal = PrincipalDigest(take(rest)?);
     let request = take(rest)?;
     let owner = take_peer(rest)?;
-    rest.is_empty().then_some(Ticket { owner, call, principal, request, expires })
+    rest.is_empty().then_some(RequestState { owner, call, principal, request, expires })
 }
 
 impl std::fmt::Debug for CallNumber {
@@ -81,11 +81,11 @@ mod tests {
     use crate::identity::PodId;
     use crate::keys::{Secret, ring};
 
-    fn tickets() -> impl Strategy<Value = Ticket> {
+    fn states() -> impl Strategy<Value = RequestState> {
         let owner = ("[a-zA-Z0-9-]{1,64}", any::<IpAddr>())
             .prop_map(|(pod, address)| Peer { pod: PodId::new(&pod).unwrap(), address });
         (owner, any::<[u8; 16]>(), any::<[u8; 32]>(), any::<[u8; 32]>(), any::<u64>()).prop_map(
-            |(owner, call, principal, request, expires)| Ticket {
+            |(owner, call, principal, request, expires)| RequestState {
                 owner,
                 call: CallNumber(call),
                 principal: PrincipalDigest(principal),
@@ -99,48 +99,48 @@ mod tests {
     /// by way of a replica of the next one.
     #[test]
     fn states_of_earlier_releases_open() {
-        let ticket = Ticket {
+        let state = RequestState {
             owner: Peer { pod: PodId::new("pod-1").unwrap(), address: IpAddr::from([10, 244, 1, 17]) },
             call: CallNumber([7; 16]),
             principal: PrincipalDigest::of("team-a"),
             request: [5; 32],
             expires: 1_800_000_000,
         };
-        let state = "AQEDAwMDAwMDAwMDAwPbhVy6OmKsahS-igYNqlC6zp_g930RU-ZbUlHP31rXFBOQkZWRkP5fGc_0DpmvkffYka5KkQyBK1sea7Uda0hhf2uXdvNPd4YAMPR0A04UUKSQ2z8qI_Ts9RdlP7beF7sTzgsECABkIs382SQOAjOBdk3vRg";
+        let sealed = "AQEDAwMDAwMDAwMDAwPbhVy6OmKsahS-igYNqlC6zp_g930RU-ZbUlHP31rXFBOQkZWRkP5fGc_0DpmvkffYka5KkQyBK1sea7Uda0hhf2uXdvNPd4YAMPR0A04UUKSQ2z8qI_Ts9RdlP7beF7sTzgsECABkIs382SQOAjOBdk3vRg";
         let ring = ring("7a3b5c1e-0000-4000-8000-000000000001", &[1], 1);
         assert_eq!(
-            ring.open_ticket(state).as_ref(),
-            Some(&ticket),
+            ring.open_request_state(sealed).as_ref(),
+            Some(&state),
             "now it is {:?}",
-            ring.seal_ticket(&ticket, [3; 12])
+            ring.seal_request_state(&state, [3; 12])
         );
-        assert_eq!(ring.seal_ticket(&ticket, [3; 12]).as_deref(), Ok(state));
+        assert_eq!(ring.seal_request_state(&state, [3; 12]).as_deref(), Ok(sealed));
     }
 
     proptest! {
         #[test]
-        fn what_is_sealed_opens_the_same(ticket in tickets(), nonce: NonceBytes) {
-            let sealed = ring("uid", &[1, 2], 2).seal_ticket(&ticket, nonce).unwrap();
+        fn what_is_sealed_opens_the_same(state in states(), nonce: NonceBytes) {
+            let sealed = ring("uid", &[1, 2], 2).seal_request_state(&state, nonce).unwrap();
             prop_assert!(sealed.len() <= MAX_TEXT);
             // A replica that seals with another key by now opens it too.
-            prop_assert_eq!(ring("uid", &[2, 3], 3).open_ticket(&sealed), Some(ticket));
+            prop_assert_eq!(ring("uid", &[2, 3], 3).open_request_state(&sealed), Some(state));
         }
 
         #[test]
-        fn nothing_else_opens(ticket in tickets(), nonce: NonceBytes, at: prop::sample::Index, noise: String) {
+        fn nothing_else_opens(state in states(), nonce: NonceBytes, at: prop::sample::Index, noise: String) {
             let here = ring("uid", &[1], 1);
-            let sealed = here.seal_ticket(&ticket, nonce).unwrap();
+            let sealed = here.seal_request_state(&state, nonce).unwrap();
             let mut changed = sealed.clone().into_bytes();
             let at = at.index(changed.len());
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
             for text in [&changed, &sealed[1..].to_owned(), &format!("{sealed}A"), &noise] {
-                prop_assert_eq!(here.open_ticket(text), None);
+                prop_assert_eq!(here.open_request_state(text), None);
             }
             // Another server, another key under the same number, and another use of the same key.
-            prop_assert!(ring("other", &[1], 1).open_ticket(&sealed).is_none());
+            prop_assert!(ring("other", &[1], 1).open_request_state(&sealed).is_none());
             let other = Keyring::new("uid", [Secret { id: 1, bytes: [9; 32] }], 1).unwrap();
-            prop_assert!(other.open_ticket(&sealed).is_none());
+            prop_assert!(other.open_request_state(&sealed).is_none());
             prop_assert!(here.open(&sealed).is_none());
         }
     }
