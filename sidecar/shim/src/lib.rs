@@ -19,8 +19,7 @@ use rustix::thread::set_name;
 mod children;
 mod descriptors;
 pub mod drain;
-mod first;
-mod ladder;
+mod init;
 mod log;
 mod memory;
 mod options;
@@ -29,6 +28,7 @@ pub mod protocol;
 pub mod serve;
 mod signals;
 mod stderr;
+mod termination;
 
 pub use options::Options;
 
@@ -70,7 +70,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn serve(options: &Options) -> Result<ExitCode, serve::Error> {
     if getpid().is_init()
-        && let Some(code) = first::run()?
+        && let Some(code) = init::run()?
     {
         return Ok(code);
     }

@@ -12,7 +12,6 @@ use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
 use super::lifeline::Lifeline;
 use crate::descriptors::Limit;
-use crate::ladder::{self, Action, Ladder};
 use crate::log::Log;
 use crate::memory::Share;
 use crate::options::Options;
@@ -20,6 +19,7 @@ use crate::protocol::{
     ADOPTION, Cause, Ended, Left, MAX_LIVES, Outcome, Patience, Report, Resident, Session,
 };
 use crate::stderr::{Measure, Stderr};
+use crate::termination::{self, Action, Termination};
 
 /// How much of its stderr is read before others have their turn.
 const READ: usize = 16 << 10;
@@ -41,7 +41,7 @@ pub(super) struct Process {
     stderr: Stderr,
     memory: Share,
     hold: Hold,
-    ladder: Option<Ladder>,
+    termination: Option<Termination>,
     cause: Cause,
     outcome: Option<Outcome>,
 }
@@ -78,13 +78,13 @@ impl Process {
                     stderr: Stderr::new(number, now),
                     memory: Share::default(),
                     hold: Hold::Nobody,
-                    ladder: None,
+                    termination: None,
                     cause: Cause::Own,
                     outcome: None,
                 };
                 if process.hand_to(lifeline).is_err() {
                     // Nobody ever knew of it.
-                    process.end(Cause::Asked, ladder::DEFAULT, now);
+                    process.end(Cause::Asked, termination::DEFAULT, now);
                 }
                 Ok(process)
             }
@@ -103,7 +103,7 @@ impl Process {
         rustix::io::ioctl_fionbio(&stderr, true)?;
         let mut command = Command::new(&options.program);
         command.args(&options.arguments).stdin(its_stdin).stdout(its_stdout).stderr(its_stderr);
-        // A group of its own: the ladder reaches what it starts too.
+        // A group of its own: signals reach what it starts too.
         command.process_group(0);
         let child = limit.with_given(|| command.spawn())?;
         // The kernel's numbers of processes are positive and have fewer bits than that.
@@ -149,7 +149,7 @@ impl Process {
 
     /// Its sidecar is gone.
     pub(super) fn abandon(&mut self, now: Instant, log: &mut Log) {
-        self.hold = if self.ladder.is_some() {
+        self.hold = if self.termination.is_some() {
             Hold::Nobody
         } else {
             log.about(self.number, "its sidecar went away without ending it");
@@ -171,7 +171,7 @@ impl Process {
             && is_one
         {
             log.about(self.number, "no other sidecar will come for it");
-            self.end(Cause::Asked, ladder::DEFAULT, now);
+            self.end(Cause::Asked, termination::DEFAULT, now);
         }
     }
 
@@ -179,23 +179,23 @@ impl Process {
     /// does not close now: there is nothing to wait for before SIGTERM.
     pub(super) fn force_end(&mut self, cause: Cause, now: Instant) {
         let patience = match self.hold {
-            Hold::Lifeline(_) => Patience { input: Duration::ZERO, ..ladder::DEFAULT },
-            Hold::Abandoned(_) | Hold::Nobody => ladder::DEFAULT,
+            Hold::Lifeline(_) => Patience { input: Duration::ZERO, ..termination::DEFAULT },
+            Hold::Abandoned(_) | Hold::Nobody => termination::DEFAULT,
         };
         self.end(cause, patience, now);
     }
 
     /// Brings it to its end, or hurries it.
     pub(super) fn end(&mut self, cause: Cause, patience: Patience, now: Instant) {
-        match &mut self.ladder {
-            Some(ladder) => ladder.hurry(now, patience),
+        match &mut self.termination {
+            Some(termination) => termination.hurry(now, patience),
             None => {
                 self.cause = cause;
                 self.stdin = None;
                 if let Hold::Abandoned(_) = self.hold {
                     self.hold = Hold::Nobody;
                 }
-                self.ladder = Some(Ladder::begin(now, patience));
+                self.termination = Some(Termination::begin(now, patience));
             }
         }
     }
@@ -206,9 +206,9 @@ impl Process {
             && until <= now
         {
             log.about(self.number, "no other sidecar came for it");
-            self.end(Cause::Asked, ladder::DEFAULT, now);
+            self.end(Cause::Asked, termination::DEFAULT, now);
         }
-        while let Some(action) = self.ladder.as_mut().and_then(|ladder| ladder.advance(now)) {
+        while let Some(action) = self.termination.as_mut().and_then(|termination| termination.advance(now)) {
             match action {
                 Action::Terminate => self.signal(Signal::TERM),
                 Action::Kill => {
@@ -225,12 +225,12 @@ impl Process {
             Hold::Abandoned(until) => Some(until),
             Hold::Lifeline(_) | Hold::Nobody => None,
         };
-        abandoned.into_iter().chain(self.ladder.as_ref().and_then(Ladder::due)).min()
+        abandoned.into_iter().chain(self.termination.as_ref().and_then(Termination::due)).min()
     }
 
     /// Reads what it wrote to stderr.
     pub(super) fn read_stderr(&mut self, now: Instant, log: &mut Log) {
-        if self.read_once(now, log) == Some(Measure::Flood) && self.ladder.is_none() {
+        if self.read_once(now, log) == Some(Measure::Flood) && self.termination.is_none() {
             log.about(self.number, "ended, since it writes to stderr without measure");
             self.force_end(Cause::Flood, now);
         }

@@ -52,7 +52,7 @@ fn only_the_end_of_stderr_is_reported() {
 
 /// 64: stdin is closed first, then it is told by SIGTERM, and killed in the end.
 #[test]
-fn r064_the_ladder_goes_as_far_as_it_must() {
+fn r064_termination_goes_as_far_as_it_must() {
     let stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
     let polite = "trap 'echo bye >&2; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let cases = [
@@ -192,7 +192,7 @@ fn what_got_away_from_its_group_ends_with_the_shim() {
     eventually("its parent is gone", || !runs(parent));
     process.end(ALL_PATIENCE);
     process.ended();
-    assert!(runs(daemon), "no ladder reaches it");
+    assert!(runs(daemon), "no signal reaches it");
     shim.terminate();
     assert!(shim.wait().success());
     eventually("it is gone", || !runs(daemon));

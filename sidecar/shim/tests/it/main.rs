@@ -5,8 +5,8 @@
 
 mod drain;
 mod ends;
-mod first;
 mod harness;
+mod init;
 mod memory;
 mod paths;
 mod refusals;

@@ -158,7 +158,7 @@ fn nothing_is_left_of_a_hundred_processes() {
 
 #[test]
 fn orphans_are_reaped() {
-    // The inner shell is gone before the sleep ends, in a session of its own that no ladder reaches.
+    // The inner shell is gone before the sleep ends, in a session of its own that no signal reaches.
     let shim = Shim::script("setsid sh -c 'sleep 1000 & echo $!'; exec cat");
     let mut process = shim.start(1);
     let orphan = process.line();

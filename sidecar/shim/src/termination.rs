@@ -1,4 +1,5 @@
-//! How a process is brought to its end, decided without touching one.
+//! Termination: how a process is brought to its end, decided without touching one. Its stdin is closed, SIGTERM follows, then
+//! SIGKILL.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use crate::protocol::Patience;
 pub(crate) const DEFAULT: Patience =
     Patience { input: Duration::from_secs(2), terminate: Duration::from_secs(5) };
 
-/// A process that is to end. Its stdin is closed already.
-pub(crate) struct Ladder {
+/// How far one process is on its way to the end. Its stdin is closed already.
+pub(crate) struct Termination {
     step: Step,
     due: Instant,
     terminate: Duration,
@@ -30,7 +31,7 @@ pub(crate) enum Action {
     Kill,
 }
 
-impl Ladder {
+impl Termination {
     pub(crate) fn begin(now: Instant, patience: Patience) -> Self {
         Self { step: Step::Input, due: now + patience.input, terminate: patience.terminate }
     }
@@ -78,40 +79,40 @@ mod tests {
         Patience { input: Duration::from_secs(input), terminate: Duration::from_secs(terminate) }
     }
 
-    fn actions(ladder: &mut Ladder, now: Instant) -> Vec<Action> {
-        std::iter::from_fn(|| ladder.advance(now)).collect()
+    fn actions(termination: &mut Termination, now: Instant) -> Vec<Action> {
+        std::iter::from_fn(|| termination.advance(now)).collect()
     }
 
     #[test]
     fn each_step_waits_for_its_time() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut ladder = Ladder::begin(start, patience(2, 5));
-        assert_eq!(actions(&mut ladder, at(1)), []);
-        assert_eq!(actions(&mut ladder, at(2)), [Action::Terminate]);
-        assert_eq!(ladder.due(), Some(at(7)));
-        assert_eq!(actions(&mut ladder, at(6)), []);
-        assert_eq!(actions(&mut ladder, at(7)), [Action::Kill]);
-        assert_eq!(ladder.due(), None);
-        assert_eq!(actions(&mut ladder, at(60)), []);
+        let mut termination = Termination::begin(start, patience(2, 5));
+        assert_eq!(actions(&mut termination, at(1)), []);
+        assert_eq!(actions(&mut termination, at(2)), [Action::Terminate]);
+        assert_eq!(termination.due(), Some(at(7)));
+        assert_eq!(actions(&mut termination, at(6)), []);
+        assert_eq!(actions(&mut termination, at(7)), [Action::Kill]);
+        assert_eq!(termination.due(), None);
+        assert_eq!(actions(&mut termination, at(60)), []);
     }
 
     #[test]
     fn no_patience_is_all_steps_at_once() {
         let now = Instant::now();
-        let mut ladder = Ladder::begin(now, patience(0, 0));
-        assert_eq!(actions(&mut ladder, now), [Action::Terminate, Action::Kill]);
+        let mut termination = Termination::begin(now, patience(0, 0));
+        assert_eq!(actions(&mut termination, now), [Action::Terminate, Action::Kill]);
     }
 
     #[test]
     fn hurrying_never_gives_more_time() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut ladder = Ladder::begin(start, patience(10, 10));
-        ladder.hurry(at(1), patience(60, 60));
-        assert_eq!(ladder.due(), Some(at(10)));
-        ladder.hurry(at(2), patience(1, 1));
-        assert_eq!(actions(&mut ladder, at(3)), [Action::Terminate]);
-        assert_eq!(actions(&mut ladder, at(4)), [Action::Kill]);
+        let mut termination = Termination::begin(start, patience(10, 10));
+        termination.hurry(at(1), patience(60, 60));
+        assert_eq!(termination.due(), Some(at(10)));
+        termination.hurry(at(2), patience(1, 1));
+        assert_eq!(actions(&mut termination, at(3)), [Action::Terminate]);
+        assert_eq!(actions(&mut termination, at(4)), [Action::Kill]);
     }
 }

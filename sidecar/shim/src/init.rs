@@ -1,4 +1,4 @@
-//! The first process of a container, which has the shim serve as its child.
+//! The first process of a container (`init`), which has the shim serve as its child.
 //!
 //! Servers ask who their parent is, and some end if it is 1: they take that for the end of whoever started them. So the
 //! first process of a container starts none. It starts its own program once more, passes on that it is to end, and reaps

@@ -1,4 +1,4 @@
-//! The first process of a container. Without root there is none.
+//! The first process of a container (`init`). Without root there is none.
 
 use std::process::Command;
 
