@@ -1,3 +1,5 @@
+//! Which replicas there are, by what they say of themselves and of each other, and what DNS lists.
+
 use super::*;
 use crate::message::Word;
 use crate::tombstones::Digest;

@@ -1,3 +1,5 @@
+//! Who serves a session, case by case.
+
 use super::*;
 use crate::bounds::{FRESH, INTRODUCED};
 use crate::capsule::{PrincipalDigest, ServerSession};

@@ -1,3 +1,5 @@
+//! The preStop hook: it waits for the sidecar, where there is one.
+
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -1,3 +1,5 @@
+//! The shim's paths are those of the contract between operator and sidecar.
+
 use longshore_shim::paths;
 use longshore_sidecar_config::paths as contract;
 

@@ -1,3 +1,5 @@
+//! Where a session goes when its replica has no room for it.
+
 use std::sync::Arc;
 use std::time::Duration;
 
