@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_bounds() {
+    fn streams_and_uris_are_bounded() {
         let mut streams = Streams::new();
         for _ in 0..MAX_STREAMS {
             streams.open("1", Filter::default(), ALL).unwrap();

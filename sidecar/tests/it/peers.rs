@@ -138,7 +138,7 @@ fn clients_of_every_kind_in_front_of_a_go_server() {
 }
 
 #[test]
-fn an_rmcp_server() {
+fn an_rmcp_server_serves_through_the_sidecar() {
     let server = rmcp_server::start();
     let sidecar = guarded(server.port);
     let client = Client::open(&sidecar, Some(KEY));
