@@ -1,4 +1,6 @@
 //! What clients and servers say that they can do.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#capability-negotiation>
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -3,6 +3,8 @@
 //! Each client numbers its requests as it likes, so two of them may use the same number at the same time. On the way
 //! to the server every request gets a number of its own, and what comes back under that number goes to whoever it was
 //! given for, once.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/progress>
 
 use std::collections::HashMap;
 

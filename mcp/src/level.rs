@@ -1,4 +1,6 @@
 //! The severities of log messages, as in syslog.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/logging>
 
 use std::fmt;
 

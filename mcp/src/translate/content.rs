@@ -2,6 +2,8 @@
 //!
 //! The kinds of content are a closed list in each revision, so a kind that the reader does not know would make the
 //! whole message unreadable.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/server/tools>
 
 use std::borrow::Cow;
 

@@ -3,6 +3,8 @@
 //! Until 2025-11-25 they are requests of the server; since 2026-07-28 they are parts of a result, without an id. Only
 //! their parameters and the answers to them are translated here. How they travel is the business of
 //! [`crate::parked`] and [`crate::rounds`].
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation>
 
 mod form;
 mod sampling;

@@ -1,4 +1,4 @@
-//! Results.
+//! Results: what each kind says of itself, and what clients of another revision get in its place.
 
 use std::borrow::Cow;
 

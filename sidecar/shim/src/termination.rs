@@ -1,5 +1,7 @@
 //! Termination: how a process is brought to its end, decided without touching one. Its stdin is closed, SIGTERM follows, then
 //! SIGKILL.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown>
 
 use std::time::{Duration, Instant};
 

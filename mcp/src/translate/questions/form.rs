@@ -1,4 +1,6 @@
 //! Forms for 2025-06-18, which has plain fields and choices whose titles stand in a list of their own.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-06-18/client/elicitation>
 
 use std::borrow::Cow;
 
