@@ -1,3 +1,5 @@
+//! Which conversation a request belongs to, and what is said of each mistake.
+
 use super::*;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"VERSION","io.modelcontextprotocol/clientCapabilities":{}}"#;

@@ -1,3 +1,5 @@
+//! Messages that are told apart, and those that two readers could understand differently.
+
 use super::*;
 
 fn kind(body: &str) -> String {

@@ -1,3 +1,5 @@
+//! Calls of modern clients, whose legacy server asks back.
+
 use super::*;
 use crate::revision::Revision;
 

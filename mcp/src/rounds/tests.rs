@@ -1,3 +1,5 @@
+//! Calls of legacy clients, whose modern server asks and is called again.
+
 use super::*;
 use crate::object;
 use crate::revision::Revision;

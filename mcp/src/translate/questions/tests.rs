@@ -1,3 +1,5 @@
+//! What servers ask, as a client of another revision is asked.
+
 use super::*;
 use crate::revision::Revision::{self, V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
 use crate::scan::MAX_MEMBERS;
