@@ -80,7 +80,8 @@ struct Serve {
     /// The shim, to be installed for the server's container. Left out, none is.
     #[arg(long)]
     shim: Option<PathBuf>,
-    /// Where the server's container finds it, and where the sidecar keeps which sessions are ended, and what is set in others.
+    /// Where the server's container finds it, and where the sidecar keeps which sessions are ended, and what clients
+    /// have set in the others.
     #[arg(long, default_value = paths::PROGRAM_DIR)]
     program_dir: PathBuf,
     /// Where the kernel shows its tables.

@@ -1,8 +1,8 @@
 //! Copies of what clients have set in their sessions. Each is at the replica that would adopt the session, so that any
 //! one of them may be lost, and after it another one; also where the session cannot be adopted, since a sidecar that dies
 //! alone is followed by one that finds the session again, and asks the others for what was set in it. A replica that ends
-//! passes on what it keeps of others' sessions: nobody may hold them just now. Beside that each replica has [`super::notes`] of
-//! its own.
+//! passes on what it keeps of others' sessions: nobody may hold them just now. Beside that each replica writes down what is
+//! set in those that it holds itself ([`super::notes`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -65,20 +65,22 @@ impl Notes {
     /// What was written down, as far as it matters.
     fn read(&self, keyring: &Keyring, matters: impl Fn(&Note) -> bool) -> Vec<Note> {
         let text = self.path.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-        newest(&text, keyring, matters).into_iter().map(|(_, note)| note).collect()
+        newest(text.lines(), keyring, matters).into_iter().map(|(_, note)| note).collect()
     }
 
-    /// Adds these lines. Where the file is too large then, or cannot be added to, what does not matter any more goes.
-    fn add(&self, lines: &str, keyring: &Keyring, matters: impl Fn(&Note) -> bool) {
-        let Some(path) = &self.path else { return };
+    /// Adds these lines. Where the file is too large then, or cannot be added to, what does not matter any more goes. Says
+    /// whether they are in it.
+    fn add(&self, lines: &str, keyring: &Keyring, matters: impl Fn(&Note) -> bool) -> bool {
+        let Some(path) = &self.path else { return false };
         let mut open = self.open.lock();
         if open.as_mut().is_some_and(|open| open.add(lines)) {
-            return;
+            return true;
         }
         let renewed = renew(path, lines, keyring, matters).inspect_err(|error| {
             tracing::warn!(%error, "what clients have set is forgotten when this container restarts");
         });
         *open = renewed.ok();
+        open.is_some()
     }
 }
 
@@ -94,18 +96,21 @@ impl Open {
 
 /// Writes the file anew, with these lines too.
 fn renew(path: &Path, lines: &str, keyring: &Keyring, matters: impl Fn(&Note) -> bool) -> io::Result<Open> {
-    let mut text = std::fs::read_to_string(path).unwrap_or_default();
-    // The last line of a process that died may be half of one.
-    text.push('\n');
-    text.push_str(lines);
-    let left: String = newest(&text, keyring, matters).iter().flat_map(|(line, _)| [*line, "\n"]).collect();
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The last line of a process that died may be half of one: what follows is no part of it.
+    let all = text.lines().chain(lines.lines());
+    let left: String = newest(all, keyring, matters).iter().flat_map(|(line, _)| [*line, "\n"]).collect();
     Ok(Open { file: write_anew(path, &left)?, bytes: left.len() })
 }
 
 /// The last line of each session that opens and matters, in their order: of as many bytes as are left, the last ones.
-fn newest<'a>(text: &'a str, keyring: &Keyring, matters: impl Fn(&Note) -> bool) -> Vec<(&'a str, Note)> {
+fn newest<'a>(
+    lines: impl DoubleEndedIterator<Item = &'a str>,
+    keyring: &Keyring,
+    matters: impl Fn(&Note) -> bool,
+) -> Vec<(&'a str, Note)> {
     let (mut seen, mut bytes) = (HashSet::new(), 0);
-    let opened = text.lines().rev().filter_map(|line| Some((line, keyring.open_note(line)?)));
+    let opened = lines.rev().filter_map(|line| Some((line, keyring.open_note(line)?)));
     let last = opened.filter(|(_, note)| seen.insert(note.key) && matters(note));
     let mut newest: Vec<_> = last
         .take_while(|(line, _)| {
@@ -133,26 +138,29 @@ impl Sessions {
     /// Writes down what was set since the last time.
     fn write_down(&self) {
         let Some(snapshot) = self.snapshot.load_full() else { return };
-        let mut lines = String::new();
+        let (mut lines, mut versions) = (String::new(), Vec::new());
         let unwritten = std::mem::take(&mut *self.notes.unwritten.lock());
         for session in unwritten {
             if lines.len() >= AT_ONCE {
                 self.notes.note(session);
-            } else if let Some(line) = self.line(&session, &snapshot) {
+            } else if let Some((line, version)) = self.line(&session, &snapshot) {
                 lines.push_str(&line);
                 lines.push('\n');
+                versions.push(version);
             }
         }
-        if !lines.is_empty() {
-            let now = unix();
-            let is_ended = |session: &SessionKey| self.lock().tombstones().get(session).is_some();
-            let matters = |note: &Note| note.expires > now && !is_ended(&note.key);
-            self.notes.add(&lines, &snapshot.keyring, matters);
+        let now = unix();
+        let is_ended = |session: &SessionKey| self.lock().tombstones().get(session).is_some();
+        let matters = |note: &Note| note.expires > now && !is_ended(&note.key);
+        if !lines.is_empty() && self.notes.add(&lines, &snapshot.keyring, matters) {
+            for changes in versions {
+                tracing::debug!(changes, "what a client has set is written down");
+            }
         }
     }
 
-    /// What is written of a session, if it is here and may go on after this process.
-    fn line(&self, session: &SessionKey, snapshot: &Snapshot) -> Option<String> {
+    /// What is written of a session, if it is here and may go on after this process, and of which version that is.
+    fn line(&self, session: &SessionKey, snapshot: &Snapshot) -> Option<(String, u64)> {
         let session = self.lock().held(session).cloned()?;
         if !self.may_go_on(&session) {
             return None;
@@ -160,8 +168,9 @@ impl Sessions {
         let mut nonce = [0; 12];
         getrandom::fill(&mut nonce).ok()?;
         let (key, expires, copy) = (session.capsule.key, session.capsule.expires, session.copy());
-        tracing::debug!(changes = copy.version, "what a client has set is written down");
-        snapshot.keyring.seal_note(&Note { key, expires, copy }, nonce).ok()
+        let version = copy.version;
+        let line = snapshot.keyring.seal_note(&Note { key, expires, copy }, nonce).ok()?;
+        Some((line, version))
     }
 }
 
@@ -227,7 +236,7 @@ mod tests {
         let notes = open();
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         *notes.open.lock() = Some(Open { file, bytes: 0 });
-        notes.add(&line(4, 1, 1), &ring(), |_| true);
+        assert!(notes.add(&line(4, 1, 1), &ring(), |_| true));
         assert_eq!(read(directory.path()), [(1, 2), (3, 1), (4, 1)]);
     }
 
@@ -250,7 +259,7 @@ mod tests {
         nowhere.note(SessionKey::new([1; 16]));
         assert!(!nowhere.has_more());
         for notes in [nowhere, Notes::new(Some(Path::new("/nowhere/at/all")))] {
-            notes.add(&line(1, 1, 1), &ring(), |_| true);
+            assert!(!notes.add(&line(1, 1, 1), &ring(), |_| true));
             assert!(notes.read(&ring(), |_| true).is_empty());
         }
     }
