@@ -69,13 +69,13 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bo
     if may_move && timeout(LAST_MOVES, moving).await.is_err() {
         tracing::warn!("not all sessions could be moved in time");
     }
-    // Nothing may be on its way here when the connections close.
-    // Once it is certain it remains so, whatever becomes of the hook.
+    // Once it is certain it remains so, also where a server that was gone answers again.
     let certain = AtomicBool::new(false);
     let pod_ends = || {
         let now = handover::is_certain(shared);
         certain.fetch_or(now, Ordering::Relaxed) || now
     };
+    // Nothing may be on its way here when the connections close.
     shared.peers.farewell(|| under_way(shared), pod_ends, latest).await;
     let pod_ends = pod_ends();
     released.send_replace(true);
@@ -143,7 +143,7 @@ pub(crate) struct Ending {
     quiet: OnceLock<Instant>,
     /// Until then calls may be waited for.
     latest: OnceLock<Instant>,
-    /// The server was to end too, at some moment since it began.
+    /// The server was to end too, at some moment since the drain began.
     both_end: AtomicBool,
     /// Nothing is waited for any longer.
     cut: watch::Sender<bool>,

@@ -24,8 +24,7 @@ pub(super) const FEW: usize = 4 * 1024;
 /// told. Nobody hears when a task ends.
 const MAX_TASKS_OF_ONE: usize = 64;
 const MAX_TASKS: usize = 4096;
-/// How many of the sidecar's own calls are waited for: not every server answers them, and those that were said first are
-/// the last that matter.
+/// How many of the sidecar's own calls are waited for: not every server answers them, and the oldest matter least.
 const MAX_OWN: usize = 1024;
 /// The longest token of theirs that is kept for that: twice as long as people have.
 const MAX_TOKEN_OF_TASK: usize = 64;

@@ -82,14 +82,16 @@ impl Judge {
         is_about_task || self.method.list().is_some() || self.method == Method::ServerDiscover
     }
 
-    /// How much of an answer is held before it goes on. What a call may have become is looked through for the id of a task,
-    /// unless it is so large that it passes as it comes. Should it be one all the same, or where a client wants none, or the
-    /// server says that it has none, that client hears an id which opens nothing.
+    /// How much of an answer is held before it goes on. What is larger passes as it comes, unless it is edited. Where a call
+    /// may become a task, so much is held that the answer which says so is whole, and the task gets another id. Should one
+    /// pass all the same, as where the server says that it has none, its client hears an id which opens nothing.
     pub(super) fn hold(&self) -> usize {
-        match self.naming {
-            _ if self.edits() => EDITABLE,
-            Some(_) if self.may_begin_tasks() => BEGUN,
-            Some(_) | None => HOLD,
+        if self.edits() {
+            EDITABLE
+        } else if self.naming.is_some() && self.may_begin_tasks() {
+            BEGUN
+        } else {
+            HOLD
         }
     }
 

@@ -134,7 +134,7 @@ impl Talk {
         loop {
             let ends = *sent_away.borrow_and_update();
             let has_said = self.next.is_none() && self.incoming.is_empty();
-            // What has come by then is a call of a session that is there still.
+            // What was posted by then is taken, since the session is there still.
             let has_heard = self.lost || self.letters.is_empty();
             if (ends || self.lost) && self.calls == 0 && self.waiting.is_empty() && has_said && has_heard {
                 break;
