@@ -260,9 +260,9 @@ impl<T> Replica<T> {
     /// before all others those that are younger than this replica and of another template. In a rollout they stay, and the
     /// others are about to end too: sessions that go there move once. Where none is, what is of another template is older,
     /// and ends next if anything does: those of its own come before it. Where its own template is not known, who is younger
-    /// does, which fewer sessions leave again. Nobody tells a pod which template is wanted: that would be another configuration
-    /// for all pods in each rollout, and where one is taken back it would spare the sessions of the first pods that end a
-    /// move. `None`: there is nobody.
+    /// does, which fewer sessions leave again. Nobody tells a pod which template is wanted: all pods would have another
+    /// configuration in each rollout for that, and it would spare a move only where a rollout is taken back, to the sessions of
+    /// the pods that end first then. `None`: there is nobody.
     pub fn successor(&self, key: &SessionKey, now: Moment) -> Option<Peer> {
         let template = self.template.as_deref();
         rendezvous::winner(key, self.view.newer_with_room(self.process, template, now))

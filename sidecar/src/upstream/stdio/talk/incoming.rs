@@ -407,7 +407,8 @@ impl Talk<'_> {
                     }
                     until = Some(since + time);
                 } else if self.delivery.is_some() {
-                    // Nothing is read while one waits, but a question that was kept until now may come, and is not worth it.
+                    // Nothing is read while a message waits, so this is a question that was kept until now. It does not take
+                    // the place of that message.
                     return false;
                 }
                 self.delivery = Some(Delivery { to, message: line, since, until, question: None });
