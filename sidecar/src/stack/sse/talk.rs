@@ -58,6 +58,8 @@ pub(super) struct Talk {
     held: Option<Use>,
     tasks: JoinSet<Done>,
     calls: usize,
+    /// How much of what has no answer is being delivered.
+    telling: usize,
     /// The handshake is under way.
     shaking: bool,
     /// The server is being told that the handshake is done, before it hears anything else.
@@ -116,6 +118,7 @@ impl Talk {
             held: None,
             tasks: JoinSet::new(),
             calls: 0,
+            telling: 0,
             shaking: false,
             settling: false,
             listens: false,
@@ -134,8 +137,8 @@ impl Talk {
         loop {
             let ends = *sent_away.borrow_and_update();
             let has_said = self.next.is_none() && self.incoming.is_empty();
-            // What was posted by then is taken, since the session is there still.
-            let has_heard = self.lost || self.letters.is_empty();
+            // What was posted by then is taken, and delivered, since the session is there still.
+            let has_heard = self.lost || self.telling == 0 && self.letters.is_empty();
             if (ends || self.lost) && self.calls == 0 && self.waiting.is_empty() && has_said && has_heard {
                 break;
             }
@@ -258,9 +261,12 @@ impl Talk {
                 self.call_next();
                 status
             }
-            Done::Told(status) => status,
+            Done::Told(status) => {
+                self.telling -= 1;
+                status
+            }
             Done::Settled(status) => {
-                self.settling = false;
+                (self.telling, self.settling) = (self.telling - 1, false);
                 // Its client has no other way to hear of it, as below, and cannot say again that the handshake is done.
                 if self.session.is_some() && !self.is_lost(status) {
                     self.listen(Duration::ZERO);

@@ -76,6 +76,7 @@ impl Talk {
         // Before the client says anything else.
         let is_initialized = is_initialized(&body);
         self.settling |= is_initialized;
+        self.telling += 1;
         self.tasks.spawn_local(deliver(self.worker.clone(), caller, body, (reply, room), is_initialized));
         Going::On
     }
