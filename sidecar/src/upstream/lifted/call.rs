@@ -60,7 +60,7 @@ struct Call {
     reading: Option<Reading>,
     /// What the server has asked before, and is to know the answer to when it hears of the call.
     first: Vec<Bytes>,
-    /// It has not heard of it.
+    /// The server has not heard of the call yet: its client is asked that first.
     is_unsent: bool,
     /// It was made again, since its user has been where the server wanted.
     is_again: bool,
@@ -119,13 +119,14 @@ impl Call {
         // Over HTTP a server may say all of it beside the call, and what its client cannot be asked has to be heard too, or
         // the server waits for an answer; otherwise it finds its call by itself.
         let is_http = matches!(way.upstream, Upstream::StreamableHttp { .. });
-        let is_told = asked.can_be_asked() || asked.level.is_some() || is_http && asked.token.is_some();
-        let is_refused = is_http && asked.method.may_need_input();
+        let may_be_asked = asked.method.may_need_input();
+        let is_asked = may_be_asked && asked.can_be_asked();
+        let is_told = is_asked || asked.level.is_some() || is_http && asked.token.is_some();
+        let is_refused = is_http && may_be_asked;
         let patience = if is_told { Some(hearing::OPEN) } else { is_refused.then_some(hearing::SOON) };
         if let Some(patience) = patience {
             Box::pin(hearing::begin(&session, &way.transport, patience)).await;
         }
-        let may_be_asked = asked.method.may_need_input();
         if may_be_asked {
             session.hear_early().await;
         }

@@ -57,7 +57,7 @@ fn r032_what_is_asked_beside_a_call_of_who_cannot_be_asked_ends_it() {
 }
 
 /// A server that begins its stream with the first event is waited for where a client may be told what comes in it; for the
-/// others hardly.
+/// others hardly, and in a list not at all.
 #[test]
 fn a_stream_that_is_late_hardly_holds_up_who_cannot_be_asked() {
     let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
@@ -69,15 +69,18 @@ fn a_stream_that_is_late_hardly_holds_up_who_cannot_be_asked() {
         scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let took = |can: Value| {
+    let took = |method: &str, can: Value| {
         let began = Instant::now();
-        let reply = call("t", json!({}), &can).send(sidecar.mcp);
+        let reply = request(1, method, json!({"name": "t"}), &can).send(sidecar.mcp);
         assert_eq!(reply.status, 200, "{}", reply.text());
         began.elapsed()
     };
-    let (asked, other) = (took(json!({"elicitation": {}})), took(json!({})));
-    assert!(other < asked, "{other:?}, and who can be asked {asked:?}");
-    eventually("what it asks there has to be refused", || (server.seen("GET").len() == 2).then_some(()));
+    let asked = took("tools/call", json!({"elicitation": {}}));
+    for (method, can) in [("tools/call", json!({})), ("tools/list", json!({"sampling": {}}))] {
+        let other = took(method, can);
+        assert!(other < asked, "{method}: {other:?}, and who can be asked {asked:?}");
+    }
+    eventually("what it asks there has to be refused", || (server.seen("GET").len() == 3).then_some(()));
 }
 
 /// Each of them waits with its own patience, also where another one has begun to wait, and given up.
