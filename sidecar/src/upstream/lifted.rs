@@ -7,8 +7,8 @@
 //! * [`mod@call`]: one request, under a number of its own in its session. What the server asks in it is put to the client
 //!   in a result, and the call waits ([`parking`]) until the client asks again with the answers. What it brings back
 //!   with them is sealed, and says which replica holds the call;
-//! * [`hearing`]: what the server says that belongs to no call; [`early`]: what it asks there; [`listening`]: a client that
-//!   wants to hear of it; [`missed`]: what nobody has heard of it;
+//! * [`hearing`]: what the server says that belongs to no call; [`early`]: what it asks there; [`habits`]: how it was seen to
+//!   ask; [`listening`]: a client that wants to hear of it; [`missed`]: what nobody has heard of it;
 //! * `server/discover` is answered from the handshake.
 //!
 //! What is translated in a message is the business of `longshore-mcp`.
@@ -19,6 +19,7 @@ mod client;
 mod early;
 mod failure;
 mod greeting;
+mod habits;
 mod hearing;
 mod listening;
 mod missed;

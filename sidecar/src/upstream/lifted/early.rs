@@ -6,7 +6,6 @@
 //! after a moment it hears that nobody can be asked.
 
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -23,11 +22,8 @@ use super::hearing::Deaf;
 use super::session::Session;
 use crate::upstream::Transport;
 
-/// How long the first call of a session waits for what the server asks when it is greeted, where it is known to. And after
-/// how long without an answer a server may be waiting for one.
+/// After how long without an answer a server may be waiting for one itself.
 const MOMENT: Duration = Duration::from_secs(1);
-/// How long that call waits where nothing is known.
-const GLANCE: Duration = Duration::from_millis(100);
 /// How many may wait in a session, and how large each may be: they are kept beside what is counted.
 const MANY: usize = 4;
 const MOST: usize = 4 * 1024;
@@ -48,6 +44,8 @@ struct Questions {
     waiting: Vec<Bytes>,
     /// Since when the first of them waits.
     since: Option<Instant>,
+    /// One has come.
+    has_come: bool,
     /// There was a call in which its client could be asked.
     has_called: bool,
 }
@@ -58,13 +56,19 @@ impl Early {
     }
 
     /// Keeps a question, if it may wait. Says whether it does.
-    fn keep(&self, asks: ServerRequest, question: &Request<'_>, message: &Bytes, is_in_call: bool) -> bool {
+    fn keep(
+        &self,
+        asks: ServerRequest,
+        question: &Request<'_>,
+        message: &Bytes,
+        is_in_call: impl FnOnce() -> bool,
+    ) -> bool {
         let params = question.params.map_or("{}", |params| params.get());
         let can_be_asked = questions::need(asks, params).is_some_and(|need| self.can.has(need));
         let mut questions = self.questions.lock();
         // Later on a question is most likely about a call, also about one that is over. Roots are about none: a process that
         // was started again asks for them again.
-        let may_wait = !questions.has_called || asks == ServerRequest::RootsList && !is_in_call;
+        let may_wait = !questions.has_called || asks == ServerRequest::RootsList && !is_in_call();
         let has_room = questions.waiting.len() < MANY && message.len() <= MOST;
         let keeps = can_be_asked && may_wait && has_room;
         if keeps {
@@ -72,6 +76,7 @@ impl Early {
             questions.waiting.retain(|waiting| !is_of(waiting, &question.id));
             questions.since.get_or_insert_with(Instant::now);
             questions.waiting.push(Bytes::copy_from_slice(message));
+            questions.has_come = true;
             self.came.notify_waiters();
         }
         keeps
@@ -123,7 +128,7 @@ impl Early {
     /// Whether the server may ask for roots soon.
     fn may_come(&self) -> bool {
         let questions = self.questions.lock();
-        self.can.roots && !questions.has_called && questions.waiting.is_empty()
+        self.can.roots && !questions.has_called && !questions.has_come
     }
 }
 
@@ -137,7 +142,7 @@ impl Session {
     /// own account.
     pub(super) fn note_question_aside(&self) {
         if self.has_calls() && self.early.has_called() {
-            self.habits.aside.store(true, Ordering::Relaxed);
+            self.habits.note_aside();
         }
     }
 
@@ -159,23 +164,29 @@ impl Session {
     pub(super) fn keep_early(&self, question: &Request<'_>, message: &Bytes) -> bool {
         let Some(asks) = ServerRequest::parse(&question.method) else { return false };
         let is_at_once = asks == ServerRequest::RootsList && !self.early.has_called();
-        let keeps = self.early.keep(asks, question, message, self.has_calls());
+        let keeps = self.early.keep(asks, question, message, || self.has_calls());
         if keeps && is_at_once {
-            self.habits.at_once.store(true, Ordering::Relaxed);
+            self.habits.note_at_once();
         }
         keeps
     }
 
     /// Waits, in a session that was begun just now, for what its server asks when it is greeted.
     pub(super) async fn hear_early(&self) {
-        let is_known = self.habits.at_once.load(Ordering::Relaxed);
-        let until = self.early.began + if is_known { MOMENT } else { GLANCE };
+        let until = self.early.began + self.habits.patience();
+        let may_come = || self.early.may_come() && self.hearing.goes_on();
         loop {
             let came = self.early.came.notified();
-            let may_come = self.early.may_come() && self.hearing.goes_on();
-            if !may_come || timeout_at(until, came).await.is_err() {
+            if !may_come() {
                 return;
             }
+            if timeout_at(until, came).await.is_err() {
+                break;
+            }
+        }
+        // Where its stream has ended meanwhile it may have asked.
+        if may_come() {
+            self.habits.note_silent();
         }
     }
 

@@ -21,6 +21,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use super::asked::Asked;
 use super::failure::Failure as Unusable;
+use super::habits::Habits;
 use super::session::Session;
 use crate::counts_by_owner::Tally;
 use crate::upstream::{Failure, Opener, Transport};
@@ -41,15 +42,6 @@ pub(super) struct Sessions {
     /// One was given back, or is new, or its place is free.
     freed: Notify,
     habits: Arc<Habits>,
-}
-
-/// How the server asks, as was seen in any of its sessions.
-#[derive(Default)]
-pub(super) struct Habits {
-    /// On the stream of a session and not of a call, and does not say in which.
-    pub(super) aside: AtomicBool,
-    /// For roots, as soon as it is greeted.
-    pub(super) at_once: AtomicBool,
 }
 
 #[derive(Default)]
@@ -306,13 +298,12 @@ impl Sessions {
 
     /// Whether the server says beside its calls what it asks in them, in any session.
     pub(super) fn ask_aside(&self) -> bool {
-        self.habits.aside.load(Ordering::Relaxed)
+        self.habits.asks_aside()
     }
 
     /// Ends all of them, those that somebody uses as soon as nobody does.
     pub(super) fn end_all(&self, transport: &Rc<Transport>) {
-        self.habits.aside.store(false, Ordering::Relaxed);
-        self.habits.at_once.store(false, Ordering::Relaxed);
+        self.habits.forget();
         for entry in self.table.lock().open.values().flatten() {
             entry.session.leave();
         }

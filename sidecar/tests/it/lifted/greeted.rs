@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -103,6 +104,32 @@ fn a_session_that_is_forgotten_before_its_first_call_is_followed_by_one_that_beg
     }
     assert_eq!(text(&reply), "done");
     assert_eq!((server.seen("initialize").len(), server.seen("tools/call").len()), (2, 2));
+}
+
+/// A server that asks for nothing holds up who has roots in its first sessions alone.
+#[test]
+fn a_server_that_asks_nothing_when_it_is_greeted_is_not_waited_for_in_each_session() {
+    let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            // Until the other side closes.
+            let _ = stream.read(&mut [0]);
+            return;
+        }
+        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let mut sessions = 0;
+    eventually("a session whose first call does not wait", || {
+        sessions += 1;
+        // Clients that can do different things share no session.
+        let can = json!({"roots": {}, "experimental": {sessions.to_string(): {}}});
+        let began = Instant::now();
+        let reply = call("t", json!({}), &can).send(sidecar.mcp);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        (began.elapsed() < Duration::from_millis(100)).then_some(())
+    });
+    assert_eq!(server.seen("initialize").len(), sessions);
 }
 
 /// What the processes of a server have written.
