@@ -187,8 +187,8 @@ impl Command {
     }
 }
 
-/// Whether what a server tells under this name is of the call that is under way, if there is only one: what it logs, and what
-/// nobody knows. It comes before the call's answer then.
+/// Whether a notification of this name is taken to be about the call that is under way, if there is only one: what the server
+/// logs is, and what nobody knows, but for those of tasks. It comes before the call's answer then.
 pub(super) fn is_of_call(method: &str) -> bool {
     match ServerNotification::parse(method) {
         Some(told) => told == ServerNotification::Message,

@@ -165,7 +165,8 @@ impl Session {
             }),
             greeting,
         });
-        // Many ask something as soon as they know, which somebody has to hear by then where it waits for nobody.
+        // Many ask something as soon as they know. Over stdio and HTTP+SSE somebody has to listen by then; over Streamable
+        // HTTP there need be no stream before.
         if asks && session.has_one_stream() {
             Box::pin(hearing::begin(&session, transport, hearing::SOON)).await;
         }

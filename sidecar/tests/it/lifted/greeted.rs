@@ -119,7 +119,7 @@ fn a_server_that_asks_nothing_when_it_is_greeted_is_not_waited_for_in_each_sessi
         scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    let mut sessions = 0;
+    let mut sessions = 0_usize;
     eventually("a session whose first call does not wait", || {
         sessions += 1;
         // Clients that can do different things share no session.
