@@ -32,6 +32,7 @@ const MOST: usize = 4 * 1024;
 pub(super) struct Early {
     /// What its clients can be asked.
     can: ClientCapabilities,
+    /// When the server was greeted.
     began: Instant,
     questions: Mutex<Questions>,
     /// One has come, or none is waited for any more.
@@ -67,7 +68,7 @@ impl Early {
         let can_be_asked = questions::need(asks, params).is_some_and(|need| self.can.has(need));
         let mut questions = self.questions.lock();
         // Later on a question is most likely about a call, also about one that is over. Roots are about none: a process that
-        // was started again asks for them again.
+        // was started again asks for them again. A call is counted before it takes what waits, so it is not missed here.
         let may_wait = !questions.has_called || asks == ServerRequest::RootsList && !is_in_call();
         let has_room = questions.waiting.len() < MANY && message.len() <= MOST;
         let keeps = can_be_asked && may_wait && has_room;
