@@ -113,7 +113,7 @@ pub(super) async fn run(way: Way, mut client: Client) {
 impl Call {
     /// Finds it a session, and sends it.
     async fn begin(way: &Rc<Way>, asked: &Arc<Asked>) -> Result<Self, Failure> {
-        let purpose = Purpose::of(asked, &way.upstream, &way.opener, way.asks_aside());
+        let purpose = Purpose::of(asked, &way.upstream, &way.opener, way.parts_calls(asked));
         let lease = way.lease(asked, purpose).await?;
         let session = lease.session.clone();
         // Over HTTP a server may say all of it beside the call, and what its client cannot be asked has to be heard too, or

@@ -38,6 +38,11 @@ impl Habits {
         self.silent.store(0, Ordering::Relaxed);
     }
 
+    /// Whether it is known to do so.
+    pub(super) fn asks_at_once(&self) -> bool {
+        self.patience() == MOMENT
+    }
+
     /// It could have, and did not.
     pub(super) fn note_silent(&self) {
         self.silent.fetch_add(1, Ordering::Relaxed);
@@ -71,7 +76,7 @@ mod tests {
         let habits = Habits::default();
         for patience in [GLANCE, MOMENT] {
             for _ in 0..SILENT {
-                assert_eq!(habits.patience(), patience);
+                assert_eq!((habits.patience(), habits.asks_at_once()), (patience, patience == MOMENT));
                 habits.note_silent();
             }
             assert_eq!(habits.patience(), Duration::ZERO);

@@ -143,11 +143,11 @@ impl Bounds {
 
 impl Purpose {
     /// That of a call.
-    pub(super) fn of(asked: &Asked, upstream: &Upstream, opener: &Opener, asks_aside: bool) -> Self {
+    pub(super) fn of(asked: &Asked, upstream: &Upstream, opener: &Opener, parts_calls: bool) -> Self {
         // Over HTTP a question should come on the stream of its call. With several SDKs it comes on that of the session.
-        let one_stream = asks_aside || !matches!(upstream, Upstream::StreamableHttp { .. });
+        let parts_calls = parts_calls || !matches!(upstream, Upstream::StreamableHttp { .. });
         let needs = asked.can_be_asked() && asked.method.may_need_input() || asked.level.is_some();
-        if one_stream && !opener.shares_process() && needs { Self::Alone } else { Self::Call }
+        if parts_calls && !opener.shares_process() && needs { Self::Alone } else { Self::Call }
     }
 }
 
@@ -296,9 +296,10 @@ impl Sessions {
         Lease { session, key, purpose, sessions: self.clone() }
     }
 
-    /// Whether the server says beside its calls what it asks in them, in any session.
-    pub(super) fn ask_aside(&self) -> bool {
-        self.habits.asks_aside()
+    /// Whether such calls cannot share a session, as was seen in any: the server asks beside its calls, and nothing says in
+    /// which. Or it asks for roots as soon as it is greeted, and each of the first calls would have to wait for the answer.
+    pub(super) fn part_calls(&self, asked: &Asked) -> bool {
+        self.habits.asks_aside() || asked.can.roots && self.habits.asks_at_once()
     }
 
     /// Ends all of them, those that somebody uses as soon as nobody does.

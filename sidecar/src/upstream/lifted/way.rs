@@ -54,9 +54,9 @@ impl Way {
         self.lifted.sessions.lease(&self.transport, &self.upstream, &self.opener, wanted).await
     }
 
-    /// Whether the server says beside its calls what it asks in them.
-    pub(super) fn asks_aside(&self) -> bool {
-        self.lifted.sessions.ask_aside()
+    /// Whether such calls cannot share a session, as far as is known of the server.
+    pub(super) fn parts_calls(&self, asked: &Asked) -> bool {
+        self.lifted.sessions.part_calls(asked)
     }
 
     /// Whether a server that was not found is waited for, in the middle of a call.

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -89,6 +90,27 @@ fn r071_roots_that_a_server_asks_for_when_it_is_greeted_are_asked_for_in_the_fir
     assert_eq!((&heard[1]["method"], heard.len()), (&json!("tools/call"), 2), "{heard:?}");
     assert_eq!(text(&calling("t", &nothing).send(replicas[0].mcp)), "done", "it is asked once");
     assert!(told(&servers[1]).is_empty());
+}
+
+/// 71: calls that come at once all wait for the answer, each in a session of its own.
+#[test]
+fn r071_roots_are_asked_for_in_each_of_the_first_calls_that_come_at_once() {
+    let server = greeted();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    begin(&sidecar, || !server.seen("GET").is_empty());
+    let nothing = json!({});
+    // Another client, which has no session yet.
+    let can = json!({"roots": {"listChanged": true}});
+    let ask = || call("t", nothing.clone(), &can).key("key-a").send(sidecar.mcp);
+    let replies = thread::scope(|scope| {
+        let replies = [(); 3].map(|()| scope.spawn(ask));
+        replies.map(|reply| reply.join().unwrap())
+    });
+    let again = replies.each_ref().map(|reply| answering("t", &nothing, reply));
+    assert!(server.seen("tools/call").is_empty());
+    for again in again {
+        assert_eq!(text(&again.send(sidecar.mcp)), "done");
+    }
 }
 
 /// The call is made in another session then, in which the server asks as well.
