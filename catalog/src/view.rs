@@ -3,7 +3,7 @@
 mod entry;
 mod page;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -50,7 +50,6 @@ impl View {
                     indexed.clone_from(&entry.record.offer);
                 }
                 entry.retitle();
-                entry.compare();
                 behind
             }
             None => {
@@ -58,7 +57,6 @@ impl View {
                 let mut entry = Entry {
                     slot,
                     id,
-                    gone: BTreeSet::new(),
                     indexed: None,
                     words_left_out: 0,
                     title: String::new(),
@@ -90,7 +88,6 @@ impl View {
         let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return false };
         entry.words_left_out = self.index.put(entry.slot, segment);
         entry.indexed = Some(source);
-        entry.compare();
         entry.is_behind()
     }
 

@@ -1,6 +1,5 @@
 //! One server, as it is shown and found.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Page, Position};
@@ -22,9 +21,6 @@ pub(crate) struct Entry {
     pub(crate) record: ServerRecord,
     /// What the index was made from.
     pub(crate) indexed: Option<(About, Option<Arc<Offer>>)>,
-    /// The places of tools in there that the server does not have by what was last heard: what is hidden is not found until
-    /// words are read again.
-    pub(super) gone: BTreeSet<usize>,
     /// How many of its words the index has no room for.
     pub(super) words_left_out: usize,
     /// As it is shown.
@@ -72,29 +68,18 @@ impl Entry {
         }
     }
 
-    /// The tool of a document of the index, if it is one.
+    /// The tool of a document of the index, if it is one that the server still has: what is hidden meanwhile is not found
+    /// until words are read again. It is as it was heard last, whatever it was when they were.
     pub(super) fn tool_at(&self, document: usize) -> Option<&ToolEntry> {
-        self.indexed_offer()?.tools.get(document.checked_sub(1)?).map(|tool| &**tool)
-    }
-
-    fn indexed_offer(&self) -> Option<&Arc<Offer>> {
-        self.indexed.as_ref()?.1.as_ref()
+        let indexed = self.indexed.as_ref()?.1.as_ref()?;
+        let tool: &ToolEntry = indexed.tools.get(document.checked_sub(1)?)?;
+        let heard = self.record.offer.as_ref()?;
+        if Arc::ptr_eq(heard, indexed) { Some(tool) } else { heard.tool(&tool.name) }
     }
 
     /// Whether a document that the index has is still the server's, and one that is asked for.
     pub(super) fn lists(&self, document: usize, page: &Page) -> bool {
-        let Some(place) = document.checked_sub(1) else { return true };
-        !self.gone.contains(&place) && self.tool_at(document).is_some_and(|tool| page.admits_tool(tool))
-    }
-
-    /// Compares what it is found by with what was last heard.
-    pub(super) fn compare(&mut self) {
-        let heard = self.record.offer.as_ref();
-        let is_it = |indexed: &&Arc<Offer>| heard.is_some_and(|heard| Arc::ptr_eq(heard, indexed));
-        let indexed = self.indexed_offer().filter(|indexed| !is_it(indexed));
-        let tools = indexed.into_iter().flat_map(|indexed| &indexed.tools).enumerate();
-        let gone = tools.filter(|(_, tool)| heard.is_none_or(|heard| heard.tool(&tool.name).is_none()));
-        self.gone = gone.map(|(place, _)| place).collect();
+        document == 0 || self.tool_at(document).is_some_and(|tool| page.admits_tool(tool))
     }
 
     /// What it is called: the owner's word for it, else its own, else its name. And whose it is.

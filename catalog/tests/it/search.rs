@@ -105,6 +105,23 @@ async fn a_letter_is_forgiven_in_what_the_filters_leave() {
     }
 }
 
+/// Its words are read a little later than it says something new. What a tool may do is what is said of it now.
+#[tokio::test]
+async fn what_is_found_is_shown_as_it_was_heard_last() {
+    let stand = Stand::open().await;
+    let run = |description: &str, read_only: bool| {
+        json!({"name": "run", "description": description, "annotations": {"readOnlyHint": read_only}})
+    };
+    stand.serve("a", "demo", About::default(), &[run("common", true)]).await;
+    assert_eq!(names(&stand.json("/v1/tools?q=common&readOnly=true").await), ["run"]);
+    stand.tell(record("a", "demo", About::default()), Some(&[run("common by now", false)]));
+    let found = stand.json("/v1/tools?q=common&readOnly=true").await;
+    assert_eq!(found["total"], 0, "{found}");
+    let (found, listed) = (stand.json("/v1/tools?q=common").await, stand.json("/v1/tools").await);
+    assert_eq!(listed["items"][0]["description"], "common by now");
+    assert_eq!(found["items"], listed["items"]);
+}
+
 #[tokio::test]
 async fn a_server_without_a_description_is_found_by_its_instructions() {
     let stand = Stand::open().await;
