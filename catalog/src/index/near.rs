@@ -48,6 +48,8 @@ impl Index {
         let part = LOOKED_AT / typed.len().max(1);
         let near = sought.into_iter().map(|it| {
             let mut near: Vec<_> = it.near.into_values().collect();
+            let own = part / near.len().max(1);
+            near.iter_mut().filter(|near| near.words.len() > own).for_each(MayBeNear::sort);
             look_at(&mut near, part);
             chosen(near.into_iter().map(|near| near.found))
         });
@@ -70,9 +72,15 @@ impl<'a> MayBeNear<'a> {
     fn to(typed: &'a str) -> Self {
         Self { typed, words: Vec::new(), found: MostHad::default() }
     }
+
+    /// Not all may be looked at: those that most servers have come first, which others may have too.
+    fn sort(&mut self) {
+        self.words.sort_unstable_by_key(|(_, servers)| *servers);
+    }
 }
 
 impl Candidates for MayBeNear<'_> {
+    /// From the end, so that none is moved.
     fn look_at(&mut self, words: usize) -> usize {
         let rest = self.words.len().saturating_sub(words);
         let mut looked_at = 0;
@@ -156,6 +164,27 @@ mod tests {
         assert_eq!(counts, [EXPANSIONS, 1, 1, 0]);
         assert!(near[0].contains(&"issue"), "{:?}", near[0]);
         assert_eq!((&*near[1], &*near[2]), (&["tissue"][..], &["isles"][..]));
+    }
+
+    /// A namespace that had it first has more beside it than are looked at.
+    #[test]
+    fn a_word_that_others_have_too_is_found_among_very_many() {
+        let mut index = Index::default();
+        // None of them tells a word from another before it is read.
+        let letters: Vec<_> = ('\u{a000}'..'\u{a480}').step_by(32).collect();
+        let mut texts = vec!["issue".to_owned()];
+        for begun in ["isu", "ius", "sui", "siu", "uis", "usi"] {
+            texts.extend(letters.iter().map(|one| {
+                letters.iter().map(|other| format!("{begun}{one}{other} ")).collect::<String>()
+            }));
+        }
+        let described = |text| Document { description: Some(text), ..Document::default() };
+        let documents: Vec<_> = texts.iter().map(|text| described(text.as_str())).collect();
+        let slot = index.reserve("hostile");
+        assert_eq!(index.put(slot, Segment::of(&documents)), 0);
+        assert!(index.words.len() > LOOKED_AT / 4, "{}", index.words.len());
+        put(&mut index, "honest", "issue");
+        assert_eq!(index.near(&["isue", "abcd", "bcde", "cdef"])[0], ["issue"]);
     }
 
     proptest! {
