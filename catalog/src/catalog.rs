@@ -214,13 +214,13 @@ impl Indexer {
         let segment = segment.await.map_err(IndexError::Broken)?;
         let mut view = self.shared.view.write();
         let behind = view.publish(key, id, source, segment);
-        let listed = view.servers.contains_key(key);
         drop(view);
         self.shared.metrics.indexed(began.elapsed());
-        if listed {
-            let now = Instant::now();
-            let due = now + PACE.max((now - began) * 9);
-            let mut servers = self.shared.behind.lock();
+        let now = Instant::now();
+        let due = now + PACE.max((now - began) * 9);
+        let mut servers = self.shared.behind.lock();
+        // Whoever removes it takes it out of the view first, and forgets under this lock what is kept of it here.
+        if self.shared.view.read().servers.contains_key(key) {
             self.shared.paid.lock().insert(key.clone(), due);
             // What came meanwhile knows only of the reading before. Or it went back to what it was before this, and
             // nobody noticed that it had ever changed.
