@@ -129,7 +129,7 @@ impl View {
             });
         }
         let count = |entry: &Entry| {
-            if page.read_only {
+            if page.chooses_tools() {
                 entry.tools().iter().filter(|tool| page.admits_tool(tool)).count()
             } else {
                 entry.tools().len()

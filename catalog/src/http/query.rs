@@ -58,6 +58,9 @@ pub(super) struct ToolListParameters {
     /// `true`: only tools of which their servers say that they change nothing. Nobody has checked that. `false`: all.
     #[param(rename = "readOnly")]
     read_only: Option<bool>,
+    /// `false`: only tools of which their servers say that they destroy nothing, or change nothing. Nobody has checked that.
+    /// `true`: all.
+    destructive: Option<bool>,
     /// `schemas`: each tool has its schemas, and what is omitted of it, as where it is asked for alone.
     #[param(pattern = "^schemas$")]
     include: Option<String>,
@@ -68,7 +71,7 @@ pub(super) struct ToolListParameters {
 pub(super) enum Refusal {
     #[error(
         "there is no parameter {0:?}: a list knows q, namespace, server, owner, tag, health, limit and cursor, and one of \
-         tools also readOnly and include"
+         tools also readOnly, destructive and include"
     )]
     Unknown(String),
     #[error("an entry has no parameters, and {0:?} is one")]
@@ -83,8 +86,8 @@ pub(super) enum Refusal {
     Health,
     #[error("limit is a number from 1 to {LONGEST_LIMIT}")]
     Limit,
-    #[error("readOnly is true or false")]
-    ReadOnly,
+    #[error("{0} is true or false")]
+    NoFlag(&'static str),
     #[error("include is schemas, or is not given")]
     Include,
     #[error("this cursor is not one that the catalog gave for these parameters: begin again without one")]
@@ -121,7 +124,7 @@ struct Cursor {
 pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
     let mut page = Page { limit: DEFAULT_LIMIT, ..Page::default() };
     let (mut limit, mut cursor, mut health) = (None, None, None);
-    let (mut read_only, mut include) = (None, None);
+    let (mut read_only, mut destructive, mut include) = (None, None, None);
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         let value = value.into_owned();
         match &*name {
@@ -131,6 +134,9 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
             "owner" => once("owner", &mut page.owner, value, limits::OWN_LINE)?,
             "health" => once("health", &mut health, value, LONGEST_FILTER)?,
             "readOnly" if list == List::Tools => once("readOnly", &mut read_only, value, LONGEST_FILTER)?,
+            "destructive" if list == List::Tools => {
+                once("destructive", &mut destructive, value, LONGEST_FILTER)?;
+            }
             "include" if list == List::Tools => once("include", &mut include, value, LONGEST_FILTER)?,
             "limit" => once("limit", &mut limit, value, LONGEST_FILTER)?,
             "cursor" => once("cursor", &mut cursor, value, 2 * LONGEST_QUERY)?,
@@ -148,11 +154,8 @@ pub(super) fn page(list: List, query: Option<&str>) -> Result<Page, Refusal> {
         page.limit =
             limit.parse().ok().filter(|limit| (1..=LONGEST_LIMIT).contains(limit)).ok_or(Refusal::Limit)?;
     }
-    page.read_only = match read_only.as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(Refusal::ReadOnly),
-    };
+    page.read_only = flag("readOnly", read_only)? == Some(true);
+    page.destroys_nothing = flag("destructive", destructive)? == Some(false);
     if let Some(include) = include {
         if include != "schemas" {
             return Err(Refusal::Include);
@@ -210,10 +213,22 @@ fn read_cursor(list: List, page: &Page, text: &str) -> Option<Position> {
 
 /// Of everything that decides which entries a list has, and in which order.
 fn fingerprint(list: List, page: &Page) -> String {
-    let Page { query, namespace, server, owner, tags, health, read_only, schemas: _, limit: _, after: _ } =
-        page;
-    let text =
-        format!("{list:?} {query:?} {namespace:?} {server:?} {owner:?} {tags:?} {health:?} {read_only:?}");
+    let Page {
+        query,
+        namespace,
+        server,
+        owner,
+        tags,
+        health,
+        read_only,
+        destroys_nothing,
+        schemas: _,
+        limit: _,
+        after: _,
+    } = page;
+    let text = format!(
+        "{list:?} {query:?} {namespace:?} {server:?} {owner:?} {tags:?} {health:?} {read_only:?} {destroys_nothing:?}"
+    );
     URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..9])
 }
 
@@ -228,6 +243,10 @@ fn once(
         None => Ok(()),
         Some(_) => Err(Refusal::Twice(name)),
     }
+}
+
+fn flag(name: &'static str, value: Option<String>) -> Result<Option<bool>, Refusal> {
+    value.map(|value| value.parse::<bool>()).transpose().map_err(|_| Refusal::NoFlag(name))
 }
 
 fn short(name: &'static str, value: &str, longest: usize) -> Result<(), Refusal> {
@@ -245,7 +264,7 @@ mod tests {
     fn reads_what_a_list_knows() {
         let given = concat!(
             "q=open+issue&namespace=a&server=b&owner=Team%20A&tag=x&tag=y&health=down",
-            "&readOnly=true&include=schemas&limit=7",
+            "&readOnly=true&destructive=false&include=schemas&limit=7",
         );
         let expected = Page {
             query: Some("open issue".to_owned()),
@@ -255,6 +274,7 @@ mod tests {
             tags: vec!["x".to_owned(), "y".to_owned()],
             health: Some(State::Down),
             read_only: true,
+            destroys_nothing: true,
             schemas: true,
             limit: 7,
             after: None,
@@ -262,7 +282,7 @@ mod tests {
         assert_eq!(page(List::Tools, Some(given)), Ok(expected));
         assert_eq!(page(List::Tools, None), Ok(Page { limit: DEFAULT_LIMIT, ..Page::default() }));
         assert_eq!(page(List::Tools, Some("q=%20")).unwrap().query, None);
-        assert_eq!(page(List::Tools, Some("readOnly=false")), page(List::Tools, None));
+        assert_eq!(page(List::Tools, Some("readOnly=false&destructive=true")), page(List::Tools, None));
     }
 
     #[test]
@@ -278,6 +298,7 @@ mod tests {
             ("limit=201", Refusal::Limit),
             ("limit=-1", Refusal::Limit),
             ("include=schemas", Refusal::Unknown("include".to_owned())),
+            ("destructive=false", Refusal::Unknown("destructive".to_owned())),
             ("cursor=", Refusal::Cursor),
             ("cursor=%00", Refusal::Cursor),
             ("cursor=e30", Refusal::Cursor),
@@ -285,7 +306,9 @@ mod tests {
             assert_eq!(page(List::Servers, Some(given)), Err(expected), "{given}");
         }
         assert_eq!(page(List::Tools, Some("include=all")), Err(Refusal::Include));
-        assert_eq!(page(List::Tools, Some("readOnly=1")), Err(Refusal::ReadOnly));
+        for name in ["readOnly", "destructive"] {
+            assert_eq!(page(List::Tools, Some(&format!("{name}=1"))), Err(Refusal::NoFlag(name)));
+        }
         assert_eq!(none(Some("q=x")), Err(Refusal::OfAnEntry("q".to_owned())));
     }
 
@@ -299,7 +322,7 @@ mod tests {
         let listed = Position { score: None, ..searched.clone() };
         for (asked, position, others) in [
             ("q=x&tag=a", searched, &["q=y&tag=a", "tag=a", "q=x", "q=x&tag=a&tag=b"][..]),
-            ("readOnly=true", listed.clone(), &["", "readOnly=false"]),
+            ("readOnly=true", listed.clone(), &["", "readOnly=false", "destructive=false"]),
             ("server=b", listed.clone(), &["", "server=c", "namespace=b"]),
             ("namespace=a&owner=o&health=Up", listed, &["namespace=a&owner=o", "namespace=a&health=Up"]),
         ] {

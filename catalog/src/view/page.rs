@@ -27,6 +27,8 @@ pub struct Page {
     pub health: Option<State>,
     /// Only tools of which their servers say that they change nothing.
     pub read_only: bool,
+    /// Only tools of which their servers say that they destroy nothing.
+    pub destroys_nothing: bool,
     /// Whether tools come with their schemas.
     pub schemas: bool,
     /// How many.
@@ -86,8 +88,16 @@ impl Page {
             && self.health.is_none_or(|state| state == health.state)
     }
 
+    /// Whether tools of servers that are admitted are not.
+    pub(super) fn chooses_tools(&self) -> bool {
+        self.read_only || self.destroys_nothing
+    }
+
     pub(super) fn admits_tool(&self, tool: &ToolEntry) -> bool {
-        !self.read_only || tool.annotations.read_only_hint == Some(true)
+        let changes_nothing = tool.annotations.read_only_hint == Some(true);
+        // As MCP has it: one that changes something, and of which nothing else is said, may destroy it.
+        let destroys = tool.annotations.destructive_hint.unwrap_or(!changes_nothing);
+        (!self.read_only || changes_nothing) && !(self.destroys_nothing && destroys)
     }
 }
 

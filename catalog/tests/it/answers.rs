@@ -301,10 +301,11 @@ async fn the_description_names_every_path_and_parameter() {
     let parameters = document["paths"]["/v1/tools"]["get"]["parameters"].as_array().unwrap();
     let named: Vec<_> = parameters.iter().map(|parameter| parameter["name"].as_str().unwrap()).collect();
     let of_all = ["q", "namespace", "server", "owner", "tag", "health", "limit", "cursor"];
-    assert_eq!(named, [&of_all[..], &["readOnly", "include"][..]].concat());
+    assert_eq!(named, [&of_all[..], &["readOnly", "destructive", "include"][..]].concat());
     assert!(parameters.iter().all(|parameter| parameter["in"] == "query" && parameter["required"] == false));
     let schema = |name: &str| parameters.iter().find(|it| it["name"] == name).unwrap()["schema"].clone();
     assert_eq!(schema("readOnly"), json!({"type": "boolean"}));
+    assert_eq!(schema("destructive"), json!({"type": "boolean"}));
     assert_eq!(schema("include"), json!({"type": "string", "pattern": "^schemas$"}));
     for (path, described) in document["paths"].as_object().unwrap() {
         let header = &described["parameters"][0];

@@ -78,6 +78,35 @@ async fn tools_that_say_that_they_change_nothing_can_be_had_alone() {
     assert_eq!(stand.json("/v1/tools?readOnly=false").await["total"], 4);
 }
 
+/// What changes something may destroy it unless its server says that it does not.
+#[tokio::test]
+async fn tools_that_say_that_they_destroy_nothing_can_be_had_alone() {
+    let stand = Stand::open().await;
+    let tools = [
+        ("append", json!({"destructiveHint": false})),
+        ("delete", json!({"destructiveHint": true})),
+        ("get", json!({"readOnlyHint": true})),
+        ("odd", json!({"readOnlyHint": true, "destructiveHint": true})),
+        ("write", json!({"readOnlyHint": false})),
+    ];
+    let tools = tools.map(|(name, annotations)| {
+        json!({"name": name, "description": "common", "annotations": annotations})
+    });
+    stand.serve("a", "demo", About::default(), &tools).await;
+    for (filter, expected) in [
+        ("destructive=false", &["append", "get"][..]),
+        ("destructive=false&readOnly=true", &["get"]),
+        ("destructive=true", &["append", "delete", "get", "odd", "write"]),
+    ] {
+        for path in [format!("/v1/tools?{filter}"), format!("/v1/tools?{filter}&q=common")] {
+            let listed = stand.json(&path).await;
+            let total = json!(expected.len());
+            assert_eq!((names(&listed), &listed["total"]), (expected.to_vec(), &total), "{path}");
+            assert_eq!(walk(&stand, &format!("{path}&limit=1")).await, expected, "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_an_owner_writes_is_shown_whole_and_found_whatever_its_letters() {
     let stand = Stand::open().await;
