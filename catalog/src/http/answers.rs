@@ -7,7 +7,7 @@ use axum::extract::{MatchedPath, Path, RawQuery, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LINK, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
@@ -76,8 +76,11 @@ async fn list<T: 'static, L: Serialize + 'static>(
     in_turn(move || {
         let found = find(&catalog, &page);
         let next_cursor = found.next.as_ref().and_then(|next| query::cursor(list, &page, next));
+        let next = next_cursor.as_deref().and_then(|cursor| query::next_page(query.as_deref(), cursor));
         let freshness = found.freshness.clone();
-        answer(&headers, &freshness, &shown(found, next_cursor))
+        let mut answer = answer(&headers, &freshness, &shown(found, next_cursor));
+        answer.headers_mut().extend(next.map(|next| (LINK, next)));
+        answer
     })
     .await
 }

@@ -33,7 +33,7 @@ struct Headers;
 
 impl Modify for Headers {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
-        for path in openapi.paths.paths.values_mut() {
+        for (name, path) in &mut openapi.paths.paths {
             let known = ParameterBuilder::new()
                 .name("If-None-Match")
                 .parameter_in(ParameterIn::Header)
@@ -42,7 +42,7 @@ impl Modify for Headers {
                 .schema(Some(Object::with_type(Type::String)));
             path.parameters = Some(vec![RefOr::T(known.build())]);
             refuse(path);
-            for (status, name, description) in [
+            for (status, header, description) in [
                 ("200", "ETag", "Changes with the answer"),
                 (
                     "200",
@@ -52,7 +52,11 @@ impl Modify for Headers {
                 ("304", "ETag", "That of the answer that there would be"),
                 ("503", "Retry-After", "In so many seconds"),
             ] {
-                describe(path, status, name, description);
+                describe(path, status, header, description);
+            }
+            if !name.ends_with('}') {
+                let description = "Only of a page that another follows: where that is, as rel=\"next\"";
+                describe(path, "200", "Link", description);
             }
         }
     }

@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -197,6 +197,14 @@ pub(super) fn cursor(list: List, page: &Page, next: &Position) -> Option<String>
         tool: next.tool.clone(),
     };
     Some(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&cursor).ok()?))
+}
+
+/// Where the next page is, as RFC 8288 has it: at the same path, which whoever is in front may call something else.
+pub(super) fn next_page(query: Option<&str>, cursor: &str) -> Option<HeaderValue> {
+    let asked = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let mut next = form_urlencoded::Serializer::new(String::new());
+    next.extend_pairs(asked.filter(|(name, _)| name != "cursor")).append_pair("cursor", cursor);
+    HeaderValue::from_str(&format!("<?{}>; rel=\"next\"", next.finish())).ok()
 }
 
 fn read_cursor(list: List, page: &Page, text: &str) -> Option<Position> {

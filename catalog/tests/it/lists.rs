@@ -165,6 +165,35 @@ async fn pages_put_together_are_the_list() {
     }
 }
 
+/// As RFC 8288 has it, with everything that was asked for.
+#[tokio::test]
+async fn a_page_names_the_next_in_a_header() {
+    let stand = stand().await;
+    for (path, asked) in [
+        ("/v1/tools", "tag=x&tag=y&limit=1"),
+        ("/v1/tools", "q=common%20%3E%22&limit=2&include=schemas"),
+        ("/v1/servers", "limit=1"),
+    ] {
+        let (mut query, mut pages) = (asked.to_owned(), 0);
+        loop {
+            let answer = stand.get(&format!("{path}?{query}")).await;
+            pages += 1;
+            let page = answer.json();
+            let Some(cursor) = page["nextCursor"].as_str() else {
+                assert_eq!(answer.header("link"), None, "{path}?{query}");
+                break;
+            };
+            let link = answer.header("link").unwrap();
+            let next = link.strip_prefix("<?").and_then(|link| link.strip_suffix(">; rel=\"next\"")).unwrap();
+            let expected = format!("{}&cursor={cursor}", asked.replace("%20", "+"));
+            assert_eq!(next, expected);
+            query = next.to_owned();
+        }
+        assert!(pages > 1, "{path}?{asked}");
+    }
+    assert_eq!(stand.get("/v1/tools").await.header("link"), None);
+}
+
 /// What readers have not taken yet is in memory, so no page is long; and still nothing is left out.
 #[tokio::test]
 async fn a_page_of_long_entries_is_short() {
