@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode, Uri};
 use crate::model::Problem;
 
 /// The longest path and query that are read.
-const LONGEST_URI: usize = 4096;
+pub(super) const LONGEST_URI: usize = 4096;
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {

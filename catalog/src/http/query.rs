@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use utoipa::IntoParams;
 
+use super::problem::LONGEST_URI;
 use crate::model::{Problem, State};
 use crate::view::{Page, Position};
 use crate::{ServerKey, limits};
@@ -204,7 +205,9 @@ pub(super) fn next_page(query: Option<&str>, cursor: &str) -> Option<HeaderValue
     let asked = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let mut next = form_urlencoded::Serializer::new(String::new());
     next.extend_pairs(asked.filter(|(name, _)| name != "cursor")).append_pair("cursor", cursor);
-    HeaderValue::from_str(&format!("<?{}>; rel=\"next\"", next.finish())).ok()
+    // Nobody could ask for it otherwise, and a proxy may refuse the whole answer.
+    let next = Some(next.finish()).filter(|next| next.len() < LONGEST_URI)?;
+    HeaderValue::from_str(&format!("<?{next}>; rel=\"next\"")).ok()
 }
 
 fn read_cursor(list: List, page: &Page, text: &str) -> Option<Position> {
@@ -318,6 +321,14 @@ mod tests {
             assert_eq!(page(List::Tools, Some(&format!("{name}=1"))), Err(Refusal::NoFlag(name)));
         }
         assert_eq!(none(Some("q=x")), Err(Refusal::OfAnEntry("q".to_owned())));
+    }
+
+    #[test]
+    fn a_page_that_is_too_long_to_ask_for_has_no_link() {
+        for (length, is_there) in [(4000, true), (4096, false)] {
+            let asked = format!("tag={}", "x".repeat(length));
+            assert_eq!(next_page(Some(&asked), "c").is_some(), is_there, "{length}");
+        }
     }
 
     #[test]
