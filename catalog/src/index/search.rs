@@ -28,8 +28,8 @@ pub(crate) struct Query {
     words: Vec<Sought>,
     /// The last word, if it may go on.
     prefix: Option<String>,
-    /// What several of them are as one, and which of them: `create issue` is also `createissue`, and so is `createIssue`.
-    wholes: Vec<(String, Words)>,
+    /// What several of them are as one: `create issue` is also `createissue`, and so is `createIssue`.
+    wholes: Vec<Whole>,
 }
 
 /// A word of a query.
@@ -37,6 +37,16 @@ pub(crate) struct Query {
 struct Sought {
     stem: String,
     typed: String,
+}
+
+/// Several words of a query as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Whole {
+    stem: String,
+    /// Which they are.
+    of: Words,
+    /// As it was typed, if that was one word, and the last, which may go on: `GitHu`.
+    prefix: Option<String>,
 }
 
 /// Some of the words of a query, a bit for each.
@@ -83,16 +93,19 @@ impl Query {
         }
         let place = |part: &Word| sought.iter().position(|it| it.stem == stem(&part.word));
         let bits = |parts: &[Word]| parts.iter().filter_map(place).fold(0, |bits, place| bits | bit(place));
-        let mut wholes: Vec<(String, Words)> = Vec::new();
+        let mut wholes: Vec<Whole> = Vec::new();
         for (at, Word { whole, .. }) in found.iter().enumerate() {
             let Some((whole, parts)) = whole else { continue };
-            wholes.push((stem(whole).into_owned(), bits(&found[(at + 1).saturating_sub(*parts)..=at])));
+            let of = bits(&found[(at + 1).saturating_sub(*parts)..=at]);
+            let prefix = (goes_on && at + 1 == found.len()).then(|| whole.clone());
+            wholes.push(Whole { stem: stem(whole).into_owned(), of, prefix });
         }
         if found.len() > 1 {
             let joined: String = found.iter().map(|part| &*part.word).collect();
-            wholes.push((stem(&joined).into_owned(), bits(&found)));
+            wholes.push(Whole { stem: stem(&joined).into_owned(), of: bits(&found), prefix: None });
         }
-        wholes.dedup();
+        // One word may be all of it.
+        wholes.dedup_by(|joined, typed| (&joined.stem, joined.of) == (&typed.stem, typed.of));
         let last = found.last().map(|last| &last.word);
         let prefix = last.filter(|word| goes_on && word.chars().count() > 1).cloned();
         Self { words: sought, prefix, wholes }
@@ -135,16 +148,21 @@ impl Index {
             if number + 1 == query.words.len()
                 && let Some(prefix) = &query.prefix
             {
-                is_known |= scan.prefix(prefix, stem, LOOKED_AT).is_known;
+                is_known |= scan.prefix(prefix, stem, 1.0, LOOKED_AT).is_known;
             }
             if is_known {
                 known |= bit(number);
             }
             scan.next_word(bit(number));
         }
-        for (whole, of) in &query.wholes {
+        for Whole { stem, of, prefix } in &query.wholes {
             // It is worth what its words are.
-            if scan.word(whole, of.count_ones() as f32) {
+            let worth = of.count_ones() as f32;
+            let mut is_known = scan.word(stem, worth);
+            if let Some(prefix) = prefix {
+                is_known |= scan.prefix(prefix, stem, worth, LOOKED_AT).is_known;
+            }
+            if is_known {
                 known |= *of;
             }
             scan.next_word(*of);
@@ -202,7 +220,7 @@ impl<'a> Scan<'a> {
                 break;
             }
             // All of them take no longer than one.
-            let begun = self.prefix(&word.typed, &word.stem, to_look_at / words.min(left));
+            let begun = self.prefix(&word.typed, &word.stem, 1.0, to_look_at / words.min(left));
             to_look_at = to_look_at.saturating_sub(begun.looked_at);
             words -= 1;
             if begun.is_known {
@@ -232,7 +250,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Every word that begins so, but for the one that was looked for already.
-    fn prefix(&mut self, prefix: &str, known: &str, look_at_most: usize) -> Begun {
+    fn prefix(&mut self, prefix: &str, known: &str, factor: f32, look_at_most: usize) -> Begun {
         let (index, end) = (self.index, end_of(prefix));
         let mut beginnings: Vec<_> =
             index.namespaces.values().filter_map(|namespace| namespace.beginning(prefix, &end)).collect();
@@ -246,7 +264,7 @@ impl<'a> Scan<'a> {
         );
         let is_known = stems.iter().any(|stem| self.is_known(stem));
         for stem in stems {
-            self.count(stem, stem.list.len().max(least), PREFIX);
+            self.count(stem, stem.list.len().max(least), PREFIX * factor);
         }
         Begun { is_known, looked_at }
     }

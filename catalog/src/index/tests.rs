@@ -99,6 +99,24 @@ fn names_with_capitals_inside_are_found_as_people_type_them() {
     assert_eq!(hits[0].slot, github, "{hits:?}");
 }
 
+/// Also where somebody else has one of its parts.
+#[test]
+fn a_name_with_capitals_inside_is_found_before_it_is_whole() {
+    let mut index = Index::default();
+    for (server, tool) in [("git", "clone"), ("github", "merge"), ("other", "create_issue")] {
+        let slot = index.reserve("a");
+        index.put(slot, segment(server, &[(tool, "x", &[])]));
+    }
+    for (query, best) in
+        [("GitHu", (1, 1)), ("GitH", (1, 1)), ("merge GitHu", (1, 1)), ("gitHub", (1, 1)), ("createI", (2, 1))]
+    {
+        assert_eq!(tools(&index, query).first(), Some(&best), "{query}: {:?}", tools(&index, query));
+    }
+    for query in ["GitHu ", "git hu", "GitHu clone"] {
+        assert_eq!(tools(&index, query), [(0, 1)], "{query}");
+    }
+}
+
 /// A letter is forgiven, and a word that is over may be a beginning, where nobody has the word as it was typed.
 #[test]
 fn a_word_that_nobody_has_is_taken_for_those_that_may_be_meant() {
