@@ -30,6 +30,7 @@ impl Index {
     /// stand side by side. All words that are as long, or nearly, are gone through, and once, however many of these there
     /// are; few of them are read.
     pub(super) fn near<'a>(&'a self, typed: &[&'a str]) -> Vec<Vec<&'a str>> {
+        let part = LOOKED_AT / typed.len().max(1);
         let mut sought: Vec<Typed<'a>> = typed.iter().map(|typed| Typed::of(typed)).collect();
         for (length, words) in self.words.lengths() {
             let mut as_long: Vec<_> =
@@ -41,15 +42,14 @@ impl Index {
                 for it in as_long.iter_mut().filter(|it| it.letters.may_be_near(known.letters)) {
                     let typed = it.typed;
                     let near = it.near.entry(&known.of).or_insert_with(|| MayBeNear::to(typed));
-                    near.words.push((&**word, known.servers));
+                    near.put(word, known.servers, part);
                 }
             }
         }
-        let part = LOOKED_AT / typed.len().max(1);
         let near = sought.into_iter().map(|it| {
             let mut near: Vec<_> = it.near.into_values().collect();
             let own = part / near.len().max(1);
-            near.iter_mut().filter(|near| near.words.len() > own).for_each(MayBeNear::sort);
+            near.iter_mut().filter(|near| near.words.len() > own).for_each(|near| near.sort(part));
             look_at(&mut near, part);
             chosen(near.into_iter().map(|near| near.found))
         });
@@ -73,9 +73,19 @@ impl<'a> MayBeNear<'a> {
         Self { typed, words: Vec::new(), found: MostHad::default() }
     }
 
-    /// Not all may be looked at: those that most servers have come first, which others may have too.
-    fn sort(&mut self) {
+    /// Adds one. Of very many no more are in memory than twice as many as are looked at.
+    fn put(&mut self, word: &'a str, servers: u32, most: usize) {
+        if self.words.len() >= 2 * most {
+            self.sort(most);
+        }
+        self.words.push((word, servers));
+    }
+
+    /// Leaves so many, those that most servers have: others may have them too. They are looked at in that order.
+    fn sort(&mut self, most: usize) {
         self.words.sort_unstable_by_key(|(_, servers)| *servers);
+        let beyond = self.words.len().saturating_sub(most);
+        self.words.drain(..beyond);
     }
 }
 
