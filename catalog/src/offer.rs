@@ -149,8 +149,12 @@ impl Offer {
 
     /// The tool of this name.
     pub fn tool(&self, name: &str) -> Option<&ToolEntry> {
-        let at = self.tools.binary_search_by(|tool| (*tool.name).cmp(name)).ok()?;
-        self.tools.get(at).map(|tool| &**tool)
+        self.tools.get(self.place(name)?).map(|tool| &**tool)
+    }
+
+    /// Where the tool of this name is among all.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.tools.binary_search_by(|tool| (*tool.name).cmp(name)).ok()
     }
 
     /// Whether more tools would be listed if the same inventory were read again: others have given room back.

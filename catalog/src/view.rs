@@ -50,6 +50,7 @@ impl View {
                     indexed.clone_from(&entry.record.offer);
                 }
                 entry.retitle();
+                entry.compare();
                 behind
             }
             None => {
@@ -58,6 +59,7 @@ impl View {
                     slot,
                     id,
                     indexed: None,
+                    places: None,
                     words_left_out: 0,
                     title: String::new(),
                     owner: None,
@@ -88,6 +90,7 @@ impl View {
         let Some(entry) = self.servers.get_mut(key).filter(|entry| entry.id == id) else { return false };
         entry.words_left_out = self.index.put(entry.slot, segment);
         entry.indexed = Some(source);
+        entry.compare();
         entry.is_behind()
     }
 

@@ -21,6 +21,9 @@ pub(crate) struct Entry {
     pub(crate) record: ServerRecord,
     /// What the index was made from.
     pub(crate) indexed: Option<(About, Option<Arc<Offer>>)>,
+    /// Where each tool in there is in what was heard last, if that is another list: what is hidden meanwhile is not found
+    /// until words are read again.
+    pub(super) places: Option<Vec<Option<usize>>>,
     /// How many of its words the index has no room for.
     pub(super) words_left_out: usize,
     /// As it is shown.
@@ -68,18 +71,30 @@ impl Entry {
         }
     }
 
-    /// The tool of a document of the index, if it is one that the server still has: what is hidden meanwhile is not found
-    /// until words are read again. It is as it was heard last, whatever it was when they were.
+    /// The tool of a document of the index, if it is one that the server still has. It is as it was heard last, whatever it
+    /// was when its words were read.
     pub(super) fn tool_at(&self, document: usize) -> Option<&ToolEntry> {
-        let indexed = self.indexed.as_ref()?.1.as_ref()?;
-        let tool: &ToolEntry = indexed.tools.get(document.checked_sub(1)?)?;
-        let heard = self.record.offer.as_ref()?;
-        if Arc::ptr_eq(heard, indexed) { Some(tool) } else { heard.tool(&tool.name) }
+        let place = document.checked_sub(1)?;
+        let place = match &self.places {
+            Some(places) => (*places.get(place)?)?,
+            None => place,
+        };
+        self.tools().get(place).map(|tool| &**tool)
     }
 
     /// Whether a document that the index has is still the server's, and one that is asked for.
     pub(super) fn lists(&self, document: usize, page: &Page) -> bool {
         document == 0 || self.tool_at(document).is_some_and(|tool| page.admits_tool(tool))
+    }
+
+    /// Compares what it is found by with what was last heard.
+    pub(super) fn compare(&mut self) {
+        let indexed = self.indexed.as_ref().and_then(|(_, offer)| offer.as_ref());
+        let heard = self.record.offer.as_ref();
+        let same = matches!((indexed, heard), (Some(indexed), Some(heard)) if Arc::ptr_eq(indexed, heard));
+        let tools = indexed.map(|indexed| indexed.tools.as_slice()).unwrap_or_default();
+        let place = |tool: &Arc<ToolEntry>| heard?.place(&tool.name);
+        self.places = (!same).then(|| tools.iter().map(place).collect());
     }
 
     /// What it is called: the owner's word for it, else its own, else its name. And whose it is.
