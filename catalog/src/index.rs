@@ -21,13 +21,13 @@
 //! lets that work; how rare the word is counts when it is searched for.
 
 mod document;
+mod edit_distance;
 mod expansions;
 mod namespace;
-mod near;
 mod search;
 #[cfg(test)]
 mod tests;
-mod words;
+mod tokenizer;
 mod written;
 
 use std::collections::HashMap;

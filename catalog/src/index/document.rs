@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::iter;
 
-use super::words::{Word, stem, words};
+use super::tokenizer::{Word, stem, words};
 
 /// How many words of a description count.
 const DESCRIPTION: usize = 160;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::expansions::{LOOKED_AT, chosen, look_at};
 use super::namespace::{Beginning, end_of};
-use super::words::{Word, is_of_a_word, stem, words};
+use super::tokenizer::{Word, is_of_a_word, stem, words};
 use super::{Index, Posting, Stem};
 
 /// How many words of a query count.

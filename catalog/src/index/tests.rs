@@ -107,9 +107,13 @@ fn a_name_with_capitals_inside_is_found_before_it_is_whole() {
         let slot = index.reserve("a");
         index.put(slot, segment(server, &[(tool, "x", &[])]));
     }
-    for (query, best) in
-        [("GitHu", (1, 1)), ("GitH", (1, 1)), ("merge GitHu", (1, 1)), ("gitHub", (1, 1)), ("createI", (2, 1))]
-    {
+    for (query, best) in [
+        ("GitHu", (1, 1)),
+        ("GitH", (1, 1)),
+        ("merge GitHu", (1, 1)),
+        ("gitHub", (1, 1)),
+        ("createI", (2, 1)),
+    ] {
         assert_eq!(tools(&index, query).first(), Some(&best), "{query}: {:?}", tools(&index, query));
     }
     for query in ["GitHu ", "git hu", "GitHu clone"] {

@@ -4,7 +4,7 @@ use std::array;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::words::LONGEST;
+use super::tokenizer::LONGEST;
 
 /// Names as one word may be longer than any word. The last map has all that no word is nearly as long as.
 const LENGTHS: usize = LONGEST + 3;

@@ -89,9 +89,9 @@ async fn tools_that_say_that_they_destroy_nothing_can_be_had_alone() {
         ("odd", json!({"readOnlyHint": true, "destructiveHint": true})),
         ("write", json!({"readOnlyHint": false})),
     ];
-    let tools = tools.map(|(name, annotations)| {
-        json!({"name": name, "description": "common", "annotations": annotations})
-    });
+    let tools = tools.map(
+        |(name, annotations)| json!({"name": name, "description": "common", "annotations": annotations}),
+    );
     stand.serve("a", "demo", About::default(), &tools).await;
     for (filter, expected) in [
         ("destructive=false", &["append", "get"][..]),

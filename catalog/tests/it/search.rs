@@ -109,9 +109,7 @@ async fn a_letter_is_forgiven_in_what_the_filters_leave() {
 #[tokio::test]
 async fn what_is_found_is_shown_as_it_was_heard_last() {
     let stand = Stand::open().await;
-    let run = |description: &str, read_only: bool| {
-        json!({"name": "run", "description": description, "annotations": {"readOnlyHint": read_only}})
-    };
+    let run = |description: &str, read_only: bool| json!({"name": "run", "description": description, "annotations": {"readOnlyHint": read_only}});
     stand.serve("a", "demo", About::default(), &[run("common", true)]).await;
     assert_eq!(names(&stand.json("/v1/tools?q=common&readOnly=true").await), ["run"]);
     stand.tell(record("a", "demo", About::default()), Some(&[run("common by now", false)]));

@@ -1,4 +1,4 @@
-//! Words that differ by a letter.
+//! Words at an edit distance of one: they differ by a letter.
 
 use std::collections::HashMap;
 
@@ -184,9 +184,11 @@ mod tests {
         let letters: Vec<_> = ('\u{a000}'..'\u{a480}').step_by(32).collect();
         let mut texts = vec!["issue".to_owned()];
         for begun in ["isu", "ius", "sui", "siu", "uis", "usi"] {
-            texts.extend(letters.iter().map(|one| {
-                letters.iter().map(|other| format!("{begun}{one}{other} ")).collect::<String>()
-            }));
+            texts.extend(
+                letters.iter().map(|one| {
+                    letters.iter().map(|other| format!("{begun}{one}{other} ")).collect::<String>()
+                }),
+            );
         }
         let described = |text| Document { description: Some(text), ..Document::default() };
         let documents: Vec<_> = texts.iter().map(|text| described(text.as_str())).collect();

@@ -1,4 +1,4 @@
-//! From text to words: as people read identifiers and sentences, whatever their case, accents and endings.
+//! The tokenizer, from text to words: as people read identifiers and sentences, whatever their case, accents and endings.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
