@@ -25,7 +25,7 @@ use crate::held::{self, Shares};
 use crate::inventory::{Inventories, Published};
 use crate::memory::Amounts;
 use crate::metrics::Metrics;
-use crate::monitor::{Relist, View, user_listening};
+use crate::monitor::{RelistRequests, View, user_listening};
 use crate::options::{Options, Pod};
 use crate::peers::{Errands, Peers};
 use crate::server_doubt::Doubt;
@@ -36,7 +36,7 @@ use crate::streams::Store;
 use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
-use crate::upstream::{Absence, Lifted, Lowered, Speaks};
+use crate::upstream::{Absence, LegacyAsModern, ModernAsLegacy, Speaks};
 use crate::worker::{Callers, Pace, Unfinished};
 use control::{Sockets, Successor, control};
 use signals::Signals;
@@ -184,9 +184,11 @@ impl App {
         let subscriptions = Shares::new(amounts.subscriptions);
         let held = Shares::new(held::Bounds { total: options.bounds.held_bytes, ..amounts.held });
         let streams = Store::new(options.bounds.stream_bytes, held.clone(), metrics.clone());
-        let lifted = Arc::new(Lifted::new(me.clone(), options.bounds.answers, streams.sent_away()));
+        let legacy_as_modern =
+            Arc::new(LegacyAsModern::new(me.clone(), options.bounds.answers, streams.sent_away()));
         let parked = Shares::new(amounts.parked);
-        let lowered = Arc::new(Lowered::new(options.bounds.answers, parked, subscriptions.clone()));
+        let modern_as_legacy =
+            Arc::new(ModernAsLegacy::new(options.bounds.answers, parked, subscriptions.clone()));
         let tasks = Arc::new(Tasks::new(me.clone()));
         let template = options.pod.as_ref().and_then(|pod| pod.template.clone());
         let sessions = Sessions::new(
@@ -231,12 +233,12 @@ impl App {
             view: watch::Sender::new(View::new()),
             exposed: watch::Sender::new(Vec::new()),
             speaks: Arc::new(Speaks::new()),
-            lowered,
-            lifted,
+            modern_as_legacy,
+            legacy_as_modern,
             tasks,
             absence: Absence::new(),
             doubt: Arc::new(Doubt::new()),
-            relist: Relist::new(),
+            relist: RelistRequests::new(),
             hooks: watch::Sender::new(0),
             draining: watch::Sender::new(false),
             ending: Ending::default(),

@@ -88,9 +88,9 @@ async fn all_ended(shared: &Shared) {
     while {
         shared.calls.all_ended().await;
         shared.forwards.all_ended().await;
-        shared.lifted.waiting().all_ended().await;
+        shared.legacy_as_modern.waiting().all_ended().await;
         shared.streams.fetched().await;
-        under_way(shared) + shared.lifted.waiting().count() > 0
+        under_way(shared) + shared.legacy_as_modern.waiting().count() > 0
     } {}
 }
 

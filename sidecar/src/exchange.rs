@@ -14,7 +14,6 @@
 //! * what stands [`alone`];
 //! * on the way: what becomes of a message ([`carry`], [`mod@edit`]), what is [`asked`] back, and the [`deadline`].
 
-mod alone;
 mod answer;
 mod asked;
 mod carry;
@@ -25,6 +24,7 @@ mod events;
 mod listen;
 mod opening;
 mod request;
+mod stateless;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ use crate::configuration::Snapshot;
 use crate::detached_work::Carried;
 use crate::held::Share;
 use crate::metrics::SessionEnd;
-use crate::rescue::{self, Kind, Refusal};
+use crate::refusal::{self, Kind, Refusal};
 use crate::sessions::{self, Alias, Change, Place, Telling, Use};
 use crate::shared::Shared;
 use crate::stack::respond::Body;
@@ -56,11 +56,11 @@ use crate::tasks::Naming;
 use crate::upstream::letter::Trace;
 use crate::upstream::{Known, Tail};
 use crate::worker::Worker;
-pub(crate) use alone::{Lone, call_alone};
 use client::Client;
 use deadline::Deadline;
 pub(crate) use listen::listen;
 pub(crate) use request::{end_named, end_upstream};
+pub(crate) use stateless::{StatelessCall, call_stateless};
 
 /// How long a notification or a response may take to be delivered: nobody computes anything for it.
 const TELL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -140,8 +140,9 @@ impl Begun {
         // An exchange always answers, so this is never seen.
         self.0.await.unwrap_or_else(|| {
             let internal = Refusal::Internal;
-            let rescued = rescue::rescue(&internal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
-            rescue::response(&internal, rescued)
+            let answer =
+                refusal::error_response(&internal, None, Kind::Request, Revision::NEWEST_WITH_INITIALIZE);
+            refusal::response(&internal, answer)
         })
     }
 }
@@ -187,11 +188,11 @@ async fn run(
             call.note_failure(&refusal, &client);
             let kind = if call.edit == Edit::Tell { Kind::Other } else { Kind::Request };
             let id = call.id.as_deref().map(Id::from_json);
-            let rescued = rescue::rescue(&refusal, id, kind, call.revision);
-            let code = rescued.code;
+            let answer = refusal::error_response(&refusal, id, kind, call.revision);
+            let code = answer.code;
             call.entry.reason(refusal.reason());
             client.withdraw_questions(&call, &refusal);
-            let status = Box::pin(client.refuse(&refusal, rescued)).await;
+            let status = Box::pin(client.refuse(&refusal, answer)).await;
             call.entry.answered(status.as_u16(), Some(code));
             None
         }

@@ -8,9 +8,10 @@
 //! * A process: `app`, what it is told (`options`), how its pod starts ([`start`]) and ends (`drain`), and what its threads
 //!   share (`shared`); the `configuration` that it serves by.
 //! * A request: `worker` is the thread that carries it, `stack` the path as one list, `exchange` the message there and back
-//!   at the end of it. On the way: whose key it is (`authenticate`), the one place that decides (`access`), and the
-//!   one place that makes refusals of the sidecar's own (`rescue`); `upstream::{lifted, lowered}` answer in the place of a
-//!   server of the other era. `headers` are their names; `calls` counts what is under way, and `audit` writes the line.
+//!   at the end of it. On the way: whose key it is (`authenticate`), the one place that decides (`access`), and the one
+//!   place that makes refusals of the sidecar's own (`refusal`); `upstream::{legacy_as_modern, modern_as_legacy}` answer
+//!   in the place of a server of the other era. `headers` are their names; `calls` counts what is under way, and `audit`
+//!   writes the line.
 //! * The server: `upstream` is the way there, over Streamable HTTP, HTTP+SSE or stdio, and everything else sees Streamable
 //!   HTTP; `monitor` watches over it, and whoever has reason raises a doubt (`server_doubt`).
 //! * What outlives a request: `sessions` (who of several replicas serves one is pure code in `longshore-sessions`), `peers`,
@@ -42,8 +43,8 @@ mod metrics;
 mod monitor;
 mod options;
 mod peers;
+mod refusal;
 mod request_copy;
-mod rescue;
 mod server_doubt;
 mod sessions;
 mod shared;

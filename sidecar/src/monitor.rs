@@ -10,7 +10,7 @@ mod client;
 mod era;
 mod lists;
 mod pings;
-mod relist;
+mod relist_requests;
 mod relisting;
 mod settings;
 mod sockets;
@@ -34,7 +34,7 @@ use attend::{Lasting, Left, attend};
 pub(crate) use client::{CallError, Server};
 use era::{Greeted, Question};
 use lists::{Listed, Partly, list_all};
-pub(crate) use relist::Relist;
+pub(crate) use relist_requests::RelistRequests;
 pub(crate) use sockets::{user_listening, watch_sockets};
 use state::{Link, Problem};
 

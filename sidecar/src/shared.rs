@@ -14,10 +14,10 @@ use crate::configuration::Snapshot;
 use crate::drain::{Arrivals, Ending};
 use crate::held::Shares;
 use crate::metrics::Metrics;
-use crate::monitor::{Relist, View};
+use crate::monitor::{RelistRequests, View};
 use crate::options::Options;
 use crate::peers::Peers;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::server_doubt::Doubt;
 use crate::sessions::{Full, Place, Places, Sessions};
 use crate::stack::sse;
@@ -25,7 +25,7 @@ use crate::streams::Store;
 use crate::tasks::Tasks;
 use crate::upstream::sse::Sse;
 use crate::upstream::stdio::Stdio;
-use crate::upstream::{Absence, Lifted, Lowered, Speaks};
+use crate::upstream::{Absence, LegacyAsModern, ModernAsLegacy, Speaks};
 use crate::worker::{Callers, Pace, Unfinished};
 
 /// One of these per process.
@@ -75,9 +75,9 @@ pub(crate) struct Shared {
     /// What the server speaks.
     pub(crate) speaks: Arc<Speaks>,
     /// The sessions of clients with a server that has none.
-    pub(crate) lowered: Arc<Lowered>,
+    pub(crate) modern_as_legacy: Arc<ModernAsLegacy>,
     /// What a server with sessions is asked by requests that stand alone.
-    pub(crate) lifted: Arc<Lifted>,
+    pub(crate) legacy_as_modern: Arc<LegacyAsModern>,
     /// How clients call the tasks of the server.
     pub(crate) tasks: Arc<Tasks>,
     /// Since when calls have not found the server.
@@ -85,7 +85,7 @@ pub(crate) struct Shared {
     /// A request found the server failing: the monitor should look at once.
     pub(crate) doubt: Arc<Doubt>,
     /// A request does not fit what the server has listed: the monitor should read that again.
-    pub(crate) relist: Relist,
+    pub(crate) relist: RelistRequests,
     /// How many hooks of the server are open.
     pub(crate) hooks: watch::Sender<usize>,
     /// The process ends.
@@ -143,8 +143,8 @@ impl Shared {
     /// Puts a configuration into force.
     pub(crate) fn swap(&self, snapshot: Arc<Snapshot>) {
         self.sessions.configure(snapshot.clone());
-        self.lifted.configure(snapshot.clone());
-        self.lowered.configure(&snapshot.config.limits);
+        self.legacy_as_modern.configure(snapshot.clone());
+        self.modern_as_legacy.configure(&snapshot.config.limits);
         self.stdio.configure(&snapshot.config);
         self.snapshot.store(Some(snapshot));
         self.set_config_error(None);

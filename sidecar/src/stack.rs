@@ -45,7 +45,7 @@ use longshore_mcp::revision::Revision;
 use crate::audit::Entry;
 use crate::headers::SESSION_ID;
 use crate::peers::Forwarded;
-use crate::rescue::{self, Kind, Refusal};
+use crate::refusal::{self, Kind, Refusal};
 use crate::worker::{Place, Reading, Worker};
 pub(crate) use authenticate::{Authenticated, Through};
 use respond::Body;
@@ -104,15 +104,15 @@ fn respond(passed: Result<Passed, Refusal>, mut trail: Trail) -> Response<Body> 
         Ok(Passed::Handed(response)) => response,
         Err(refusal) => {
             let id = trail.id.as_deref().map(Id::from_json);
-            let rescued = rescue::rescue(&refusal, id, trail.kind, trail.revision);
+            let answer = refusal::error_response(&refusal, id, trail.kind, trail.revision);
             if refusal.is_failure(trail.revision) {
                 trail.entry.reason(refusal.reason());
             } else {
                 trail.entry.deny(refusal.reason());
             }
-            trail.entry.answered(rescued.status.as_u16(), Some(rescued.code));
-            tracing::debug!(reason = refusal.reason(), status = rescued.status.as_u16(), "request refused");
-            rescue::response(&refusal, rescued)
+            trail.entry.answered(answer.status.as_u16(), Some(answer.code));
+            tracing::debug!(reason = refusal.reason(), status = answer.status.as_u16(), "request refused");
+            refusal::response(&refusal, answer)
         }
     }
 }

@@ -5,18 +5,19 @@
 //! ([`Pool::open`], [`Pool::send`], [`Pool::recall`]), to those whose requests stand alone it is one of those
 //! ([`Pool::call`]). Where the server is of the same era the face is the server itself ([`transport`]).
 //!
-//! * [`speaks`]: what the server speaks; [`lifted`]: the face of one with sessions for requests that stand alone;
-//!   [`lowered`]: the face of one of 2026-07-28 for clients with sessions;
+//! * [`speaks`]: what the server speaks; [`legacy_as_modern`]: the face of one with sessions for requests that stand
+//!   alone; [`modern_as_legacy`]: the face of one of 2026-07-28 for clients with sessions;
 //! * [`transport`]: the way to the server as it is, over [`mod@http`], [`sse`] or [`stdio`];
 //! * where many calls share one way: the [`channel`] to it, the two ends of a [`mod@call`], each [`message`] as it is
 //!   written there, the [`routes`] from answers back to calls, and what is [`waiting`] for slow readers;
 //! * what is sent: the [`letter`]; what comes: an [`answer`] with its [`body`], or one that is [`made`] here, the
 //!   [`source`] of events that one is, the [`mod@rest`] of it where it broke off, and the [`tail`] of an answer that somebody has taken;
 //! * sessions at the server: their [`opener`], how long one [`starts`], one that is on [`hold`] until its client has it,
-//!   those that nobody waits for ([`unheard`]), and those that the server has [`forgotten`];
+//!   those that nobody waits for ([`abandoned_handshakes`]), and those that the server has [`forgotten`];
 //! * when it is asked again: after its [`absence`], and for a stream that it has ended, after which [`pause`]; what may be
 //!   [`missed`] there is a [`gap`], and the server may be another one by then.
 
+mod abandoned_handshakes;
 mod absence;
 mod answer;
 mod body;
@@ -26,12 +27,12 @@ pub(crate) mod forgotten;
 pub(crate) mod gap;
 mod hold;
 mod http;
+mod legacy_as_modern;
 pub(crate) mod letter;
-mod lifted;
-pub(crate) mod lowered;
 mod made;
 mod message;
 pub(crate) mod missed;
+pub(crate) mod modern_as_legacy;
 mod opener;
 mod pause;
 mod rest;
@@ -43,7 +44,6 @@ pub(crate) mod starts;
 pub(crate) mod stdio;
 mod tail;
 mod transport;
-mod unheard;
 mod waiting;
 
 use std::cell::RefCell;
@@ -62,25 +62,25 @@ use thiserror::Error;
 use tokio::time::{Duration, Instant};
 
 use crate::shared::Shared;
+pub(crate) use abandoned_handshakes::Unwanted;
 pub(crate) use absence::{AGAIN, Absence};
 pub(crate) use answer::{Also, Answer, Form};
 pub(crate) use body::{Body, Broken};
 use call::Events;
 pub(crate) use hold::Hold;
 pub(crate) use http::{Lease, RECEIVED, Unanswered};
+use legacy_as_modern::Asked;
+pub(crate) use legacy_as_modern::LegacyAsModern;
 pub(crate) use letter::{Letter, Post};
-use lifted::Asked;
-pub(crate) use lifted::Lifted;
-pub(crate) use lowered::Lowered;
-use lowered::Opened;
 pub(crate) use message::Known;
+pub(crate) use modern_as_legacy::ModernAsLegacy;
+use modern_as_legacy::Opened;
 pub(crate) use opener::{Begins, Opener};
 pub(crate) use pause::Pause;
 pub(crate) use rest::rest;
 pub(crate) use speaks::{Speaks, Spoken};
 pub(crate) use tail::Tail;
 pub(crate) use transport::{NoRoom, Transport};
-pub(crate) use unheard::Unwanted;
 
 /// The largest message of a server that is read as a whole, to be looked into or edited.
 pub(crate) const EDITABLE: usize = 32 * 1024 * 1024;
@@ -89,8 +89,8 @@ pub(crate) const EDITABLE: usize = 32 * 1024 * 1024;
 pub(crate) struct Pool {
     transport: Rc<Transport>,
     speaks: Arc<Speaks>,
-    lowered: Arc<Lowered>,
-    lifted: Arc<Lifted>,
+    modern_as_legacy: Arc<ModernAsLegacy>,
+    legacy_as_modern: Arc<LegacyAsModern>,
 }
 
 /// A number for a request that the sidecar makes, or makes anew: never the same one twice in this process, since a
@@ -152,13 +152,13 @@ pub(crate) enum Failure {
     Call(#[from] call::Failure),
     /// In a session that is kept here.
     #[error(transparent)]
-    Lowered(lowered::Failure),
+    ModernAsLegacy(modern_as_legacy::Failure),
     /// From a server over HTTP+SSE, where a session was to begin.
     #[error(transparent)]
     Sse(#[from] sse::Failure),
     /// From a server with sessions, for a request that stands alone.
     #[error(transparent)]
-    Lifted(#[from] lifted::Unusable),
+    LegacyAsModern(#[from] legacy_as_modern::Unusable),
     /// Nobody knows what the server speaks: it is not there, or says nothing that can be understood.
     #[error("it is not known what the server speaks")]
     Unknown,
@@ -172,7 +172,11 @@ impl Failure {
             Self::Http(Unanswered::Lost(_)) => false,
             Self::Call(call::Failure::Process(gone)) => matches!(gone.why, stdio::Why::Unavailable(_)),
             Self::Call(call::Failure::Absent { .. }) => true,
-            Self::Call(_) | Self::Sse(_) | Self::Lowered(_) | Self::Lifted(_) | Self::Unknown => false,
+            Self::Call(_)
+            | Self::Sse(_)
+            | Self::ModernAsLegacy(_)
+            | Self::LegacyAsModern(_)
+            | Self::Unknown => false,
         }
     }
 }
@@ -189,8 +193,8 @@ impl Pool {
                 shared.doubt.clone(),
             )),
             speaks: shared.speaks.clone(),
-            lowered: shared.lowered.clone(),
-            lifted: shared.lifted.clone(),
+            modern_as_legacy: shared.modern_as_legacy.clone(),
+            legacy_as_modern: shared.legacy_as_modern.clone(),
         }
     }
 
@@ -208,7 +212,7 @@ impl Pool {
         letter: Letter,
         known: Option<&Known>,
     ) -> Result<Answer, Failure> {
-        let session = letter.session().and_then(|id| self.lowered.find(id));
+        let session = letter.session().and_then(|id| self.modern_as_legacy.find(id));
         if session.is_none() {
             // It may be one of the server's own, begun before anybody knew what else it speaks.
             self.speaks.asked_for_sessions(KNOWN).await;
@@ -216,14 +220,22 @@ impl Pool {
         match (session, self.spoken(pin)) {
             // The server has changed: it has sessions of its own now and nothing else, and this is none of them.
             (Some(session), Some(Spoken { legacy: Some(_), modern: None })) => {
-                self.lowered.end(session.name());
+                self.modern_as_legacy.end(session.name());
                 Ok(Answer::empty(StatusCode::NOT_FOUND))
             }
             (Some(session), _) => {
-                let (lowered, transport) = (&self.lowered, &self.transport);
-                Box::pin(lowered::send(lowered, transport, &self.speaks, upstream, session, letter)).await
+                let (modern_as_legacy, transport) = (&self.modern_as_legacy, &self.transport);
+                Box::pin(modern_as_legacy::send(
+                    modern_as_legacy,
+                    transport,
+                    &self.speaks,
+                    upstream,
+                    session,
+                    letter,
+                ))
+                .await
             }
-            (None, _) if letter.session().is_some_and(Lowered::was_one) => {
+            (None, _) if letter.session().is_some_and(ModernAsLegacy::was_one) => {
                 Ok(Answer::empty(StatusCode::NOT_FOUND))
             }
             (None, Some(Spoken { legacy: None, .. })) => {
@@ -231,7 +243,7 @@ impl Pool {
                     return Ok(Answer::empty(StatusCode::NOT_FOUND));
                 }
                 // A session that the server had no name for, when it was another one.
-                Err(lowered::Failure::Forgotten.into())
+                Err(modern_as_legacy::Failure::Forgotten.into())
             }
             (None, _) => self.transport.send_known(upstream, letter, known).await,
         }
@@ -271,15 +283,17 @@ impl Pool {
             Some(_) => self.open_there(upstream, opener, post).await,
             None => {
                 let (answer, hold) = self.open_there(upstream, opener.clone(), post.clone()).await?;
-                if !lowered::may_be_modern(&answer) {
+                if !modern_as_legacy::may_be_modern(&answer) {
                     return Ok((answer, hold));
                 }
                 // Nobody has found out yet what the server speaks, or what it speaks by now.
                 let revision = Revision::V2026_07_28;
                 match self.lower(upstream, &opener, post, revision).await {
-                    Ok(Opened::Answered(lowered, hold)) if matches!(lowered.also, Also::BeginsHere(_)) => {
+                    Ok(Opened::Answered(modern_as_legacy, hold))
+                        if matches!(modern_as_legacy.also, Also::BeginsHere(_)) =>
+                    {
                         self.speaks.set(Some(Spoken::only(revision)));
-                        Ok((*lowered, hold))
+                        Ok((*modern_as_legacy, hold))
                     }
                     Ok(_) | Err(_) => Ok((answer, hold)),
                 }
@@ -295,7 +309,7 @@ impl Pool {
         post: Post,
     ) -> Result<(Answer, Hold), Failure> {
         let open = || self.transport.open(upstream, opener.clone(), post.clone());
-        self.lifted.open_with_room(&self.transport, upstream, &opener, open).await
+        self.legacy_as_modern.open_with_room(&self.transport, upstream, &opener, open).await
     }
 
     async fn lower(
@@ -305,7 +319,16 @@ impl Pool {
         post: Post,
         revision: Revision,
     ) -> Result<Opened, Failure> {
-        lowered::open(&self.lowered, &self.transport, &self.speaks, upstream, opener, post, revision).await
+        modern_as_legacy::open(
+            &self.modern_as_legacy,
+            &self.transport,
+            &self.speaks,
+            upstream,
+            opener,
+            post,
+            revision,
+        )
+        .await
     }
 
     /// The same at the server itself, whatever it is known to speak.
@@ -418,32 +441,40 @@ impl Pool {
             None => self.transport.call(upstream, opener, post).await,
             Some(revision) => {
                 let asked = Asked::of(post, modern);
-                Box::pin(lifted::call(&self.lifted, &self.transport, upstream, revision, opener, asked)).await
+                Box::pin(legacy_as_modern::call(
+                    &self.legacy_as_modern,
+                    &self.transport,
+                    upstream,
+                    revision,
+                    opener,
+                    asked,
+                ))
+                .await
             }
         }
     }
 
     /// Whether a request goes on with a call that was parked here, as one of a server with sessions. That may be over.
     fn is_waited_for(&self, modern: &Modern<'_>) -> bool {
-        asked_state(modern.method, &modern.outline).is_some_and(|state| self.lifted.holds(&state))
+        asked_state(modern.method, &modern.outline).is_some_and(|state| self.legacy_as_modern.holds(&state))
     }
 
     /// Ends all that is kept here of the server from before, since another one is configured.
     pub(crate) fn end_all(&self) {
-        self.lowered.end_all();
-        self.lifted.end_all(&self.transport);
+        self.modern_as_legacy.end_all();
+        self.legacy_as_modern.end_all(&self.transport);
         self.speaks.set(None);
     }
 
     /// Leaves the sessions of [`Pool::call`] that a server which may have been restarted has forgotten, if it was, without
     /// anything else that would say so: whoever listens is told by the end of their streams.
     pub(crate) fn leave_unheard(&self) {
-        self.lifted.leave_unheard();
+        self.legacy_as_modern.leave_unheard();
     }
 
     /// Ends, for as long as the process lives, the sessions of [`Pool::call`] that nobody has used for a while.
     pub(crate) async fn expire(&self) {
-        lifted::expire(self.lifted.clone(), self.transport.clone()).await;
+        legacy_as_modern::expire(self.legacy_as_modern.clone(), self.transport.clone()).await;
     }
 
     /// What the server speaks.

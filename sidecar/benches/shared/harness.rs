@@ -17,7 +17,7 @@ mod of_tests {
     pub(crate) mod patience;
     pub(crate) mod peer;
     pub(crate) mod process;
-    #[path = "../../../benches/shared/unheard.rs"]
+    #[path = "../../../benches/shared/no_recorder.rs"]
     pub(crate) mod recorder;
     pub(crate) mod replicas;
     pub(crate) mod schemas;

@@ -17,7 +17,7 @@ use super::events::{events, first_answer};
 use super::opening::Opening;
 use super::{Call, Done, Edit, request};
 use crate::held::Share;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::stack::respond::{self, Body};
 use crate::upstream::call::Matched;
 use crate::upstream::forgotten::{self, Says};

@@ -4,7 +4,7 @@
 use longshore_mcp::envelope::{Id, Request};
 use longshore_mcp::error::{self, Code};
 
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::Session;
 use crate::upstream;
 

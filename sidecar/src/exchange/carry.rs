@@ -12,7 +12,7 @@ use longshore_mcp::translate::results::Hints;
 use longshore_mcp::translate::{Pair, questions};
 
 use super::{Call, request};
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::Session;
 use crate::stack::tasks;
 

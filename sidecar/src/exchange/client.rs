@@ -14,7 +14,7 @@ use tokio::time::{Duration, Instant, timeout, timeout_at};
 use super::asked::{self, Asked};
 use super::deadline::Deadline;
 use super::{Call, Edit, listen, request};
-use crate::rescue::{self, Refusal, Rescued};
+use crate::refusal::{self, ErrorResponse, Refusal};
 use crate::sessions::{Cancellation, Session};
 use crate::stack::respond::{self, Body, End};
 use crate::streamed_body::{BrokenOff, Piece};
@@ -322,16 +322,16 @@ impl Client {
     }
 
     /// Ends the response with an error, in whatever way is left, and says which status the client saw.
-    pub(super) async fn refuse(&mut self, refusal: &Refusal, rescued: Rescued) -> StatusCode {
-        let status = rescued.status;
+    pub(super) async fn refuse(&mut self, refusal: &Refusal, answer: ErrorResponse) -> StatusCode {
+        let status = answer.status;
         match std::mem::replace(&mut self.state, State::Done) {
             State::Waiting(reply) => {
                 // Nobody there is as good as somebody.
-                let _ = reply.send(rescue::response(refusal, rescued));
+                let _ = reply.send(refusal::response(refusal, answer));
                 status
             }
             State::Events(writer) => {
-                writer.answer(rescued.json.as_bytes());
+                writer.answer(answer.json.as_bytes());
                 StatusCode::OK
             }
             State::Json(pieces, _) => {

@@ -2,7 +2,7 @@
 
 use tokio::time::{Duration, Instant, timeout_at};
 
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 
 /// The end of the time that an exchange may take. It knows how long that was, so that whoever is late hears it.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use longshore_mcp::splice::replaced;
 use longshore_mcp::{error, listing, tasks};
 
 use super::{Call, Edit, carry};
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::refuses_unread;
 
 /// An answer, edited.

@@ -20,7 +20,7 @@ use super::deadline::Deadline;
 use super::edit::{Looked, look};
 use super::{Call, Done, Edit, request};
 use crate::held::Coming;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::stack::standing;
 use crate::upstream::source::Source;
 use crate::upstream::{self, Lease};

@@ -20,7 +20,7 @@ use super::events::is_aside;
 use super::request;
 use crate::configuration::Snapshot;
 use crate::headers::LAST_EVENT_ID;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::{self, Session, Use};
 use crate::stack::respond::{self, Body};
 use crate::stack::{Authenticated, standing, tasks};

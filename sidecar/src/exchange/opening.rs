@@ -18,7 +18,7 @@ use super::client::Client;
 use super::edit::edit;
 use super::{Call, Done, carry, request};
 use crate::metrics::SessionEnd;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::{Opened, Place, Session};
 use crate::stack::respond::{self, Body};
 use crate::stack::{standing, translate};

@@ -15,7 +15,7 @@ use crate::sessions::{Session, integer};
 use crate::shared::Shared;
 use crate::upstream::Hold;
 use crate::upstream::letter::Within;
-use crate::upstream::{AGAIN, Answer, Failure, Letter, Opener, Pool, Post, lowered, rest};
+use crate::upstream::{AGAIN, Answer, Failure, Letter, Opener, Pool, Post, modern_as_legacy, rest};
 use crate::worker::Worker;
 
 /// How long the small messages may take that the sidecar sends on its own account.
@@ -58,7 +58,7 @@ async fn try_send(call: &Call) -> Result<(Answer, Option<Hold>), Failure> {
     let within = within(session);
     // It was judged by the tasks that the server has in that one. To be judged once more it is as one that was lost.
     if call.naming.as_ref().is_some_and(|naming| naming.within != within.0) {
-        return Err(lowered::Failure::Forgotten.into());
+        return Err(modern_as_legacy::Failure::Forgotten.into());
     }
     call.within.replace(within.0.clone());
     Ok((pool.send(&config.upstream, pin, post.within(within), call.known.as_ref()).await?, None))

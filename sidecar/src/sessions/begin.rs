@@ -16,7 +16,7 @@ use crate::configuration::Snapshot;
 use crate::exchange;
 use crate::metrics::SessionTaken;
 use crate::monitor::{CallError, Server};
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::upstream::Hold;
 use crate::upstream::{Former, Opener, Pool, Recalled};
 

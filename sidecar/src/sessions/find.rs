@@ -20,7 +20,7 @@ use super::{Session, Sessions, Use, is_too_old, unix};
 use crate::configuration::Snapshot;
 use crate::metrics::SessionTaken;
 use crate::peers::Local;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::stack::forward::Forwarded;
 use crate::stack::respond::Body;
 use crate::worker::Worker;

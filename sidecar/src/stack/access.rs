@@ -18,7 +18,7 @@ use super::standing::Standing;
 use super::{Authenticated, Trail, tasks};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::{Change, Telling};
 use crate::tasks::Naming;
 use crate::worker::Worker;
@@ -33,7 +33,7 @@ pub(crate) struct Authorised {
 }
 
 /// A request that stands alone and may reach the server. Nothing else can make one.
-pub(crate) struct Alone {
+pub(crate) struct Stateless {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) caller: Caller,
     pub(crate) headers: http::HeaderMap,
@@ -185,12 +185,12 @@ fn told(goes_on: Result<Option<Telling>, &'static str>, session: InSession, trai
 }
 
 /// Decides whether a request that stands alone may go on. `naming` has the tasks that it is about, which are its caller's.
-pub(crate) fn decide_alone(
+pub(crate) fn decide_stateless(
     caller: Authenticated,
     modern: &Modern<'_>,
     naming: Option<&Naming>,
     trail: &mut Trail,
-) -> Result<Alone, Refusal> {
+) -> Result<Stateless, Refusal> {
     let params = Params::read(modern.request.params)?;
     let rule = match params.target(modern.method.subject())? {
         Some(target) => {
@@ -213,7 +213,7 @@ pub(crate) fn decide_alone(
     trail.entry.permit(rule);
     let Authenticated { request, snapshot, caller, .. } = caller;
     let headers = request.into_parts().0.headers;
-    Ok(Alone { snapshot, caller, headers, standing, _decided: Decided })
+    Ok(Stateless { snapshot, caller, headers, standing, _decided: Decided })
 }
 
 /// The resources that a client wants to hear of.

@@ -11,8 +11,8 @@ use crate::authenticate::{ANONYMOUS, MAX_CREDENTIALS, Unknown};
 use crate::configuration::Snapshot;
 use crate::headers::{API_KEY, LAST_EVENT_ID, TRACE};
 use crate::peers;
+use crate::refusal::Refusal;
 use crate::request_copy;
-use crate::rescue::Refusal;
 use crate::worker::Worker;
 
 /// A request whose caller is known.

@@ -23,7 +23,7 @@ use super::respond::{self, Body};
 use super::session::InSession;
 use super::{Authenticated, Passed, Trail, conversation, serve_one};
 use crate::held::Share;
-use crate::rescue::{Kind, Refusal};
+use crate::refusal::{Kind, Refusal};
 use crate::streamed_body::Piece;
 use crate::worker::{Serving, Worker};
 

@@ -16,8 +16,8 @@ use tokio::time::{Duration, timeout};
 
 use super::respond::{self, Body};
 use super::{Authenticated, Through, Trail, crowd};
+use crate::refusal::Refusal;
 use crate::request_copy;
-use crate::rescue::Refusal;
 use crate::whole_body::Gathered;
 use crate::worker::Worker;
 

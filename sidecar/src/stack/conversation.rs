@@ -13,7 +13,7 @@ use longshore_mcp::session;
 use super::session::InSession;
 use super::{Authenticated, Trail};
 use crate::SERVED;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 
 /// What a request without a body wants. None: it has a body.
 pub(crate) fn without_body(

@@ -11,7 +11,7 @@ use longshore_mcp::envelope::Message;
 use longshore_sidecar_config::Auth;
 
 use super::{Authenticated, Trail, body, conversation};
-use crate::rescue::{Kind, Refusal};
+use crate::refusal::{Kind, Refusal};
 
 /// From now on the connection counts as its caller's, if callers are told from each other.
 pub(super) fn enter(caller: &Authenticated, trail: &Trail) {

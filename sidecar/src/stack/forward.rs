@@ -30,7 +30,7 @@ use super::{Authenticated, Through, Trail, body, conversation, parked, standing,
 use crate::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use crate::metrics::Forward;
 use crate::peers::{self, Failure, Notice, Sent};
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::{HELD, Place};
 use crate::streamed_body::UnderWay;
 use crate::upstream::{Form, starts};

@@ -12,7 +12,7 @@ use longshore_sidecar_config::Upstream;
 
 use super::access::{Asks, Authorised};
 use super::translate::Outgoing;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::Alias;
 use crate::tasks::Naming;
 

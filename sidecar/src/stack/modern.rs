@@ -8,10 +8,10 @@ use longshore_mcp::detect::{Modern, Wrong};
 use longshore_mcp::headers::{ARGUMENT_PREFIX, Field, NAME, argument, sentinel, standard};
 use longshore_mcp::method::{Method, Subject};
 
-use super::access::{self, Alone};
+use super::access::{self, Stateless};
 use super::{Authenticated, Passed, Trail, conversation, parked, respond, tasks};
-use crate::exchange::{self, Lone};
-use crate::rescue::Refusal;
+use crate::exchange::{self, StatelessCall};
+use crate::refusal::Refusal;
 use crate::upstream::Post;
 use crate::upstream::letter::{self, Repeated};
 use crate::worker::Worker;
@@ -38,21 +38,21 @@ pub(crate) async fn serve(
     // To ask another replica may have taken its time.
     let caller = caller.once_more(worker)?;
     trail.entry.principal(caller.principal());
-    let tasks::OfRequest { naming, body: named } = tasks::alone(worker, &caller, modern, body, trail)?;
+    let tasks::OfRequest { naming, body: named } = tasks::stateless(worker, &caller, modern, body, trail)?;
     // The decision. From here on the request may reach the server.
-    let mut alone = access::decide_alone(caller, modern, naming.as_deref(), trail)?;
-    tasks::may_be_called_alone(worker, &alone, modern).await?;
-    if let Some(standing) = &mut alone.standing {
+    let mut stateless = access::decide_stateless(caller, modern, naming.as_deref(), trail)?;
+    tasks::stateless_may_be_called(worker, &stateless, modern).await?;
+    if let Some(standing) = &mut stateless.standing {
         standing.take(worker.shared.sessions.subscriptions())?;
     }
-    let mut repeated = match repeated(worker, &alone, modern) {
+    let mut repeated = match repeated(worker, &stateless, modern) {
         Err(mismatch @ Refusal::Mistake(Wrong::Header(_))) => {
             // The tool may have other marks by now than those that are known.
             worker.shared.relist.ask().await;
-            if !access::is_current(worker, &alone.snapshot) {
+            if !access::is_current(worker, &stateless.snapshot) {
                 return Err(mismatch);
             }
-            repeated(worker, &alone, modern)?
+            repeated(worker, &stateless, modern)?
         }
         repeated => repeated?,
     };
@@ -61,20 +61,20 @@ pub(crate) async fn serve(
         let id = sentinel::encode(&id.id).into_owned().try_into().map_err(|_| Refusal::Internal)?;
         repeated.push((HeaderName::from_static(NAME), id));
     }
-    let lone = Lone {
+    let lone = StatelessCall {
         modern,
-        snapshot: alone.snapshot,
-        caller: alone.caller,
-        standing: alone.standing,
+        snapshot: stateless.snapshot,
+        caller: stateless.caller,
+        standing: stateless.standing,
         naming,
         post: Post {
             body: named.unwrap_or_else(|| body.clone()),
             revision: Some(modern.revision),
-            trace: letter::trace(&alone.headers),
+            trace: letter::trace(&stateless.headers),
             repeated,
         },
     };
-    exchange::call_alone(worker, lone, trail).await.map(Passed::Handed)
+    exchange::call_stateless(worker, lone, trail).await.map(Passed::Handed)
 }
 
 /// Takes a notification of such a client, which concerns nothing that goes on.
@@ -87,14 +87,14 @@ pub(crate) fn drop_notification(body: &Bytes, trail: &mut Trail) -> Passed {
 }
 
 /// What the head for the server repeats: written anew from the body, which was decided on.
-fn repeated(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Repeated, Refusal> {
+fn repeated(worker: &Worker, stateless: &Stateless, modern: &Modern<'_>) -> Result<Repeated, Refusal> {
     let mut repeated = Repeated::new();
     for (name, value) in standard::headers(modern.method, &modern.outline) {
         let value = value.try_into().map_err(|_| Refusal::Internal)?;
         repeated.push((HeaderName::from_static(name), value));
     }
     if modern.method == Method::ToolsCall {
-        for (name, value) in arguments(worker, alone, modern)? {
+        for (name, value) in arguments(worker, stateless, modern)? {
             // What is no header is left out, and the server's to miss.
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
                 repeated.push((name, value));
@@ -106,20 +106,24 @@ fn repeated(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Repea
 
 /// The headers that repeat arguments. Those that the tool's schema marks have to say what the body says; what the
 /// others are about only the server knows.
-fn arguments(worker: &Worker, alone: &Alone, modern: &Modern<'_>) -> Result<Vec<(String, String)>, Refusal> {
+fn arguments(
+    worker: &Worker,
+    stateless: &Stateless,
+    modern: &Modern<'_>,
+) -> Result<Vec<(String, String)>, Refusal> {
     let tools = worker.marks.of(&worker.shared.view.borrow());
     let name = modern.outline.name(modern.method.subject());
     let marked = name.and_then(|name| tools.marked.get(name.as_str())).map_or(&[][..], Vec::as_slice);
     let repeats = |name: &HeaderName| name.as_str().starts_with(ARGUMENT_PREFIX);
-    if marked.is_empty() && !alone.headers.keys().any(repeats) {
+    if marked.is_empty() && !stateless.headers.keys().any(repeats) {
         return Ok(Vec::new());
     }
-    let (fields, arguments) = (conversation::fields(&alone.headers), modern.outline.arguments());
+    let (fields, arguments) = (conversation::fields(&stateless.headers), modern.outline.arguments());
     argument::check(marked, arguments, &fields)
         .map_err(|mismatch| Refusal::Mistake(Wrong::Header(mismatch)))?;
     let mut headers = argument::headers(marked, arguments);
     // What the client did not repeat is what fits into no header.
-    headers.retain(|(name, _)| alone.headers.contains_key(name));
+    headers.retain(|(name, _)| stateless.headers.contains_key(name));
     for (name, field) in &fields.arguments {
         let is_marked = marked.iter().any(|mark| mark.header.eq_ignore_ascii_case(name));
         if let (false, Field::One(value)) = (is_marked, field) {

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::Head;
 use crate::configuration::Snapshot;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::worker::Worker;
 
 /// Refuses requests for other hosts and from other origins.

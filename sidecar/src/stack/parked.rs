@@ -17,7 +17,7 @@ use super::respond::Body;
 use super::{Authenticated, Through, Trail};
 use crate::audit::Again;
 use crate::peers::Failure as Unanswered;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::upstream::asked_state;
 use crate::worker::Worker;
 
@@ -38,14 +38,14 @@ pub(crate) fn again(worker: &Worker, caller: &Authenticated, outline: &Outline<'
         return Some(Again::Claimed);
     }
     let state = outline.request_state().ok().flatten()?;
-    worker.shared.lifted.has_asked(caller.principal(), &state).then_some(Again::Known)
+    worker.shared.legacy_as_modern.has_asked(caller.principal(), &state).then_some(Again::Known)
 }
 
 /// The other replica that holds the call which a request goes on with. None: it is served here, if only to say that there
 /// is no such call any more.
 pub(crate) fn holder(worker: &Worker, caller: &Authenticated, modern: &Modern<'_>) -> Option<Holder> {
     let state = asked_state(modern.method, &modern.outline)?;
-    let peer = worker.shared.lifted.elsewhere(&state)?;
+    let peer = worker.shared.legacy_as_modern.elsewhere(&state)?;
     let (Through::Client, Some(_)) = (caller.through, &caller.snapshot.replicas) else { return None };
     // Otherwise the call went with it.
     (!worker.shared.peers.is_gone(&peer)).then_some(Holder { peer, outlives: false })
@@ -85,6 +85,7 @@ pub(crate) fn is_held(worker: &Worker, body: &[u8]) -> bool {
     let method = Method::of(Revision::V2026_07_28, &request.method);
     let (Some(method), Ok(outline)) = (method, Outline::read(request.params)) else { return false };
     let Some(state) = asked_state(method, &outline) else { return false };
-    let lifted = &worker.shared.lifted;
-    lifted.holds(&state) || lifted.elsewhere(&state).is_some_and(|peer| !worker.shared.peers.is_gone(&peer))
+    let legacy_as_modern = &worker.shared.legacy_as_modern;
+    legacy_as_modern.holds(&state)
+        || legacy_as_modern.elsewhere(&state).is_some_and(|peer| !worker.shared.peers.is_gone(&peer))
 }

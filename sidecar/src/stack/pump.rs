@@ -15,7 +15,7 @@ use tokio::time::{Duration, timeout};
 use super::Authenticated;
 use super::respond::Body;
 use crate::held::{Share, Shares};
-use crate::rescue::{self, Kind, Refusal};
+use crate::refusal::{self, Kind, Refusal};
 use crate::streamed_body::Piece;
 use crate::upstream::{EDITABLE, Form};
 use crate::worker::Worker;
@@ -59,8 +59,8 @@ pub(super) async fn answer(response: Response<Body>, id: &str, revision: Revisio
     let passed = pass(response, to, see).await;
     if !answered {
         let refusal = passed.err().unwrap_or(Refusal::ServerLost);
-        let rescued = rescue::rescue(&refusal, Some(id), Kind::Request, revision);
-        let message = rescued.json.into();
+        let answer = refusal::error_response(&refusal, Some(id), Kind::Request, revision);
+        let message = answer.json.into();
         let _ = to.say(Said { message, share: to.nothing(), uncounted: None }).await;
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::forward::Relay;
 use crate::headers::{ACCEL_BUFFERING, SESSION_ID};
-use crate::rescue::ALLOWED_METHODS;
+use crate::refusal::ALLOWED_METHODS;
 use crate::streamed_body::{BrokenOff, Piece};
 use crate::streams::Reader;
 use crate::worker::Worker;

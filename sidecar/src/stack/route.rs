@@ -6,7 +6,7 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ALLOW};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
 use crate::configuration::Snapshot;
-use crate::rescue::{ALLOWED_METHODS, Refusal};
+use crate::refusal::{ALLOWED_METHODS, Refusal};
 
 use super::respond::{self, Body};
 use super::{Head, sse};

@@ -18,7 +18,7 @@ use crate::exchange;
 use crate::headers::{LAST_EVENT_ID, SESSION_ID};
 use crate::metrics::SessionEnd;
 use crate::peers;
-use crate::rescue::{Kind, Refusal};
+use crate::refusal::{Kind, Refusal};
 use crate::sessions::{self, Purpose, Use, Way};
 use crate::worker::Worker;
 

@@ -13,7 +13,7 @@ use super::authenticate::{Authenticated, Through};
 use crate::access::{Caller, Decision};
 use crate::configuration::Snapshot;
 use crate::held::{Share, Shares, subscription};
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::tasks::Named;
 use crate::worker::Worker;

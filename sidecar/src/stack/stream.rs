@@ -14,7 +14,7 @@ use super::respond::{self, Body};
 use super::{Authenticated, Through, Trail, conversation, session};
 use crate::exchange::{self, is_absence};
 use crate::headers::LAST_EVENT_ID;
-use crate::rescue::{Kind, Refusal};
+use crate::refusal::{Kind, Refusal};
 use crate::sessions::Place;
 use crate::streamed_body::BrokenOff;
 use crate::streams;

@@ -19,14 +19,14 @@ use longshore_mcp::translate::Pair;
 use longshore_sessions::capsule::PrincipalDigest;
 use longshore_sessions::{ServerSession, TaskId};
 
-use super::access::{Alone, Asks, Authorised};
+use super::access::{Asks, Authorised, Stateless};
 use super::parked::Holder;
 use super::session::InSession;
 use super::standing::Now;
 use super::translate::Outgoing;
 use super::{Authenticated, Through, Trail, access};
 use crate::configuration::Snapshot;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::Session;
 use crate::tasks::{At, Beginning, Named, Naming, Tasks};
 use crate::worker::Worker;
@@ -184,9 +184,9 @@ pub(crate) async fn may_be_called(
 }
 
 /// The same of one that stands alone.
-pub(crate) async fn may_be_called_alone(
+pub(crate) async fn stateless_may_be_called(
     worker: &Worker,
-    alone: &Alone,
+    stateless: &Stateless,
     modern: &Modern<'_>,
 ) -> Result<(), Refusal> {
     if modern.method == Method::ToolsCall
@@ -194,7 +194,7 @@ pub(crate) async fn may_be_called_alone(
         && let Some(tool) = modern.outline.name(Subject::Tool)
     {
         let pair = Pair { client: modern.revision, server };
-        return may_be_called_between(worker, &alone.snapshot, pair, &tool).await;
+        return may_be_called_between(worker, &stateless.snapshot, pair, &tool).await;
     }
     Ok(())
 }
@@ -224,7 +224,7 @@ fn older(worker: &Worker) -> Option<Revision> {
 }
 
 /// Judges a request that stands alone by the tasks that it is about.
-pub(crate) fn alone(
+pub(crate) fn stateless(
     worker: &Worker,
     caller: &Authenticated,
     modern: &Modern<'_>,

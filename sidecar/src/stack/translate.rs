@@ -14,7 +14,7 @@ use longshore_mcp::translate::{Pair, Untranslatable, Way, handshake, questions};
 use super::Trail;
 use super::access::{Asks, Authorised};
 use crate::SERVED;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::upstream::Speaks;
 
 /// What goes to the server.

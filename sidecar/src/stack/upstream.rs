@@ -13,7 +13,7 @@ use super::access::{Asks, Authorised};
 use super::respond::{self, Body};
 use super::translate::Outgoing;
 use crate::exchange::{self, Begun, Call, Edit};
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::Alias;
 use crate::tasks::Naming;
 use crate::upstream::{Known, letter};

@@ -4,7 +4,7 @@ mod kept;
 mod place;
 mod questions;
 mod reading;
-mod unheard;
+mod unacknowledged;
 mod writing;
 
 use std::collections::VecDeque;

@@ -29,7 +29,7 @@ pub(crate) enum Body {
     /// What is made here of something else, as events.
     Made(Box<Made>),
     /// What is put together here, in pieces.
-    Lifted(Receiver<Result<Bytes, Broken>>),
+    LegacyAsModern(Receiver<Result<Bytes, Broken>>),
 }
 
 /// The rest of a body will not come.
@@ -70,7 +70,7 @@ impl Body {
             Self::Http(_, form) => *form,
             Self::Whole(None) | Self::Answer(None, _) => Form::Other,
             Self::Whole(Some(_)) | Self::Answer(Some(_), _) | Self::Counted(_) => Form::Json,
-            Self::Events(_) | Self::Made(_) | Self::Lifted(_) => Form::Events,
+            Self::Events(_) | Self::Made(_) | Self::LegacyAsModern(_) => Form::Events,
         }
     }
 
@@ -79,7 +79,9 @@ impl Body {
         match self {
             Self::Answer(_, matched) => Some(*matched),
             Self::Counted(counted) => counted.0.matched(),
-            Self::Http(..) | Self::Whole(_) | Self::Events(_) | Self::Made(_) | Self::Lifted(_) => None,
+            Self::Http(..) | Self::Whole(_) | Self::Events(_) | Self::Made(_) | Self::LegacyAsModern(_) => {
+                None
+            }
         }
     }
 
@@ -139,7 +141,7 @@ impl http_body::Body for Body {
                 let event = ready!(made.poll_next(cx));
                 Poll::Ready(event.map(|event| event.map(Frame::data).map_err(Broken::Made)))
             }
-            Self::Lifted(pieces) => {
+            Self::LegacyAsModern(pieces) => {
                 let piece = ready!(pieces.poll_recv(cx));
                 Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
             }
@@ -153,7 +155,7 @@ impl http_body::Body for Body {
             Self::Counted(_) => false,
             Self::Events(events) => events.is_over(),
             Self::Made(made) => made.is_over(),
-            Self::Lifted(_) => false,
+            Self::LegacyAsModern(_) => false,
         }
     }
 

@@ -206,7 +206,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_is_left_in_the_middle_is_closed_before_it_is_asked_for_again() {
         let (to, from) = channel(1);
-        let mut source = Source::new(Body::Lifted(from), Lease::nothing(), Coming::new(None));
+        let mut source = Source::new(Body::LegacyAsModern(from), Lease::nothing(), Coming::new(None));
         assert!(!to.is_closed());
         source.ended().await;
         assert!(to.is_closed());

@@ -10,7 +10,6 @@
 //! * how many, how many at once, and how often: [`limits`] and [`crowded`], [`turns`], [`restarts`]. Who waits does so in a
 //!   [`queue`].
 
-mod alone;
 mod conversation;
 mod crowded;
 mod former;
@@ -25,6 +24,7 @@ mod process;
 mod queue;
 mod registry;
 mod restarts;
+mod stateless;
 mod talk;
 mod turns;
 mod warm;

@@ -10,11 +10,11 @@ use longshore_sidecar_config::{Config, Upstream};
 use tokio::sync::Semaphore;
 use tokio::time::Duration;
 
+use super::abandoned_handshakes::{self, Handshake, Unwanted};
 use super::http::Place;
 use super::message::Known;
 use super::sse::Sse;
 use super::stdio::Stdio;
-use super::unheard::{self, Handshake, Unwanted};
 use super::{Answer, Failure, Former, Hold, Letter, Opener, Post, Recalled, call, http, starts};
 use crate::held::{Coming, Share, Shares};
 use crate::server_doubt::Doubt;
@@ -53,7 +53,7 @@ impl Transport {
         doubt: Arc<Doubt>,
     ) -> Self {
         let http = Rc::new(http::Connections::new(pace));
-        Self { http, unheard: unheard::places(), stdio, sse, held, doubt }
+        Self { http, unheard: abandoned_handshakes::places(), stdio, sse, held, doubt }
     }
 
     /// What is coming for somebody. What is for the sidecar itself is not counted: clients must not keep it from looking

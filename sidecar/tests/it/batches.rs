@@ -10,7 +10,7 @@ use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
 };
-use crate::lowered::{self, able, echoing};
+use crate::modern_as_legacy::{self, able, echoing};
 use crate::sse::Caller;
 
 const REVISION: &str = "2025-03-26";
@@ -72,7 +72,7 @@ fn r007_each_message_of_a_batch_is_served_by_itself() {
 #[test]
 fn r007_a_server_that_knows_no_batches_gets_requests() {
     let server = echoing();
-    let sidecar = lowered::sidecar(&server);
+    let sidecar = modern_as_legacy::sidecar(&server);
     let client = able(&sidecar, REVISION);
     let lines = sidecar.audit_lines();
     let reply = send(
@@ -129,14 +129,14 @@ fn r007_answers_to_questions_may_come_in_a_batch() {
         scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &done)));
         scripted::write(stream, "0\r\n\r\n");
     });
-    let newer = lowered::serving(move |request, stream| {
+    let newer = modern_as_legacy::serving(move |request, stream| {
         let answers = scripted::message(request)["params"]["inputResponses"].clone();
         let result = if answers.is_null() {
             json!({"resultType": "input_required", "inputRequests": {"where": roots}})
         } else {
             json!({"content": [{"type": "text", "text": answers["where"]["roots"][0]["uri"]}]})
         };
-        lowered::answer(request, stream, &result);
+        modern_as_legacy::answer(request, stream, &result);
     });
     for (port, expected) in [(older.port, ["done", "done"]), (newer.port, ["file:///1", "file:///2"])] {
         let sidecar = Sidecar::start(&config(port)).ready();

@@ -1,6 +1,5 @@
 //! Several replicas of one server.
 
-mod alone;
 mod crowds;
 mod drains;
 mod endings;
@@ -11,6 +10,7 @@ mod losses;
 mod meeting;
 mod questions;
 mod rolling;
+mod sidecar_restarts;
 
 use longshore_sidecar_config::{Config, OnOwnerLoss};
 

@@ -1,10 +1,10 @@
 //! Sessions: whose they are, how many, how they end.
 
+mod abandoned_handshakes;
 mod again;
 mod late;
 mod restarts;
 mod turns;
-mod unheard;
 
 use std::collections::HashSet;
 use std::io::BufReader;

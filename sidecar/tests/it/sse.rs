@@ -4,8 +4,8 @@ mod caller;
 mod callers;
 mod ends;
 mod keys;
-mod letters;
 mod peers;
+mod posts;
 mod upstream;
 
 pub(crate) use caller::Caller;

@@ -1,7 +1,6 @@
 //! Servers over stdio: the real shim, and behind it servers that others wrote, or one that does what no server should.
 
 mod abandoned;
-mod alone;
 mod calls;
 mod ends;
 mod eras;
@@ -13,6 +12,7 @@ mod peers;
 mod pods;
 mod queue;
 mod shared;
+mod stateless;
 mod warm;
 
 use longshore_sidecar_config::{Config, Isolation, Processes};

@@ -10,7 +10,7 @@ use crate::exchange::client::Client;
 use crate::exchange::deadline::Deadline;
 use crate::exchange::edit::{Looked, look};
 use crate::held::Coming;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::upstream::source::Source;
 use crate::upstream::{self, EDITABLE, Lease};
 

@@ -8,7 +8,7 @@ use tokio::time::{Duration, timeout};
 use crate::configuration::Snapshot;
 use crate::exchange::{is_absence, request};
 use crate::metrics::SessionEnd;
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::sessions::{self, Session, Use};
 use crate::upstream::Answer;
 use crate::upstream::forgotten::{self, Says};

@@ -15,7 +15,7 @@ use crate::monitor::state::Problem;
 use crate::upstream::forgotten::is_not_now;
 use crate::upstream::sse;
 use crate::upstream::stdio::{Gone, Why};
-use crate::upstream::{Broken, Failure, Unanswered, call, lowered};
+use crate::upstream::{Broken, Failure, Unanswered, call, modern_as_legacy};
 
 /// The most of a server's own words in a message for people.
 const MAX_QUOTE: usize = 200;
@@ -66,7 +66,7 @@ pub(crate) enum CallError {
     #[error(transparent)]
     Call(call::Failure),
     #[error(transparent)]
-    Lowered(lowered::Failure),
+    ModernAsLegacy(modern_as_legacy::Failure),
     #[error(transparent)]
     Sse(sse::Failure),
 }
@@ -102,13 +102,17 @@ impl From<Failure> for CallError {
             Failure::Http(Unanswered::Lost(error)) if error.is_parse() => Self::NotHttp,
             Failure::Http(Unanswered::Lost(_)) => Self::Lost,
             Failure::Call(failure) => failure.into(),
-            Failure::Lowered(lowered::Failure::Forgotten | lowered::Failure::Ended) => Self::SessionGone,
-            Failure::Lowered(lowered::Failure::BrokenOff | lowered::Failure::Late) => Self::Lost,
-            Failure::Lowered(lowered::Failure::TooLarge) => Self::TooLarge,
-            Failure::Lowered(failure) => Self::Lowered(failure),
+            Failure::ModernAsLegacy(
+                modern_as_legacy::Failure::Forgotten | modern_as_legacy::Failure::Ended,
+            ) => Self::SessionGone,
+            Failure::ModernAsLegacy(
+                modern_as_legacy::Failure::BrokenOff | modern_as_legacy::Failure::Late,
+            ) => Self::Lost,
+            Failure::ModernAsLegacy(modern_as_legacy::Failure::TooLarge) => Self::TooLarge,
+            Failure::ModernAsLegacy(failure) => Self::ModernAsLegacy(failure),
             Failure::Sse(failure) => Self::Sse(failure),
             // Nothing of the monitor's own goes that way.
-            Failure::Lifted(_) | Failure::Unknown => Self::Lost,
+            Failure::LegacyAsModern(_) | Failure::Unknown => Self::Lost,
         }
     }
 }
@@ -193,7 +197,7 @@ impl CallError {
             | Self::NotMcp { .. }
             | Self::TooLarge
             | Self::SessionGone
-            | Self::Lowered(_)
+            | Self::ModernAsLegacy(_)
             | Self::Sse(_) => ConnectionReason::NotMcp,
             Self::Status { status: 404 | 405 | 300..=399, .. } => ConnectionReason::NotMcp,
             Self::Status { .. } | Self::Rpc { .. } | Self::OlderToo(_) => ConnectionReason::InitializeRefused,
@@ -218,7 +222,7 @@ impl CallError {
         match self {
             Self::Rpc { status, .. }
             | Self::Status { status, .. }
-            | Self::Lowered(lowered::Failure::Status(status)) => Some(*status),
+            | Self::ModernAsLegacy(modern_as_legacy::Failure::Status(status)) => Some(*status),
             _ => None,
         }
     }
@@ -237,7 +241,7 @@ impl CallError {
             self,
             Self::Rpc { .. }
                 | Self::Status { .. }
-                | Self::Lowered(lowered::Failure::Status(_))
+                | Self::ModernAsLegacy(modern_as_legacy::Failure::Status(_))
                 | Self::NotMcp { .. }
                 | Self::TooLarge
         )
@@ -337,7 +341,7 @@ mod tests {
             for error in [
                 rpc(r#"{"code":-32000,"message":"later"}"#, StatusCode::from_u16(status).unwrap()),
                 CallError::Status { status, path: "/mcp".to_owned(), location: None },
-                CallError::Lowered(lowered::Failure::Status(status)),
+                CallError::ModernAsLegacy(modern_as_legacy::Failure::Status(status)),
             ] {
                 assert!(error.is_answer() && error.is_busy() == is_busy, "{error}");
                 assert_eq!(error.has_no_time(), has_no_time, "{error}");

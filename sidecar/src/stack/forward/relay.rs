@@ -17,7 +17,7 @@ use crate::audit::Entry;
 use crate::calls::CallGuard;
 use crate::metrics::Forward;
 use crate::peers::Lease;
-use crate::rescue::{self, Kind, Refusal};
+use crate::refusal::{self, Kind, Refusal};
 use crate::sessions::Place;
 use crate::stack::Trail;
 use crate::streamed_body::{BrokenOff, UnderWay};
@@ -121,7 +121,7 @@ impl Relay {
             _ => None,
         };
         let id = request.map(|request| request.id.as_json().to_owned());
-        let rescued = rescue::rescue(
+        let answer = refusal::error_response(
             &refusal,
             id.as_deref().map(Id::from_json),
             Kind::Request,
@@ -132,13 +132,13 @@ impl Relay {
                 entry.method(&request.method);
             }
             entry.reason(refusal.reason());
-            entry.answered(StatusCode::OK.as_u16(), self.events.then_some(rescued.code));
+            entry.answered(StatusCode::OK.as_u16(), self.events.then_some(answer.code));
         }
         if !self.events || id.is_none() {
             return None;
         }
         let abandon = sse::abandon_after(self.last);
-        let json = rescued.json.as_bytes();
+        let json = answer.json.as_bytes();
         // Some clients come back in a session after an error that has no id.
         let end = if self.in_session { sse::numbered(streams::LAST, json) } else { sse::message(json) };
         Some([abandon.as_bytes(), &end].concat().into())

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::audit::Entry;
 use crate::held::{Bounds, Share, Shares};
-use crate::rescue::Refusal;
+use crate::refusal::Refusal;
 use crate::stack::Authenticated;
 
 /// How many requests of a stream wait to be taken up, and how many of its other messages are being delivered. A client

@@ -1,6 +1,6 @@
 //! What goes on behind a stream, from its beginning to its end.
 
-mod letters;
+mod posts;
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -9,13 +9,13 @@ use longshore_shim::protocol::Session;
 use longshore_sidecar_config::{Isolation, Processes};
 use tokio::time::{Duration, Instant, timeout_at};
 
-use super::alone::TRIES;
 use super::conversation::{Conversation, Joining, Opening, Sharing};
 use super::handshake::{Handshake, Offer};
 use super::limits::Place;
 use super::message::{Asked, Command, Kind, kind, text};
 use super::process::{Idle, MARGIN, PATIENCE};
 use super::registry::{Found, Group, Need, Open};
+use super::stateless::TRIES;
 use super::warm::{Given, Ready};
 use super::{
     Answer, Begins, Channel, Client, Control, Failure, Former, Gone, Hold, Name, Opener, Recalled, Stdio,

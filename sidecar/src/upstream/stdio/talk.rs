@@ -6,12 +6,12 @@
 //! where several sessions share a process, that nobody is waited for twice.
 
 mod afterwards;
-mod alone;
 mod early;
 mod hangs;
 mod incoming;
 mod indulgence;
 mod reading;
+mod stateless;
 mod taking;
 mod unwanted;
 

@@ -10,7 +10,7 @@ use super::KEY;
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, Request, connect};
 use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually, modern};
-use crate::lowered::echoing;
+use crate::modern_as_legacy::echoing;
 
 /// The largest body that is permitted.
 const LIMIT: usize = 1 << 20;

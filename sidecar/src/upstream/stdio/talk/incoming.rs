@@ -9,7 +9,7 @@ use longshore_mcp::params::Params;
 use longshore_mcp::revision::Revision;
 use tokio::time::{Duration, Instant};
 
-use super::alone::listened;
+use super::stateless::listened;
 use super::taking::INITIALIZED;
 use super::{Delivery, Question, Talk};
 use crate::held::Came;
