@@ -11,7 +11,7 @@
 //!
 //! * Of a session: the [`request`] to the server, what it comes back with ([`answer`], as [`events`] or whole), and the
 //!   [`client`]'s end; the [`opening`] of a session; and what belongs to no call ([`mod@listen`]);
-//! * what stands [`alone`];
+//! * of a request without one: a [`stateless`] call;
 //! * on the way: what becomes of a message ([`carry`], [`mod@edit`]), what is [`asked`] back, and the [`deadline`].
 
 mod answer;

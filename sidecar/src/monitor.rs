@@ -2,7 +2,8 @@
 //! and then whether the server is still there, and finds out around which sockets the sidecar could be passed by.
 //!
 //! * [`client`]: what the server is asked by; [`era`]: in which revision;
-//! * [`mod@attend`]: what is done while it is connected: [`pings`], [`lists`], and whether these still hold ([`relist`]);
+//! * [`mod@attend`]: what is done while it is connected: [`pings`], [`lists`], and whether these still hold
+//!   ([`relist_requests`]);
 //! * [`state`]: what is made of that; [`sockets`]: the ways around the sidecar.
 
 mod attend;

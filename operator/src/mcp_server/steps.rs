@@ -201,7 +201,8 @@ impl Steps<'_> {
         desired: &Desired,
         key_step: Option<Step>,
     ) -> Option<Resources<Applied>> {
-        match applier.apply(prepared, desired).await {
+        // It holds all objects, and would be in the future of whoever waits for it.
+        match Box::pin(applier.apply(prepared, desired)).await {
             Ok(applied) => {
                 if let Some(step) = key_step {
                     rotate::tell(self.context, self.key, self.uid, step).await;

@@ -6,7 +6,8 @@
 //!
 //! * From all of them down to one process at work: [`registry`], [`conversation`] with its [`members`], [`talk`];
 //! * a [`process`]: its [`lines`], what is [`outgoing`], the [`handshake`] with it, and why it is [`gone`];
-//! * where one comes from: [`mod@open`], one that is [`warm`], one of the [`former`] sidecar, one for requests [`alone`];
+//! * where one comes from: [`mod@open`], one that is [`warm`], one of the [`former`] sidecar, one for [`stateless`]
+//!   requests;
 //! * how many, how many at once, and how often: [`limits`] and [`crowded`], [`turns`], [`restarts`]. Who waits does so in a
 //!   [`queue`].
 

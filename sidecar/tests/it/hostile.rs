@@ -71,7 +71,7 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
         is_refused.then_some(reply)
     });
     assert!(
-        refused.message()["error"]["message"].as_str().unwrap().contains("no room"),
+        refused.message()["error"]["message"].as_str().unwrap().contains("as many bytes"),
         "{}",
         refused.text()
     );

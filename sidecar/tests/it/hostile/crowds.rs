@@ -31,7 +31,7 @@ fn refused(reply: &Reply, id: &Value) {
     let message = reply.message();
     assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")), "{message}");
     assert_eq!((&message["id"], &message["error"]["code"]), (id, &json!(-32603)), "{message}");
-    assert!(message["error"]["message"].as_str().unwrap().contains("(4)"), "{message}");
+    assert!(message["error"]["message"].as_str().unwrap().contains("4 busy connections"), "{message}");
 }
 
 /// Somebody else has something done.
