@@ -149,6 +149,9 @@ mod tests {
             ("internal://[!#]*/public", "internal://secrets#/public", false),
             ("file:///docs/[!.]*", "file:///docs//.git/config", false),
             ("file:///docs/[!.]*", "file:///docs/%2f.git/config", false),
+            ("file:///docs/[!.]*", "file:///docs/%5c.git/config", false),
+            ("file:///docs/[!.]*", "file:///docs/%25%35C.git/config", false),
+            ("file:///docs/[!.]*", "file:///docs/a%5Cd", true),
             ("file:///docs/[!.]*", "file:///docs/;/.git/config", false),
             ("file:///docs/[!.]*", "file:///docs/%252egit/config", false),
             ("file:///docs/[!.]*", "file:///docs/%25%32%65git/config", false),
@@ -157,6 +160,9 @@ mod tests {
             ("file:///docs/*.md", "file:///docs/secret.txt%3F.md", false),
             ("repo://*/readme", "repo://a%2Fb/readme", true),
             ("repo://a%2Fb/*", "repo://a%2Fb/readme", true),
+            ("repo://a%5Cb/*", "repo://a%5Cb/readme", true),
+            ("repo://a%3Fb/*", "repo://a%3Fb/readme", true),
+            ("repo://a%3Fb/?.md", "repo://a%3Fb/c.md", true),
             ("a:////x/*", "a:////x/b", true),
         ] {
             let patterns = Patterns::compile(&[glob.to_owned()]).unwrap();

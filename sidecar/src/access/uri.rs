@@ -57,6 +57,8 @@ pub(super) fn readings(uri: &str) -> Vec<(Marks, String)> {
 pub(super) fn read(text: &str, marks: Marks, is_glob: bool) -> String {
     let some = MARKS.iter().enumerate().filter(|(bit, _)| marks & (1 << bit) != 0);
     some.fold(text.to_owned(), |text, (_, mark)| match mark {
+        // What was encoded stands for no other byte; what was not does.
+        '%' if is_glob => decoded(&text.replace('?', "\0")).replace('?', "\\?").replace('\0', "?"),
         '%' => decoded(&text),
         ';' => without_parameters(&text),
         '/' => without_empty_segments(&text),
@@ -103,11 +105,12 @@ fn without_empty_segments(uri: &str) -> String {
 }
 
 /// A URI in which nothing is encoded that means something to those who take it apart, or is the same encoded or not (RFC 3986,
-/// 2.3).
+/// 2.3). A backslash is a slash to some of them.
 fn decoded(uri: &str) -> String {
-    decoded_as_often(uri, |letter| {
+    let decoded = decoded_as_often(uri, |letter| {
         letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_' | '~' | '/' | '?' | '#' | ';')
-    })
+    });
+    decoded.replace("%5c", "/").replace("%5C", "/")
 }
 
 /// A URI in which none of these is encoded, if [`DECODINGS`] are enough for that.
