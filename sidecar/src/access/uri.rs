@@ -1,7 +1,9 @@
 //! What servers make of a URI: often something else than what is written, and it is that which a caller gets.
 
-/// How often a URI is decoded, since digits can be encoded too: nobody means one that is another one still after that.
-const DECODINGS: usize = 8;
+use std::iter;
+
+/// How often a URI is decoded, since what is decoded may be encoded still: nobody means one that is even after that.
+const DECODINGS: usize = 2;
 
 /// Whether those who parse URIs would make something else of this one: they strip white space and control characters,
 /// take a backslash for a slash, and resolve the segments `.` and `..`. Some decode all of that before, more than
@@ -9,7 +11,7 @@ const DECODINGS: usize = 8;
 pub(super) fn is_ambiguous(uri: &str) -> bool {
     let rewritten = |letter: char| letter.is_control() || letter.is_whitespace() || letter == '\\';
     let is_ascii = |letter: char| letter.is_ascii();
-    let decoded = decoded_as_often(uri, is_ascii);
+    let decoded = decodings(uri, is_ascii).pop().unwrap_or_default();
     uri.contains(rewritten)
         || decoded.contains(char::is_control)
         || decoded.split(['/', '\\', '?', '#', ':']).any(|segment| {
@@ -19,38 +21,36 @@ pub(super) fn is_ambiguous(uri: &str) -> bool {
         || decoded_once(&decoded, is_ascii) != decoded
 }
 
-/// A URI in which `%25`, a percent sign, is decoded until there is none any more.
-fn with_percent_signs(uri: &str) -> String {
-    let mut parts = uri.split('%');
-    let mut decoded = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        decoded.push('%');
-        decoded.push_str(part.trim_start_matches("25"));
-    }
-    decoded
-}
-
 /// What servers do to a URI, by the mark that has them do it. Those who parse it drop the fragment, and often the query and what
-/// follows a semicolon in a segment. They decode it, some of them before that and more than once; and for a file system an
-/// empty segment is none.
-const MARKS: [char; 5] = ['%', '#', '?', ';', '/'];
+/// follows a semicolon in a segment. They decode it, some of them before that and more than once, and then may take a backslash
+/// for a slash; and for a file system an empty segment is none.
+const MARKS: [char; 6] = ['%', '\\', '#', '?', ';', '/'];
 
 /// Which of [`MARKS`], a bit for each.
 pub(super) type Marks = u8;
 
 /// Whatever a server may take a URI for beside what is written.
 pub(super) fn readings(uri: &str) -> Vec<(Marks, String)> {
-    let decoded = decoded(uri);
-    let is_there = |mark: &char| match mark {
-        '%' => decoded != uri,
-        // To drop what follows a semicolon may leave such a segment.
-        '/' => decoded.contains(';') || without_empty_segments(&decoded) != decoded,
-        mark => decoded.contains(*mark),
-    };
-    let there = MARKS.iter().enumerate().filter(|(_, mark)| is_there(mark));
-    let there = there.fold(0, |there: Marks, (bit, _)| there | 1 << bit);
-    let some = (1..1 << MARKS.len()).filter(|some: &Marks| some & !there == 0);
-    some.map(|some| (some, read(uri, some, false))).filter(|(_, reading)| reading != uri).collect()
+    let mut readings = Vec::new();
+    // However often it is decoded: a slash that still is encoded ends no segment.
+    for (times, decoded) in decodings(uri, has_meaning).iter().enumerate() {
+        let has_backslash = with_slashes(decoded) != *decoded;
+        let is_there = |mark: &char| match mark {
+            '%' => false,
+            '\\' => has_backslash,
+            // To drop what follows a semicolon may leave such a segment.
+            '/' => has_backslash || decoded.contains(';') || without_empty_segments(decoded) != *decoded,
+            mark => decoded.contains(*mark),
+        };
+        let there = MARKS.iter().enumerate().filter(|(_, mark)| is_there(mark));
+        let there = there.fold(0, |there: Marks, (bit, _)| there | 1 << bit);
+        let some = (0..1 << MARKS.len()).filter(|some: &Marks| some & !there == 0);
+        // `%` is the first mark.
+        let is_decoded = Marks::from(times > 0);
+        readings.extend(some.map(|some| (some | is_decoded, read(decoded, some, false))));
+    }
+    readings.retain(|(_, reading)| reading != uri);
+    readings
 }
 
 /// A URI, or a glob over URIs, as it is once that is done.
@@ -60,6 +60,7 @@ pub(super) fn read(text: &str, marks: Marks, is_glob: bool) -> String {
         // What was encoded stands for no other byte; what was not does.
         '%' if is_glob => decoded(&text.replace('?', "\0")).replace('?', "\\?").replace('\0', "?"),
         '%' => decoded(&text),
+        '\\' => with_slashes(&text),
         ';' => without_parameters(&text),
         '/' => without_empty_segments(&text),
         '?' if is_glob => query_of(&text).map_or(text.as_str(), |at| &text[..at]).to_owned(),
@@ -104,30 +105,28 @@ fn without_empty_segments(uri: &str) -> String {
     uri.char_indices().filter(is_left).map(|(_, letter)| letter).collect()
 }
 
-/// A URI in which nothing is encoded that means something to those who take it apart, or is the same encoded or not (RFC 3986,
-/// 2.3). A backslash is a slash to some of them.
-fn decoded(uri: &str) -> String {
-    let decoded = decoded_as_often(uri, |letter| {
-        letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_' | '~' | '/' | '?' | '#' | ';')
-    });
-    decoded.replace("%5c", "/").replace("%5C", "/")
+/// A URI in which an encoded backslash is a slash.
+fn with_slashes(uri: &str) -> String {
+    uri.replace("%5c", "/").replace("%5C", "/")
 }
 
-/// A URI in which none of these is encoded, if [`DECODINGS`] are enough for that.
-fn decoded_as_often(uri: &str, is_decoded: impl Fn(char) -> bool) -> String {
-    let mut uri = uri.to_owned();
-    for _ in 0..DECODINGS {
-        let decoded = decoded_once(&uri, &is_decoded);
-        if decoded == uri {
-            break;
-        }
-        uri = decoded;
-    }
-    uri
+/// What means something to those who take a URI apart, or is the same encoded or not (RFC 3986, 2.3).
+fn has_meaning(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '%' | '-' | '.' | '_' | '~' | '/' | '?' | '#' | ';')
+}
+
+/// A URI in which nothing is encoded that [has a meaning](has_meaning).
+fn decoded(uri: &str) -> String {
+    decodings(uri, has_meaning).pop().unwrap_or_default()
+}
+
+/// A URI, and what it becomes each time that these letters are decoded in it, as long as that is something else.
+fn decodings(uri: &str, is_decoded: impl Fn(char) -> bool) -> Vec<String> {
+    let again = |uri: &String| Some(decoded_once(uri, &is_decoded)).filter(|decoded| decoded != uri);
+    iter::successors(Some(uri.to_owned()), again).take(1 + DECODINGS).collect()
 }
 
 fn decoded_once(uri: &str, is_decoded: impl Fn(char) -> bool) -> String {
-    let uri = with_percent_signs(uri);
     let mut parts = uri.split('%');
     let mut decoded = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -188,7 +187,9 @@ mod tests {
             ("file:///public/.%09./private/x", false),
             ("file:///public/..%20", false),
             ("file:///public/%25%34%31", true),
-            ("file:///public/%%%3341", true),
+            ("file:///public/%%%3341", false),
+            ("file:///public/%252541", false),
+            ("file:///public/%2541", true),
             ("file:///public/%%%%%%%%%%33333333341", false),
             ("file:///public/%+2e", true),
             ("file:///public/a%00", false),
