@@ -224,16 +224,9 @@ impl Pool {
                 Ok(Answer::empty(StatusCode::NOT_FOUND))
             }
             (Some(session), _) => {
-                let (modern_as_legacy, transport) = (&self.modern_as_legacy, &self.transport);
-                Box::pin(modern_as_legacy::send(
-                    modern_as_legacy,
-                    transport,
-                    &self.speaks,
-                    upstream,
-                    session,
-                    letter,
-                ))
-                .await
+                let (here, transport) = (&self.modern_as_legacy, &self.transport);
+                Box::pin(modern_as_legacy::send(here, transport, &self.speaks, upstream, session, letter))
+                    .await
             }
             (None, _) if letter.session().is_some_and(ModernAsLegacy::was_one) => {
                 Ok(Answer::empty(StatusCode::NOT_FOUND))
@@ -289,11 +282,9 @@ impl Pool {
                 // Nobody has found out yet what the server speaks, or what it speaks by now.
                 let revision = Revision::V2026_07_28;
                 match self.lower(upstream, &opener, post, revision).await {
-                    Ok(Opened::Answered(modern_as_legacy, hold))
-                        if matches!(modern_as_legacy.also, Also::BeginsHere(_)) =>
-                    {
+                    Ok(Opened::Answered(begun, hold)) if matches!(begun.also, Also::BeginsHere(_)) => {
                         self.speaks.set(Some(Spoken::only(revision)));
-                        Ok((*modern_as_legacy, hold))
+                        Ok((*begun, hold))
                     }
                     Ok(_) | Err(_) => Ok((answer, hold)),
                 }
