@@ -154,7 +154,7 @@ fn r007_answers_to_questions_may_come_in_a_batch() {
         if port == older.port {
             eventually("the server has both", || {
                 let heard: Vec<_> = older.seen("POST").iter().map(scripted::message).collect();
-                answers.iter().all(|answer| heard.contains(answer)).then_some(())
+                answers.iter().all(|answer| heard.contains(answer))
             });
             gate.open();
         }
@@ -184,9 +184,9 @@ fn r007_answers_that_take_longer_come_as_events() {
     assert_eq!(ids, [1, 2, 3], "{messages:?}");
     let steps = messages.iter().filter(|message| message["method"] == "notifications/progress");
     assert_eq!(steps.count(), 3);
-    eventually("no call is left behind", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("no call is left behind", || sidecar.metric("longshore_calls") == 0.0);
     // Their client has heard of no ids to come back with.
-    eventually("nothing is kept", || (sidecar.metric("longshore_stream_bytes") == 0.0).then_some(()));
+    eventually("nothing is kept", || sidecar.metric("longshore_stream_bytes") == 0.0);
 }
 
 #[test]
@@ -248,13 +248,13 @@ fn a_client_that_goes_away_takes_nothing_of_its_batch_along() {
             sidecar.is_left_with(&request);
         }
         for (method, each) in [("tools/call", 2), ("notifications/roots/list_changed", 1)] {
-            eventually("the server has them", || (server.seen(method).len() == each).then_some(()));
+            eventually("the server has them", || server.seen(method).len() == each);
         }
         drop(stream);
         gate.open();
         let lines = || sidecar.written().matches("\"method\":\"tools/call\"").count();
-        eventually("the calls end, each with its line", || (lines() == 2).then_some(()));
-        eventually("nothing is under way", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        eventually("the calls end, each with its line", || lines() == 2);
+        eventually("nothing is under way", || sidecar.metric("longshore_calls") == 0.0);
         assert!(server.seen("notifications/cancelled").is_empty());
     }
 }
@@ -287,9 +287,7 @@ fn notifications_of_a_batch_do_not_wait_for_each_other() {
     let request = client.request(json!(vec![told("notifications/roots/list_changed"); 5]).to_string());
     let mcp = sidecar.mcp;
     let sending = std::thread::spawn(move || request.send(mcp));
-    eventually("all are on their way", || {
-        (server.seen("notifications/roots/list_changed").len() == 5).then_some(())
-    });
+    eventually("all are on their way", || server.seen("notifications/roots/list_changed").len() == 5);
     gate.open();
     assert_eq!(sending.join().unwrap().status, 202);
 }
@@ -352,7 +350,7 @@ fn small_answers_need_no_room() {
             // There may have been no room for one of them.
             halves = [(); 4].map(|()| begin());
         }
-        (large.status == 503).then_some(())
+        large.status == 503
     });
     let batch = json!([call(1, "echo", &text("y", 3_500)), call(2, "echo", &text("z", 3_500))]);
     let reply = send(&client, &batch);

@@ -33,7 +33,7 @@ fn slow_call(client: &Client<'_>, milliseconds: u64) -> std::net::TcpStream {
     let mut stream = connect(client.sidecar.mcp);
     let slow = json!({"name": "slow", "arguments": {"milliseconds": milliseconds}});
     client.request(client.message("tools/call", &slow)).write(&mut stream);
-    eventually("the call is under way", || (client.sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+    eventually("the call is under way", || client.sidecar.metric("longshore_calls") >= 1.0);
     stream
 }
 
@@ -60,7 +60,7 @@ fn begin(client: &Client<'_>, server: &Scripted, name: &str) -> std::net::TcpStr
     client.request(client.message("tools/call", &json!({"name": name}))).write(&mut stream);
     eventually("the server has it", || {
         let calls = server.seen("tools/call");
-        calls.iter().any(|call| scripted::message(call)["params"]["name"] == name).then_some(())
+        calls.iter().any(|call| scripted::message(call)["params"]["name"] == name)
     });
     stream
 }
@@ -82,7 +82,7 @@ fn begin_to_read(client: &Client<'_>) -> (BufReader<std::net::TcpStream>, usize)
     let (status, headers) = Reply::read_head(&mut stream).unwrap();
     let length = headers.iter().find(|(name, _)| name == "content-length").unwrap().1.parse().unwrap();
     assert!(status == 200 && length > 3_000_000, "{status} {length}");
-    eventually("the call is over", || (client.sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call is over", || client.sidecar.metric("longshore_calls") == 0.0);
     (stream, length)
 }
 
@@ -104,9 +104,7 @@ fn calls_in_flight_are_answered_and_nothing_new_begins() {
     let client = Client::of(&sidecar, None, "2025-06-18");
     let call = begin(&client, &server, "first");
     sidecar.signal(Signal::TERM);
-    eventually("readiness goes before anything else", || {
-        (sidecar.get("/readyz").text() == "draining\n").then_some(())
-    });
+    eventually("readiness goes before anything else", || sidecar.get("/readyz").text() == "draining\n");
     // Sessions that are there work on, new ones go elsewhere, and connections end after each response.
     let reply = client.send("tools/call", json!({"name": "echo", "arguments": {"text": "a"}}));
     assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));

@@ -30,7 +30,7 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
             client.request(client.message("tools/call", &slow)).write(&mut stream);
             stream
         });
-        eventually("both calls are under way", || (sidecar.metric("longshore_calls") == 2.0).then_some(()));
+        eventually("both calls are under way", || sidecar.metric("longshore_calls") == 2.0);
         server.kill();
         let killed = Instant::now();
         for stream in calls {
@@ -53,7 +53,7 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
             let asked = Instant::now();
             let message = clients[0].call("echo", json!({"text": "a"}));
             assert_eq!(message["error"]["code"], -32603, "{message}");
-            (asked.elapsed() < Duration::from_secs(3)).then_some(())
+            asked.elapsed() < Duration::from_secs(3)
         });
         sidecar.log(|line| {
             line["message"] == "the MCP server is not connected" || line["reason"] == "server down"
@@ -73,9 +73,7 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         assert_eq!(clients[0].send("ping", json!({})).status, 404);
         let client = Client::open(&sidecar, None);
         assert_eq!(client.call("echo", json!({"text": "b"}))["result"]["content"][0]["text"], "b");
-        eventually("the monitor is back too", || {
-            (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
-        });
+        eventually("the monitor is back too", || sidecar.metric("longshore_server_connected") == 1.0);
     }
 }
 
@@ -103,7 +101,7 @@ fn a_server_that_never_answers_keeps_nobody_from_the_one_that_takes_its_place() 
     let server = GoServer::start(&[]);
     sidecar.runs(&sidecar.files.write(&config(server.port)));
     within(Duration::from_secs(10), "the other server is connected", || {
-        (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
+        sidecar.metric("longshore_server_connected") == 1.0
     });
 }
 
@@ -138,7 +136,7 @@ fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
     let other = Client::open(&sidecar, None);
     let mut held = connect(sidecar.mcp);
     other.request(other.message("tools/call", &json!({"name": "held"}))).write(&mut held);
-    eventually("it is under way", || (server.seen("tools/call").len() == 1).then_some(()));
+    eventually("it is under way", || server.seen("tools/call").len() == 1);
     let reply = Client::open(&sidecar, None).send("tools/call", json!({"name": "t"}));
     assert_eq!(reply.events().len(), 2, "{}", reply.text());
     assert_eq!(reply.message()["error"]["code"], -32603);

@@ -85,9 +85,7 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
     drop(second);
     let (both, others) = (begin(), begin());
     drop((both, others));
-    eventually("they have gone", || {
-        (client.request(message(2 * LARGE)).send(sidecar.mcp).status == 200).then_some(())
-    });
+    eventually("they have gone", || client.request(message(2 * LARGE)).send(sidecar.mcp).status == 200);
 }
 
 /// Also of what is written anew, or was one of several, and after the response has begun.
@@ -119,7 +117,7 @@ fn what_is_under_way_is_held_within_a_bound() {
         for events in under_way {
             assert_eq!((events.status, events.all().is_empty()), (200, false), "{revision}");
         }
-        eventually("there is room again", || (call().send(sidecar.mcp).status == 200).then_some(()));
+        eventually("there is room again", || call().send(sidecar.mcp).status == 200);
     }
 }
 
@@ -136,7 +134,7 @@ fn cancellations_of_what_was_never_called_leave_nothing_behind() {
         client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
         stream
     });
-    eventually("the server has them", || (server.seen("tools/call").len() == MANY).then_some(()));
+    eventually("the server has them", || server.seen("tools/call").len() == MANY);
     let cancel = |id: String| {
         let message =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
@@ -211,7 +209,7 @@ fn answers_that_nobody_reads_cost_little_beside_what_is_held() {
         SockRef::from(&*stream).set_recv_buffer_size(16 << 10).unwrap();
         client.request(client.message("tools/call", &json!({"name": "t"}))).write(stream);
     }
-    eventually("all are under way", || (server.seen("tools/call").len() == MANY).then_some(()));
+    eventually("all are under way", || server.seen("tools/call").len() == MANY);
     std::thread::sleep(std::time::Duration::from_secs(1));
     let each = sidecar.peak().saturating_sub(before) / MANY as u64;
     assert!(each < EACH, "{each} bytes");
@@ -314,7 +312,7 @@ fn who_does_not_read_what_another_replica_answers_costs_little_at_both() {
             stream
         })
         .collect();
-    eventually("all are under way", || (owner.metric("longshore_streams") >= 40.0).then_some(()));
+    eventually("all are under way", || owner.metric("longshore_streams") >= 40.0);
     // Until no more of it is passed on, which others do not wait for.
     let (mut held, mut before_that) = (1.0, 0.0);
     while held > before_that {

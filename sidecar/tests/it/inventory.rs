@@ -74,7 +74,7 @@ fn it_says_whether_it_lets_anybody_in() {
     let said = || read(&ask(&token).send(sidecar.admin)).config.callers;
     assert_eq!(said(), Some(false));
     sidecar.files.write_with_keys(&config, &keys(&[("alice", "key-a")]));
-    eventually("somebody is let in", || (said() == Some(true)).then_some(()));
+    eventually("somebody is let in", || said() == Some(true));
     // One that it refuses takes nobody's key away.
     sidecar.files.write_raw("config", paths::CONFIG_FILE, b"{}");
     let state = eventually("it is refused", || {
@@ -234,11 +234,11 @@ fn readiness_is_answered_the_moment_it_is_there() {
         let sidecar = Sidecar::start(&config(port));
         // By then it would be looked for less and less often, and has been looked for just now.
         let looked = || sidecar.metric("longshore_handshakes_total{result=\"error\"}");
-        eventually("it is looked for", || (looked() >= 8.0).then_some(()));
+        eventually("it is looked for", || looked() >= 8.0);
         // A probe is held for most of a second, so one that is asked again and again sees the moment.
         let _server = Sessionless::at(port, json!({"tools": {}}), json!([]), |_, _| {});
         let listening = Instant::now();
-        eventually("it is ready", || (sidecar.get("/readyz").status == 200).then_some(()));
+        eventually("it is ready", || sidecar.get("/readyz").status == 200);
         listening.elapsed()
     });
 }

@@ -43,9 +43,7 @@ fn has_to_stay_once<S>(
     start: impl Fn(&mut S),
 ) -> bool {
     let is_connected = |wanted: f64| {
-        eventually("the monitor sees it", || {
-            (sidecar.metric("longshore_server_connected") == wanted).then_some(())
-        });
+        eventually("the monitor sees it", || sidecar.metric("longshore_server_connected") == wanted);
     };
     // However often.
     for _ in 0..2 {
@@ -67,7 +65,7 @@ fn has_to_stay_once<S>(
         assert_eq!(reply.status, 503, "it is back, and has not stayed");
         assert!(reply.text().contains("has not stayed since"), "{}", reply.text());
     }
-    eventually("it has stayed", || (sidecar.get("/readyz").status == 200).then_some(()));
+    eventually("it has stayed", || sidecar.get("/readyz").status == 200);
     kill(&mut server);
     is_connected(0.0);
     assert_eq!(sidecar.get("/readyz").status, 200, "a server that dies later is no endpoint that vanishes");

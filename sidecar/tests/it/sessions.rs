@@ -72,7 +72,7 @@ fn the_server_hears_that_a_session_has_ended() {
 
     let unused = Client::open(&sidecar, None);
     sidecar.runs(&sidecar.files.write(&idle(config(server.port), 300)));
-    eventually("the idle session ends too", || (server.seen("DELETE").len() == 2).then_some(()));
+    eventually("the idle session ends too", || server.seen("DELETE").len() == 2);
     assert_eq!(unused.send("ping", json!({})).status, 404);
     for (cause, count) in [("deleted", 1.0), ("idle", 1.0), ("aged", 0.0)] {
         assert_eq!(sidecar.metric(&format!("longshore_sessions_ended_total{{cause=\"{cause}\"}}")), count);
@@ -90,7 +90,7 @@ fn a_server_that_is_slow_to_end_sessions_is_not_in_the_way_of_new_ones() {
     let files = Files::new();
     files.write(&config);
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    let gone = || eventually("they end", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    let gone = || eventually("they end", || sidecar.metric("longshore_sessions") == 0.0);
     // Those of the second turn end too, while the server has not yet ended the first.
     for _ in 0..2 {
         for number in 0..20 {
@@ -100,7 +100,7 @@ fn a_server_that_is_slow_to_end_sessions_is_not_in_the_way_of_new_ones() {
         gone();
     }
     gate.open();
-    eventually("the server hears of all of them", || (server.seen("DELETE").len() == 40).then_some(()));
+    eventually("the server hears of all of them", || server.seen("DELETE").len() == 40);
 }
 
 #[test]
@@ -223,14 +223,14 @@ fn a_session_ends_with_its_age_however_busy() {
     let client = Client::open(&sidecar, None);
     config.sessions.max_age_ms = 2_000;
     sidecar.runs(&sidecar.files.write(&config));
-    eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
+    eventually("it is too old", || client.send("ping", json!({})).status == 404);
     let [never, old] = ["no-such-session", &client.session].map(|id| {
         let reply = client.request(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).without("mcp-session-id");
         let reply = reply.session(id).send(sidecar.mcp);
         (reply.status, reply.text().to_owned())
     });
     assert_eq!(old, never, "and nobody learns that it was there");
-    eventually("it is gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("it is gone", || sidecar.metric("longshore_sessions") == 0.0);
 }
 
 /// Also where the server says something only then.
@@ -270,11 +270,11 @@ fn calls_outlive_the_age_of_their_session() {
         client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
         (client, stream)
     });
-    eventually("the server has them", || (server.seen("tools/call").len() == 3).then_some(()));
+    eventually("the server has them", || server.seen("tools/call").len() == 3);
     config.sessions.max_age_ms = 2_000;
     sidecar.runs(&sidecar.files.write(&config));
     for (client, _) in &calls {
-        eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
+        eventually("it is too old", || client.send("ping", json!({})).status == 404);
         // Those under way may need to hear of their client.
         let message = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}});
         let message = if client.revision == "2025-03-26" { json!([message]) } else { message };
@@ -288,9 +288,9 @@ fn calls_outlive_the_age_of_their_session() {
         assert_eq!(reply.events().len(), 2, "{}: {}", client.revision, reply.text());
         assert!(reply.message()["result"].is_object(), "{}: {}", client.revision, reply.text());
     }
-    eventually("then it is told", || (server.seen("DELETE").len() == 3).then_some(()));
+    eventually("then it is told", || server.seen("DELETE").len() == 3);
     assert_eq!(server.seen("notifications/progress").len(), 3);
-    eventually("and they are gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("and they are gone", || sidecar.metric("longshore_sessions") == 0.0);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn there_are_only_so_many_calls_under_way() {
     assert_eq!(client.send("ping", json!({})).status, 503);
     sidecar.audit(|line| line["reason"] == "too many calls" && line["status"] == 503);
     drop(stream);
-    eventually("the call has ended", || (client.send("ping", json!({})).status == 200).then_some(()));
+    eventually("the call has ended", || client.send("ping", json!({})).status == 200);
 }
 
 /// Who has made as many calls as one may takes nothing of what others have, and can take its own back.
@@ -350,9 +350,7 @@ fn calls_of_one_principal_leave_room_for_others_and_for_what_ends_them() {
     let calls = [(0, &alice, 429), (1, &bob, 503)].map(|(number, client, refused)| {
         let mut stream = connect(sidecar.mcp);
         client.request(client.message("tools/call", &waits)).write(&mut stream);
-        eventually("the server hears of it", || {
-            (server.seen("tools/call").len() == number + 1).then_some(())
-        });
+        eventually("the server hears of it", || server.seen("tools/call").len() == number + 1);
         let more = client.send("tools/call", json!({"name": "t", "arguments": {}}));
         assert_eq!((more.status, more.header("retry-after")), (refused, Some("1")));
         stream

@@ -112,8 +112,8 @@ fn what_is_refused_unread_is_told_so_each_time() {
             assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{name}: and nothing else");
         }
     }
-    eventually("nobody is connected", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
-    eventually("the others are audited", || (sidecar.audit_lines() == 8 * TIMES).then_some(()));
+    eventually("nobody is connected", || sidecar.metric("longshore_connections") == 0.0);
+    eventually("the others are audited", || sidecar.audit_lines() == 8 * TIMES);
     assert!(!sidecar.is_audited(|line| line["status"] == 431 || line["status"] == 400));
 }
 
@@ -131,7 +131,7 @@ fn whoever_sends_on_after_a_refusal_is_listened_to_for_a_while() {
     stream.write_all(&[b' '; 1000]).unwrap();
     assert_eq!(sidecar.metric("longshore_connections"), 1.0);
     // Nothing more, and no end either.
-    eventually("it is given up", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    eventually("it is given up", || sidecar.metric("longshore_connections") == 0.0);
 
     let mut stream = connect(sidecar.mcp);
     write!(stream, "{head}content-length: {LIMIT}\r\nexpect: 100-continue\r\n\r\n").unwrap();

@@ -47,7 +47,7 @@ fn leaves_unread(request: &Request, at: std::net::SocketAddr, said: &AtomicUsize
         if before != now {
             (before, since) = (now, Instant::now());
         }
-        (now > 0 && since.elapsed() > Duration::from_secs(1)).then_some(())
+        now > 0 && since.elapsed() > Duration::from_secs(1)
     });
     stream
 }

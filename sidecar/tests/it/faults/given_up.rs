@@ -116,7 +116,7 @@ fn r069_a_call_is_cancelled_at_a_server_of_any_era() {
                 let [cancelled, called] = [&cancelled, &called].map(scripted::message);
                 assert_eq!(cancelled["params"]["requestId"], called["id"], "{case}");
             }
-            None => eventually("the server is told", || gone.load(Ordering::SeqCst).then_some(())),
+            None => eventually("the server is told", || gone.load(Ordering::SeqCst)),
         }
     }
 }
@@ -177,7 +177,7 @@ fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
             client.request(note.to_string()).write(&mut stream);
             stream
         });
-        eventually("nothing more can be told", || (seen(NOTE).len() == 2).then_some(()));
+        eventually("nothing more can be told", || seen(NOTE).len() == 2);
         let id = serde_json::from_str::<serde_json::Value>(&message).unwrap()["id"].take();
         let params = json!({"requestId": id});
         let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
@@ -205,16 +205,14 @@ fn calls_that_are_cancelled_together_end_together() {
         client.request(message.clone()).write(&mut stream);
         (serde_json::from_str::<serde_json::Value>(&message).unwrap()["id"].clone(), stream)
     });
-    eventually("they are under way", || (sidecar.metric("longshore_calls") == CALLS as f64).then_some(()));
+    eventually("they are under way", || sidecar.metric("longshore_calls") == CALLS as f64);
     for (id, _) in &calls {
         let params = json!({"requestId": id});
         let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
         assert_eq!(client.request(body.to_string()).send(sidecar.mcp).status, 202);
     }
     // Long before they would end by themselves.
-    within(Duration::from_secs(10), "all of them end", || {
-        (sidecar.metric("longshore_calls") == 0.0).then_some(())
-    });
+    within(Duration::from_secs(10), "all of them end", || sidecar.metric("longshore_calls") == 0.0);
 }
 
 #[test]
@@ -254,7 +252,7 @@ fn a_client_that_goes_away_cancels_nothing_and_leaves_nothing() {
         assert!(server.seen("notifications/cancelled").is_empty());
     }
     let lines = || sidecar.written().matches("\"method\":\"tools/call\"").count();
-    eventually("both calls are in the audit log", || (lines() == 2).then_some(()));
+    eventually("both calls are in the audit log", || lines() == 2);
     assert_eq!(sidecar.metric("longshore_connections"), 0.0);
 }
 
@@ -279,7 +277,7 @@ fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
         let mut stream = connect(sidecar.mcp);
         client.request(call("hang").to_string()).write(&mut stream);
-        eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
         // Somebody else's, and one of another type.
         let other =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}});
@@ -292,7 +290,7 @@ fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
         assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
         let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
         assert_eq!((&reply.message()["id"], &reply.message()["error"]["code"]), (&json!(7), &json!(-32603)));
-        eventually("nothing is under way", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        eventually("nothing is under way", || sidecar.metric("longshore_calls") == 0.0);
         // The id is free, and what was cancelled before does not count.
         let reply = client.request(call("quick").to_string()).send(sidecar.mcp);
         assert_eq!(reply.message()["result"], json!({"content": []}), "{revision}");

@@ -106,9 +106,8 @@ fn r069_the_questions_of_a_call_that_comes_to_nothing_are_taken_back() {
             // Nor does the server wait, which may do so for ever where it has not heard that the call is over. (It is
             // told while the sidecar is there.)
             if port == named.port {
-                let is_told =
-                    || (refused(&named) == if let End::BreaksOff = end { 4 } else { 0 }).then_some(());
-                eventually("the server is told", is_told);
+                let told = if let End::BreaksOff = end { 4 } else { 0 };
+                eventually("the server is told", || refused(&named) == told);
             }
         }
         assert_eq!(refused(&nameless), 0, "whose answer that is it would not know");

@@ -7,16 +7,39 @@ use std::time::{Duration, Instant};
 /// When something is taken for stuck. A busy machine is slow, not broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What a look gives: that something is so, or is not yet; or something that is there in the end.
+pub(crate) trait Look {
+    type Seen;
+
+    fn seen(self) -> Option<Self::Seen>;
+}
+
+impl Look for bool {
+    type Seen = ();
+
+    fn seen(self) -> Option<()> {
+        self.then_some(())
+    }
+}
+
+impl<T> Look for Option<T> {
+    type Seen = T;
+
+    fn seen(self) -> Self {
+        self
+    }
+}
+
 /// Looks again and again until there is something to see.
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    within(PATIENCE, what, &mut look)
+pub(crate) fn eventually<L: Look>(what: &str, look: impl FnMut() -> L) -> L::Seen {
+    within(PATIENCE, what, look)
 }
 
 /// The same, with a deadline that matters.
-pub(crate) fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn within<L: Look>(limit: Duration, what: &str, mut look: impl FnMut() -> L) -> L::Seen {
     let began = Instant::now();
     loop {
-        if let Some(seen) = look() {
+        if let Some(seen) = look().seen() {
             return seen;
         }
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");

@@ -80,13 +80,13 @@ impl Sidecar {
 
     /// Waits until a configuration is loaded.
     pub(crate) fn loaded(self) -> Self {
-        eventually("a configuration is loaded", || (self.get("/startupz").status == 200).then_some(()));
+        eventually("a configuration is loaded", || self.get("/startupz").status == 200);
         self
     }
 
     /// Waits until the server is connected.
     pub(crate) fn ready(self) -> Self {
-        eventually("the server is connected", || (self.get("/readyz").status == 200).then_some(()));
+        eventually("the server is connected", || self.get("/readyz").status == 200);
         self
     }
 

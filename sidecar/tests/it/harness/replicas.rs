@@ -145,7 +145,7 @@ fn with_flags(files: impl Into<Arc<Files>>, flags: &[String]) -> Sidecar {
 /// Waits until a replica knows that so many others serve.
 pub(crate) fn knows(replica: &Sidecar, others: usize) {
     eventually("the others are known", || {
-        (replica.metric("longshore_replicas{state=\"serving\"}") == others as f64).then_some(())
+        replica.metric("longshore_replicas{state=\"serving\"}") == others as f64
     });
 }
 

@@ -67,7 +67,7 @@ impl Shim {
             .stderr(log.try_clone().expect("the same"))
             .spawn()
             .expect("the shim");
-        eventually("the shim listens", || socket.exists().then_some(()));
+        eventually("the shim listens", || socket.exists());
         Self { child, log, heard: Some(heard) }
     }
 
@@ -123,7 +123,7 @@ pub(crate) fn serving(config: &Config, command: &[impl AsRef<str>], flags: &[&st
 pub(crate) fn settled(shim: &Shim, sidecar: &Sidecar, config: &Config) {
     sidecar.log(|line| line["message"] == "detected which revisions the MCP server speaks");
     let most = 1 + config.limits.processes.map_or(0, |processes| processes.warm as usize);
-    eventually("only the processes run that stay", || (shim.processes().len() <= most).then_some(()));
+    eventually("only the processes run that stay", || shim.processes().len() <= most);
 }
 
 /// The children of a process.

@@ -93,7 +93,7 @@ fn events_that_are_not_whole_are_held_within_a_bound() {
         let calls = begin(sidecar, call, 4);
         eventually(&format!("there is room for one where {name}"), || {
             let are_there = begun.load(Ordering::SeqCst) == 4;
-            (are_there && sidecar.metric("longshore_calls") == 1.0).then_some(())
+            are_there && sidecar.metric("longshore_calls") == 1.0
         });
         sidecar.audit(|line| line["reason"] == "answer not held" && line["decision"] == "permit");
         gate.open();
@@ -113,9 +113,7 @@ fn many_large_events_at_once_all_come_to_their_end() {
     const CALLS: usize = 6;
     with_each(|name, sidecar, call, (gate, begun)| {
         let calls = begin(sidecar, call, CALLS);
-        eventually(&format!("all have begun where {name}"), || {
-            (begun.load(Ordering::SeqCst) == CALLS).then_some(())
-        });
+        eventually(&format!("all have begun where {name}"), || begun.load(Ordering::SeqCst) == CALLS);
         gate.open();
         let whole = replies(calls).iter().filter(|reply| reply.body.len() > LARGE).count();
         assert_eq!(whole, CALLS, "{name}");
@@ -146,9 +144,7 @@ fn events_that_nobody_reads_are_held_within_a_bound() {
     let sidecar = sidecar(server.port);
     let call = || modern::request(1, "tools/call", json!({"name": "t", "_meta": {"progressToken": 1}}));
     let unread = [(); 2].map(|()| unread(&sidecar, &call()));
-    eventually("what has come in full is no call any more", || {
-        (sidecar.metric("longshore_calls") == 0.0).then_some(())
-    });
+    eventually("what has come in full is no call any more", || sidecar.metric("longshore_calls") == 0.0);
     eventually("there is no room for a third", || call().send(sidecar.mcp).message().get("error").map(drop));
     sidecar.audit(|line| line["reason"] == "answer not held" && line["decision"] == "permit");
     drop(unread);
@@ -205,7 +201,7 @@ fn answers_in_streams_that_nobody_reads_are_held_within_a_bound() {
     let call =
         || client.request(client.message("tools/call", &json!({"name": "t", "_meta": {"progressToken": 1}})));
     let unread = [(); 2].map(|()| unread(&sidecar, &call()));
-    eventually("both are answered", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("both are answered", || sidecar.metric("longshore_calls") == 0.0);
     let last = eventually("there is no room for a third", || {
         let mut third = Events::open(&call(), sidecar.mcp);
         third.patience(Duration::from_secs(60));

@@ -39,7 +39,7 @@ fn streams_keep_no_heads_of_those_who_opened_them() {
         let mut stream = std::io::BufReader::new(send(&sidecar, client.get()));
         assert_eq!(Reply::read_head(&mut stream).unwrap().0, 200);
     }
-    eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
+    eventually("all have gone", || sidecar.metric("longshore_connections") <= 1.0);
     let more = sidecar.memory().saturating_sub(before);
     assert!(more < (MANY * LARGE) as u64, "{more} bytes more than the {before} before");
 }
@@ -56,16 +56,16 @@ fn calls_keep_no_heads_of_clients_that_have_gone() {
     for client in &clients {
         calls.push(send(&sidecar, client.request(client.message("tools/call", &json!({"name": "t"})))));
         // One after the other: what is not read yet has a bound.
-        eventually("it is under way", || (server.seen("tools/call").len() == calls.len()).then_some(()));
+        eventually("it is under way", || server.seen("tools/call").len() == calls.len());
     }
     drop(calls);
-    eventually("all have gone", || (sidecar.metric("longshore_connections") <= 1.0).then_some(()));
+    eventually("all have gone", || sidecar.metric("longshore_connections") <= 1.0);
     // The allocator gives back what is free as it is asked for more.
     let more = || {
         assert_eq!(clients[0].send("ping", json!({})).status, 200);
         sidecar.memory().saturating_sub(before)
     };
-    eventually("nothing large is kept", || (more() < (MANY * LARGE) as u64).then_some(()));
+    eventually("nothing large is kept", || more() < (MANY * LARGE) as u64);
     assert_eq!(sidecar.metric("longshore_calls") as usize, MANY, "they go on");
     gate.open();
 }

@@ -203,13 +203,9 @@ fn a_stream_that_is_cut_off_or_refused_is_opened_again() {
             });
         let (sidecar, token) = beside(&server);
         let sidecar = sidecar.ready();
-        eventually(&format!("it is opened again after {refused:?}"), || {
-            (server.asked("GET") > 1).then_some(())
-        });
+        eventually(&format!("it is opened again after {refused:?}"), || server.asked("GET") > 1);
         // What may have changed meanwhile is looked at.
-        eventually("the new tool is known", || {
-            (read(&ask(&token).send(sidecar.admin)).tools.len() == 2).then_some(())
-        });
+        eventually("the new tool is known", || read(&ask(&token).send(sidecar.admin)).tools.len() == 2);
         assert_eq!(server.asked("initialize"), 1, "it is the same session");
     }
 }
@@ -251,9 +247,9 @@ fn a_server_that_is_of_no_use_is_not_left_with_session_after_session() {
             _ => no_stream(stream),
         });
         let (sidecar, token) = pinned_beside(&server, pin);
-        eventually("it was tried some times", || (server.asked("initialize") > 4).then_some(()));
+        eventually("it was tried some times", || server.asked("initialize") > 4);
         let begun = server.asked("initialize");
-        eventually("and each try was ended", || (server.asked("DELETE") >= begun).then_some(()));
+        eventually("and each try was ended", || server.asked("DELETE") >= begun);
         let failed = eventually("it is known", || {
             let inventory = read(&ask(&token).send(sidecar.admin));
             Some(inventory.connection).filter(|connection| connection.state == ConnectionState::Failed)
@@ -295,14 +291,14 @@ fn a_server_that_lists_its_tools_serves_whatever_else_it_does_not_list() {
         };
         assert_eq!(lengths(), (1, 2, ConnectionState::Connected), "{refused}");
         // More often than would be believed of its tools.
-        within(Duration::from_secs(60), "it is asked again", || (server.asked(refused) > 3).then_some(()));
+        within(Duration::from_secs(60), "it is asked again", || server.asked(refused) > 3);
         assert_eq!(
             (lengths(), server.asked("initialize")),
             ((1, 2, ConnectionState::Connected), 1),
             "{refused}"
         );
         *refuses.lock().unwrap() = false;
-        within(Duration::from_secs(60), "it lists that too", || (lengths().1 == 3).then_some(()));
+        within(Duration::from_secs(60), "it lists that too", || lengths().1 == 3);
         assert_eq!(server.asked("initialize"), 1, "{refused}: it is the same session");
         assert!(sidecar.written().contains(refused), "{refused}: it was told once");
     }
@@ -335,11 +331,11 @@ fn a_server_that_is_busy_when_it_is_to_list_is_asked_again_and_not_lost() {
     // More often than is believed of one that refuses.
     within(Duration::from_secs(60), "it is asked again", || {
         assert_eq!(state(), (1, ConnectionState::Connected));
-        (server.asked("tools/list") > 4).then_some(())
+        server.asked("tools/list") > 4
     });
     tools.lock().unwrap().push(tool("two"));
     *busy.lock().unwrap() = false;
-    within(Duration::from_secs(60), "it lists them", || (state().0 == 2).then_some(()));
+    within(Duration::from_secs(60), "it lists them", || state().0 == 2);
     assert_eq!(server.asked("initialize"), 1, "it is the same session");
 }
 
@@ -425,7 +421,7 @@ fn a_server_that_has_never_heard_of_pings_is_not_greeted_again_and_again() {
         _ => no_stream(stream),
     });
     let (_sidecar, _token) = beside(&server);
-    eventually("it was asked some times whether it is there", || (server.asked("ping") > 3).then_some(()));
+    eventually("it was asked some times whether it is there", || server.asked("ping") > 3);
     // It could have become another one the first time.
     assert_eq!(server.asked("initialize"), 2);
 }

@@ -80,7 +80,7 @@ fn a_stream_that_is_late_hardly_holds_up_who_cannot_be_asked() {
         let other = took(method, can);
         assert!(other < asked, "{method}: {other:?}, and who can be asked {asked:?}");
     }
-    eventually("what it asks there has to be refused", || (server.seen("GET").len() == 3).then_some(()));
+    eventually("what it asks there has to be refused", || server.seen("GET").len() == 3);
 }
 
 /// Each of them waits with its own patience, also where another one has begun to wait, and given up.
@@ -136,13 +136,13 @@ fn r066_a_server_without_session_ids_is_greeted_again_after_its_restart() {
     };
     ask();
     ask();
-    eventually("it is heard", || (server.seen("GET").len() == 1).then_some(()));
+    eventually("it is heard", || server.seen("GET").len() == 1);
     assert_eq!(server.seen("initialize").len(), 1);
     pings.lock().unwrap().push_back((404, "{}"));
     eventually("it is greeted again", || {
         // Where a call is under way its session is not left: it hears the server.
         thread::sleep(Duration::from_millis(200));
         ask();
-        (server.seen("initialize").len() > 1).then_some(())
+        server.seen("initialize").len() > 1
     });
 }

@@ -21,11 +21,11 @@ fn r059_a_session_that_was_opened_for_nobody_is_ended() {
     let sidecar = Sidecar::start(&idle(config(server.port), 400)).ready();
     let mut stream = connect(sidecar.mcp);
     call("t", json!({}), &json!({})).write(&mut stream);
-    eventually("the handshake is under way", || (server.seen("initialize").len() == 1).then_some(()));
+    eventually("the handshake is under way", || server.seen("initialize").len() == 1);
     drop(stream);
     sidecar.audit(|line| line["method"] == "tools/call" && line["status"].is_null());
     gate.open();
-    eventually("the server is told of the end", || (server.seen("DELETE").len() == 1).then_some(()));
+    eventually("the server is told of the end", || server.seen("DELETE").len() == 1);
     assert!(server.seen("tools/call").is_empty() && server.seen("notifications/cancelled").is_empty());
     let reply = call("t", json!({}), &json!({})).send(sidecar.mcp);
     assert_eq!((reply.status, server.seen("initialize").len()), (200, 2), "{}", reply.text());
@@ -41,13 +41,13 @@ fn a_handshake_whose_client_has_gone_holds_up_nobody() {
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let mut gone = connect(sidecar.mcp);
     call("t", json!({}), &json!({})).write(&mut gone);
-    eventually("the handshake is under way", || (server.seen("initialize").len() == 1).then_some(()));
+    eventually("the handshake is under way", || server.seen("initialize").len() == 1);
     let mcp = sidecar.mcp;
     let waits = std::thread::spawn(move || call("t", json!({}), &json!({})).send(mcp));
-    eventually("both are under way", || (sidecar.metric("longshore_calls") == 2.0).then_some(()));
+    eventually("both are under way", || sidecar.metric("longshore_calls") == 2.0);
     assert_eq!(server.seen("initialize").len(), 1, "they would share it");
     drop(gone);
-    eventually("the other one has its own", || (server.seen("initialize").len() == 2).then_some(()));
+    eventually("the other one has its own", || server.seen("initialize").len() == 2);
     gate.open();
     let reply = waits.join().unwrap();
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -80,13 +80,13 @@ fn handshakes_that_nobody_waits_for_are_the_next_ones() {
     for count in [1, 2] {
         let mut stream = connect(sidecar.mcp);
         call("t", json!({}), &json!({})).write(&mut stream);
-        eventually("the handshake is under way", || (server.seen("initialize").len() == count).then_some(()));
+        eventually("the handshake is under way", || server.seen("initialize").len() == count);
         drop(stream);
-        eventually("it is left alone", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        eventually("it is left alone", || sidecar.metric("longshore_calls") == 0.0);
     }
     let replies = std::thread::scope(|scope| {
         let calls = [(); 2].map(|()| scope.spawn(|| call("t", json!({}), &json!({})).send(sidecar.mcp)));
-        eventually("both are there", || (sidecar.metric("longshore_calls") == 2.0).then_some(()));
+        eventually("both are there", || sidecar.metric("longshore_calls") == 2.0);
         gate.open();
         calls.map(|call| call.join().unwrap())
     });
@@ -110,7 +110,7 @@ fn another_server_ends_what_is_under_way() {
         let mcp = sidecar.mcp;
         std::thread::spawn(move || call("hang", json!({}), &json!({})).send(mcp))
     };
-    eventually("both calls are there", || (before.seen("tools/call").len() == 2).then_some(()));
+    eventually("both calls are there", || before.seen("tools/call").len() == 2);
 
     sidecar.runs(&files.write(&idle(config(after.port), 400)));
     let end = listening.next().unwrap().message();
@@ -120,14 +120,14 @@ fn another_server_ends_what_is_under_way() {
     eventually("the call that waited is over", || {
         let responses = json!({questions[0].0.clone(): {"roots": []}});
         let reply = again("ask", json!({}), &roots(), &state, responses).send(sidecar.mcp);
-        is_error(&reply, 200, -32602).contains("does not wait any more").then_some(())
+        is_error(&reply, 200, -32602).contains("does not wait any more")
     });
     eventually("the server from before is told", || {
-        (before.seen("notifications/cancelled").len() == 2 && before.seen("DELETE").len() == 2).then_some(())
+        before.seen("notifications/cancelled").len() == 2 && before.seen("DELETE").len() == 2
     });
     eventually("the other one is called", || {
         let reply = call("echo", json!({}), &json!({})).send(sidecar.mcp);
-        (reply.message()["result"]["content"][0]["text"] == "echoed").then_some(())
+        reply.message()["result"]["content"][0]["text"] == "echoed"
     });
     assert!(!after.seen("tools/call").is_empty());
 }
@@ -141,14 +141,12 @@ fn a_call_that_waits_for_its_client_expires() {
     let sidecar = Sidecar::with(files, &["--answer-timeout-ms", "700"]).loaded().ready();
     let (questions, state) = asked(&call("ask", json!({}), &roots()).send(sidecar.mcp));
     let asked = Instant::now();
-    eventually("the server hears that nobody waits", || {
-        (server.seen("notifications/cancelled").len() == 1).then_some(())
-    });
+    eventually("the server hears that nobody waits", || server.seen("notifications/cancelled").len() == 1);
     // Its question has an answer, so that nothing of it waits there.
     let answers = server.seen("");
     assert!(answers.iter().any(|answer| scripted::message(answer)["id"] == "q"), "{answers:?}");
     // A state is good to the end of a second: of that in which the call was given up.
-    eventually("its state has expired", || (asked.elapsed() > Duration::from_millis(1_700)).then_some(()));
+    eventually("its state has expired", || asked.elapsed() > Duration::from_millis(1_700));
     let responses = json!({questions[0].0.clone(): {"roots": []}});
     let reply = again("ask", json!({}), &roots(), &state, responses).send(sidecar.mcp);
     let words = is_error(&reply, 200, -32602);
@@ -186,11 +184,11 @@ fn a_listener_that_leaves_while_the_server_is_told_is_subscribed_to_nothing() {
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let mut stream = connect(sidecar.mcp);
     listen("l", json!({"resourceSubscriptions": ["a:b"]})).write(&mut stream);
-    eventually("the server is being told", || (server.seen("resources/subscribe").len() == 1).then_some(()));
+    eventually("the server is being told", || server.seen("resources/subscribe").len() == 1);
     drop(stream);
     sidecar.audit(|line| line["method"] == "subscriptions/listen");
     gate.open();
-    eventually("it is taken back", || (server.seen("resources/unsubscribe").len() == 1).then_some(()));
+    eventually("it is taken back", || server.seen("resources/unsubscribe").len() == 1);
 }
 
 /// Nobody is told that a server tells of something before it has said so.
@@ -210,10 +208,10 @@ fn a_second_listener_is_not_promised_what_the_first_one_is_refused() {
         })
     };
     let first = begin("1");
-    eventually("the server is being told", || (server.seen("resources/subscribe").len() == 1).then_some(()));
+    eventually("the server is being told", || server.seen("resources/subscribe").len() == 1);
     // One of them waits with the first one, and the other one is one too many: so that one is there.
     let others = [begin("2"), begin("3")];
-    eventually("both have come", || others.iter().any(|other| other.is_finished()).then_some(()));
+    eventually("both have come", || others.iter().any(|other| other.is_finished()));
     gate.open();
     let first = first.join().unwrap().unwrap();
     let second = others.into_iter().find_map(|other| other.join().unwrap()).unwrap();

@@ -49,7 +49,7 @@ fn calls_go_on_with_a_server_that_changes_its_revision_at_a_restart() {
         let mcp = sidecar.mcp;
         let under_way =
             std::thread::spawn(move || call("countdown", json!({"seconds": 30}), &json!({})).send(mcp));
-        eventually("a call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        eventually("a call is under way", || sidecar.metric("longshore_calls") == 1.0);
         server.kill();
         let failed = under_way.join().unwrap();
         assert_eq!(failed.message()["error"]["code"], -32603, "{case}: {}", failed.text());
@@ -161,7 +161,7 @@ fn a_server_that_changes_its_era_unseen_is_found_out_by_those_who_call_it() {
         assert!(failures <= usize::from(turn > 0), "turn {turn}: {answered:?}");
         if turn > 0 {
             eventually("the session that was begun before is over", || {
-                (session.send("ping", json!({})).status == 404).then_some(())
+                session.send("ping", json!({})).status == 404
             });
             session = Client::open(&sidecar, None);
         }
@@ -201,7 +201,7 @@ fn r065_a_server_that_was_older_is_asked_again() {
     let session = Client::open(&sidecar, None);
     assert!(is_answered(&echo(sidecar.mcp, ""), LEGACY));
     is_modern.store(true, Ordering::SeqCst);
-    eventually("a call is made in the newer era", || (text(&echo(sidecar.mcp, "")) == MODERN).then_some(()));
+    eventually("a call is made in the newer era", || text(&echo(sidecar.mcp, "")) == MODERN);
     sidecar.log(|line| {
         line["message"] == "detected which revisions the MCP server speaks"
             && line.to_string().contains(MODERN)
@@ -243,7 +243,7 @@ fn r071_a_call_that_waits_goes_on_though_its_server_is_found_to_be_newer() {
     let sidecar = Sidecar::with(files, &["--older-again-ms", "300"]).loaded().ready();
     let (questions, state) = asked(&call("ask", json!({}), &roots()).send(sidecar.mcp));
     is_modern.store(true, Ordering::SeqCst);
-    eventually("a call is made in the newer era", || (text(&echo(sidecar.mcp, "")) == MODERN).then_some(()));
+    eventually("a call is made in the newer era", || text(&echo(sidecar.mcp, "")) == MODERN);
     let answers = json!({&questions[0].0: {"roots": []}});
     assert_eq!(text(&again("ask", json!({}), &roots(), &state, answers).send(sidecar.mcp)), "answered");
     // Once it is over the server there does not hear of it either.

@@ -17,7 +17,7 @@ fn r066_a_session_that_the_server_has_forgotten_is_begun_again() {
     server.start_again();
     eventually("it is known what the server speaks", || {
         let reply = call("echo", json!({"text": "two"}), &json!({})).send(sidecar.mcp);
-        (reply.message()["result"]["content"][0]["text"] == "two").then_some(())
+        reply.message()["result"]["content"][0]["text"] == "two"
     });
 }
 
@@ -162,13 +162,13 @@ fn a_level_is_told_again_where_its_first_call_was_given_up() {
         request(1, "tools/call", params, &json!({}))
     };
     let told = |times| {
-        eventually("it is told", || (server.seen("logging/setLevel").len() == times).then_some(()));
+        eventually("it is told", || server.seen("logging/setLevel").len() == times);
     };
     let mut given_up = connect(sidecar.mcp);
     call().write(&mut given_up);
     told(1);
     drop(given_up);
-    eventually("the call is over", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call is over", || sidecar.metric("longshore_calls") == 0.0);
     std::thread::scope(|scope| {
         let calls = [(); 2].map(|()| scope.spawn(|| call().send(sidecar.mcp)));
         told(2);
@@ -296,7 +296,7 @@ fn an_error_after_a_slow_answer_has_its_status() {
     let reply = std::thread::scope(|scope| {
         let reply = scope.spawn(|| again.send(sidecar.mcp));
         eventually("the server has the answer", || {
-            server.seen("POST").iter().any(|request| scripted::message(request)["id"] == "q").then_some(())
+            server.seen("POST").iter().any(|request| scripted::message(request)["id"] == "q")
         });
         gate.open();
         reply.join().unwrap()
@@ -434,7 +434,7 @@ fn sessions_with_the_server_are_shared_by_those_who_are_alike() {
         greeted.iter().map(|request| scripted::message(request)["params"]["capabilities"].clone()).collect();
     assert_eq!(said, [json!({}), json!({"roots": {}, "sampling": {}})]);
     // Nobody uses them any more.
-    eventually("both are ended", || (server.seen("DELETE").len() == 2).then_some(()));
+    eventually("both are ended", || server.seen("DELETE").len() == 2);
     ask(json!({}));
     assert_eq!(server.seen("initialize").len(), 3);
 }

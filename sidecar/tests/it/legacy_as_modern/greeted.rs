@@ -48,7 +48,7 @@ fn begin(sidecar: &Sidecar, has_asked: impl Fn() -> bool) {
         assert_eq!(reply.message()["result"]["resultType"], "complete", "{}", reply.text());
     };
     complete(ask("server/discover"));
-    eventually("it has asked", || has_asked().then_some(()));
+    eventually("it has asked", has_asked);
     complete(ask("tools/list"));
 }
 
@@ -149,7 +149,7 @@ fn a_server_that_asks_nothing_when_it_is_greeted_is_not_waited_for_in_each_sessi
         let began = Instant::now();
         let reply = call("t", json!({}), &can).send(sidecar.mcp);
         assert_eq!(reply.status, 200, "{}", reply.text());
-        (began.elapsed() < Duration::from_millis(100)).then_some(())
+        began.elapsed() < Duration::from_millis(100)
     });
     assert_eq!(server.seen("initialize").len(), sessions);
 }
@@ -169,7 +169,7 @@ fn r071_roots_that_a_process_asks_for_when_it_is_greeted_are_asked_for_in_its_fi
     let again = answering("echo", &arguments, &echo());
     assert!(!written(&sidecar).contains("was answered"));
     assert_eq!(text(&again.send(sidecar.mcp)), "t");
-    eventually("it has the answer", || written(&sidecar).contains("file:///a").then_some(()));
+    eventually("it has the answer", || written(&sidecar).contains("file:///a"));
     assert_eq!(text(&echo()), "t", "it asks once");
     // That one is in use from now on, so the next call has another one.
     asked(&calling("ask", &json!({"method": "roots/list"})).send(sidecar.mcp));

@@ -29,7 +29,7 @@ fn sessions_with_the_server_are_bounded() {
         let before = server.seen("tools/call").len();
         let mut stream = connect(sidecar.mcp);
         call("hang", json!({}), &json!({})).key("key-a").write(&mut stream);
-        eventually("a call is under way", || (server.seen("tools/call").len() > before).then_some(()));
+        eventually("a call is under way", || server.seen("tools/call").len() > before);
         // What can share the session does; what cannot is refused.
         let other = || call("echo", json!({}), &roots()).key(key).send(sidecar.mcp);
         assert_eq!(text(&call("echo", json!({}), &json!({})).key("key-a").send(sidecar.mcp)), "echoed");
@@ -37,8 +37,8 @@ fn sessions_with_the_server_are_bounded() {
         assert!(is_error(&refused, status, -32603).contains("session"), "{}", refused.text());
         let ended = server.seen("DELETE").len();
         drop(stream);
-        eventually("the session makes room", || (other().status == 200).then_some(()));
-        eventually("the server is told", || (server.seen("DELETE").len() > ended).then_some(()));
+        eventually("the session makes room", || other().status == 200);
+        eventually("the server is told", || server.seen("DELETE").len() > ended);
     }
 }
 
@@ -54,11 +54,11 @@ fn a_session_that_ends_takes_its_place_with_the_server_until_that_knows() {
     (config.sessions.total, config.sessions.idle_timeout_ms) = (1, 300);
     let sidecar = Sidecar::start(&config).ready();
     assert_eq!(text(&call("echo", json!({}), &json!({})).send(sidecar.mcp)), "echoed");
-    eventually("nobody has used it for a while", || (server.seen("DELETE").len() == 1).then_some(()));
+    eventually("nobody has used it for a while", || server.seen("DELETE").len() == 1);
     let other = || call("echo", json!({}), &roots()).send(sidecar.mcp);
     assert!(is_error(&other(), 503, -32603).contains("session"));
     gate.open();
-    eventually("there is room", || (other().status == 200).then_some(()));
+    eventually("there is room", || other().status == 200);
 }
 
 /// What waits for a client that does not read is bounded by its size too, whichever of the two is of the newer kind.
@@ -101,7 +101,7 @@ fn large_messages_wait_at_the_server() {
             let client = Client::open(&sidecar, None);
             client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
         }
-        eventually("the call is over", || over.load(Ordering::SeqCst).then_some(()));
+        eventually("the call is over", || over.load(Ordering::SeqCst));
         // One or two at each step on their way, and some in the kernel.
         let said = said.load(Ordering::SeqCst);
         assert!((1..20).contains(&said), "{said}");
@@ -162,7 +162,7 @@ fn a_client_that_does_not_read_holds_others_up_once() {
     };
     let mut unread = connect(sidecar.mcp);
     begin("unread").write(&mut unread);
-    eventually("the first is there", || (server.seen("tools/call").len() == 1).then_some(()));
+    eventually("the first is there", || server.seen("tools/call").len() == 1);
     let mut read = Events::open(&begin("read"), sidecar.mcp);
     for _ in 0..PAIRS {
         assert_eq!(read.next().unwrap().message()["params"]["progressToken"], "read");

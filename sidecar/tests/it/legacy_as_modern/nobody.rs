@@ -104,9 +104,7 @@ fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
     for (request, ended) in [(again, 1), (nobody, 2)] {
         let reply = request.send(sidecar.mcp);
         assert!(is_error(&reply, 200, -32603).contains("503"), "{}", reply.text());
-        eventually("the server need not go on", || {
-            (server.seen("notifications/cancelled").len() == ended).then_some(())
-        });
+        eventually("the server need not go on", || server.seen("notifications/cancelled").len() == ended);
     }
 }
 
@@ -222,9 +220,7 @@ fn r038_a_server_that_restarts_during_a_visit_is_waited_for() {
         let again = again("t", json!({}), &can, &state, visited);
         thread::scope(|scope| {
             let reply = scope.spawn(|| again.send(sidecar.mcp));
-            eventually("nobody finds the server", || {
-                (sidecar.metric("longshore_server_connected") == 0.0).then_some(())
-            });
+            eventually("nobody finds the server", || sidecar.metric("longshore_server_connected") == 0.0);
             let forgets = AtomicBool::new(true);
             let server = Scripted::at(port, json!({"tools": {}}), move |request, stream| {
                 let is_call = scripted::method_of(request) == "tools/call";

@@ -221,7 +221,7 @@ fn r032_a_call_that_fails_of_itself_says_why() {
     std::thread::scope(|scope| {
         let asks = json!({"method": "roots/list", "after": 1, "seconds": 3, "text": "t", "times": 1});
         let asking = scope.spawn(|| call("ask-and-go", asks, &json!({})).send(sidecar.mcp));
-        eventually("it is under way", || (sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+        eventually("it is under way", || sidecar.metric("longshore_calls") >= 1.0);
         // It is the newest when the server asks.
         let failing = call("later", json!({"seconds": 2, "fails": true}), &json!({})).send(sidecar.mcp);
         assert_eq!(failing.message()["result"]["isError"], true, "{}", failing.text());
@@ -259,7 +259,7 @@ fn a_process_that_was_begun_for_a_call_which_found_another_one_is_the_next_calls
     std::thread::scope(|scope| {
         let long = call("later", json!({"seconds": 1}), &can());
         let long = scope.spawn(move || text(&long.send(sidecar.mcp)));
-        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
         // It would have to wait for another process, and finds the first one free before that.
         assert_eq!(echo(), "t");
         assert_eq!(long.join().unwrap(), "later");
@@ -280,11 +280,11 @@ fn a_question_of_a_call_that_was_cancelled_is_not_put_to_the_next_calls_client()
     let arguments = json!({"method": "roots/list", "after": 1, "seconds": 1, "text": "done", "times": 1});
     let mut stream = connect(sidecar.mcp);
     call("ask-and-go", arguments, &can()).write(&mut stream);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
     // The server has begun with it when it answers something that came later, in that process.
-    eventually("the process is there", || (_shim.processes().len() == 2).then_some(()));
+    eventually("the process is there", || _shim.processes().len() == 2);
     drop(stream);
-    eventually("it is over", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("it is over", || sidecar.metric("longshore_calls") == 0.0);
     let next = call("later", json!({"seconds": 3}), &can()).send(sidecar.mcp);
     assert_eq!(text(&next), "later");
 }
@@ -299,7 +299,7 @@ fn a_question_that_comes_while_the_sidecar_subscribes_is_the_calls() {
         let arguments = json!({"method": "roots/list", "after": 2, "seconds": 4, "text": "done", "times": 1});
         let asking = call("ask-and-go", arguments, &can());
         let asking = scope.spawn(move || asking.send(sidecar.mcp));
-        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
         let wanted = json!({"notifications": {"resourceSubscriptions": ["a:b"]}});
         let _events = Events::open(&request("l", "subscriptions/listen", wanted, &can()), sidecar.mcp);
         let (questions, _) = asked(&asking.join().unwrap());
@@ -347,7 +347,7 @@ fn a_process_that_nobody_uses_goes_at_once_for_another_client() {
         // One that somebody uses goes as soon as nobody does.
         let mut busy = connect(sidecar.mcp);
         call("later", json!({"seconds": 2}), &can()).key("key-b").write(&mut busy);
-        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
         pid("key-b", &json!({}));
         // An older client needs one that is its own.
         Client::open(&sidecar, Some("key-b")).end();
@@ -362,6 +362,6 @@ fn a_process_that_takes_its_time_to_end_is_waited_for() {
     let (_shim, sidecar) = serving(&config, &server(&["lingering"]), &[]);
     let mut busy = connect(sidecar.mcp);
     call("later", json!({"seconds": 2}), &can()).write(&mut busy);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
     text(&call("pid", json!({}), &json!({})).send(sidecar.mcp));
 }

@@ -74,7 +74,7 @@ fn r044_a_state_is_worth_something_to_one_client_for_one_request_once() {
     assert!(replayed.contains("does not wait any more"), "{replayed}");
     // Each request that goes on with a call is decided on, and has a line of its own.
     let permitted = || sidecar.written().matches("\"decision\":\"permit\"").count();
-    eventually("the lines are written", || (permitted() >= 8).then_some(()));
+    eventually("the lines are written", || permitted() >= 8);
 
     // Its process dies while it waits.
     let (questions, state) = begin();
@@ -84,13 +84,13 @@ fn r044_a_state_is_worth_something_to_one_client_for_one_request_once() {
     }
     eventually("they are gone", || {
         let reply = send(again("ask", ask(), &can(), &state, answer(&questions)), "key-a");
-        (reply.message().get("error").is_some()).then_some(())
+        reply.message().get("error").is_some()
     });
     // And the next call is served.
     eventually("it is there again", || {
         let reply =
             keyed(request(1, "tools/call", json!({"name": "pid"}), &can()), "key-a").send(sidecar.mcp);
-        (reply.message().get("result").is_some()).then_some(())
+        reply.message().get("result").is_some()
     });
     let written = sidecar.written();
     assert!(!written.contains(&state) && !written.contains("key-a"), "secrets are in a log");

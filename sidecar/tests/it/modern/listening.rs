@@ -91,9 +91,9 @@ fn r042_a_subscription_stays_where_there_is_nobody_else() {
     let call = modern::request(1, "tools/call", json!({"name": "t"}));
     std::thread::scope(|scope| {
         let call = scope.spawn(|| call.send(sidecar.mcp).status);
-        eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
         sidecar.signal(rustix::process::Signal::TERM);
-        eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+        eventually("it ends", || sidecar.get("/readyz").status != 200);
         events.patience(Duration::from_secs(2));
         assert!(events.try_any().is_err(), "it goes on");
         gate.open();
@@ -144,7 +144,7 @@ fn r042_subscriptions_are_counted() {
         (&json!("m"), &json!(-32603))
     );
     drop(held);
-    eventually("a place is free", || (open().status == 200).then_some(()));
+    eventually("a place is free", || open().status == 200);
 }
 
 /// To hear of a resource takes the right to read it.
@@ -202,7 +202,7 @@ fn a_subscription_ends_that_may_not_begin_any_more() {
     let sidecar = Sidecar::with(files.clone(), &[]).loaded();
     let (request, mcp) = (listen("l").key("key-a"), sidecar.mcp);
     let opened = std::thread::spawn(move || Events::open(&request, mcp));
-    eventually("the server is asked", || (!server.seen("subscriptions/listen").is_empty()).then_some(()));
+    eventually("the server is asked", || !server.seen("subscriptions/listen").is_empty());
     let digest = files.write_with_keys(&config, &keys(&[("bob", "key-b")]));
     sidecar.runs(&digest);
     gate.open();
@@ -237,9 +237,7 @@ fn what_is_listened_to_is_held_within_a_bound() {
     // There is room for others, and again when it is over.
     assert_eq!(Events::open(&large("key-b"), sidecar.mcp).status, 200);
     drop(first);
-    eventually("there is room again", || {
-        (Events::open(&large("key-a"), sidecar.mcp).status == 200).then_some(())
-    });
+    eventually("there is room again", || Events::open(&large("key-a"), sidecar.mcp).status == 200);
     let long = listen(1, 4097).key("key-a").send(sidecar.mcp).message();
     assert_eq!(long["error"]["code"], -32602, "{long}");
 }

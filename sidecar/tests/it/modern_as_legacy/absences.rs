@@ -34,10 +34,10 @@ fn r072_a_call_goes_on_where_it_was_with_a_server_that_is_back() {
                 }
                 next(&mut events)
             });
-            eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
+            eventually("it was called", || server.seen("tools/call").len() == 1);
             server.leave();
             left.open();
-            eventually("it is missed", || is_missed(sidecar).then_some(()));
+            eventually("it is missed", || is_missed(sidecar));
             let again = asking_at(server.port, rounds);
             let end = calling.join().unwrap();
             assert!(end["result"]["content"].is_array(), "{end}");
@@ -57,7 +57,7 @@ fn a_call_is_not_made_again_with_a_server_that_stays_away() {
     std::thread::scope(|scope| {
         let client = able(sidecar, "2025-11-25");
         let calling = scope.spawn(move || client.call("echo", json!({})));
-        eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
+        eventually("it was called", || server.seen("tools/call").len() == 1);
         server.leave();
         let end = calling.join().unwrap();
         assert!(end["error"]["message"].as_str().unwrap().contains("went away"), "{end}");
@@ -72,7 +72,7 @@ fn a_call_is_not_begun_again_with_a_server_that_was_lost_in_the_middle_of_it() {
     std::thread::scope(|scope| {
         let client = able(sidecar, "2025-11-25");
         let calling = scope.spawn(move || client.call("echo", json!({})));
-        eventually("it was called", || (server.seen("tools/call").len() == 1).then_some(()));
+        eventually("it was called", || server.seen("tools/call").len() == 1);
         server.leave();
         let listener = eventually("the port is free", || TcpListener::bind(("127.0.0.1", server.port)).ok());
         listener.set_nonblocking(true).unwrap();
@@ -117,7 +117,7 @@ fn what_a_server_says_before_it_goes_away_is_its_answer() {
         server.leave();
         left.open();
         // Whoever has the answer does not miss the server.
-        eventually("it is missed, or not", || (calling.is_finished() || is_missed(sidecar)).then_some(()));
+        eventually("it is missed, or not", || calling.is_finished() || is_missed(sidecar));
         let again = echoing_at(server.port);
         let end = calling.join().unwrap();
         assert!(end["error"]["message"].as_str().unwrap().contains("500"), "{end}");

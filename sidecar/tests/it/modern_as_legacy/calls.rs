@@ -173,7 +173,7 @@ fn r058_a_client_that_goes_away_cancels_nothing_at_a_server_without_sessions() {
     let begun = std::iter::from_fn(|| stream.any()).find(|event| event.data.contains("begun")).unwrap();
     drop(stream);
     gate.open();
-    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
     let rest = Events::open(&client.rest(&begun.id), sidecar.mcp).all();
     assert_eq!(rest.len(), 1);
     assert_eq!(rest[0].message()["result"], json!({"content": []}));
@@ -194,7 +194,7 @@ fn r059_a_cancelled_call_is_dropped_at_the_server() {
     std::thread::scope(|scope| {
         let request = client.request(message);
         let call = scope.spawn(move || request.send(sidecar.mcp));
-        eventually("the call is under way", || (server.seen("tools/call").len() == 1).then_some(()));
+        eventually("the call is under way", || server.seen("tools/call").len() == 1);
         let again = client.request(message).send(sidecar.mcp);
         assert_eq!(again.status, 400, "an id is used once at a time: {}", again.text());
         let cancel =
@@ -203,7 +203,7 @@ fn r059_a_cancelled_call_is_dropped_at_the_server() {
         let reply = call.join().unwrap();
         assert!(reply.text().contains("cancelled by its client"), "{}", reply.text());
     });
-    eventually("the server is told", || (server.connections() <= before).then_some(()));
+    eventually("the server is told", || server.connections() <= before);
     sidecar.audit(|line| line["reason"] == "cancelled by its client");
 }
 
@@ -351,10 +351,10 @@ fn r059_a_call_is_cancelled_while_the_servers_list_is_read() {
         .request(json!({"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params}).to_string());
     let mcp = sidecar.mcp;
     let calling = std::thread::spawn(move || request.send(mcp));
-    eventually("the list is read", || (read() > before).then_some(()));
+    eventually("the list is read", || read() > before);
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}});
     assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
-    eventually("the call ends", || calling.is_finished().then_some(()));
+    eventually("the call ends", || calling.is_finished());
     assert!(calling.join().unwrap().text().contains("cancelled"));
     assert!(server.seen("tools/call").is_empty());
     // It did not wait for the list: one that has failed is not read again at once for a tool that nobody knows.

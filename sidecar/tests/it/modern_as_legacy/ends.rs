@@ -69,7 +69,7 @@ fn idle_sessions_end() {
     let client = able(&sidecar, "2025-11-25");
     sidecar.runs(&sidecar.files.write(&idle(config(server.port), 300)));
     // To ask the session itself would be a use of it.
-    eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("it is over", || sidecar.metric("longshore_sessions") == 0.0);
     assert_eq!(client.send("ping", json!({})).status, 404);
 }
 
@@ -87,10 +87,10 @@ fn with_sessions(port: u16) -> Scripted {
 }
 
 /// A call that fails until it is clear that its session is over.
-fn is_over(client: &Client<'_>) -> Option<()> {
+fn is_over(client: &Client<'_>) -> bool {
     let reply = client.send("tools/call", json!({"name": "echo"}));
     assert!(reply.status != 200 || reply.message().get("error").is_some(), "no success: {}", reply.text());
-    (reply.status == 404).then_some(())
+    reply.status == 404
 }
 
 fn text(client: &Client<'_>) -> serde_json::Value {
@@ -104,7 +104,7 @@ fn a_server_that_changes_its_era_ends_sessions_in_order() {
     let sidecar = sidecar(&server);
     let begins = || {
         let first = crate::harness::client::initialize("2025-11-25");
-        (Request::post(first).send(sidecar.mcp).status == 200).then_some(())
+        Request::post(first).send(sidecar.mcp).status == 200
     };
     let before = able(&sidecar, "2025-11-25");
     assert_eq!(text(&before), "modern");
@@ -126,7 +126,7 @@ fn sessions_go_on_with_a_server_that_takes_the_place_of_another() {
     assert_eq!(text(&client), "modern");
     let digest = sidecar.files.write(&config(second.port));
     sidecar.runs(&digest);
-    eventually("it is the other one", || (text(&client) == "{}").then_some(()));
+    eventually("it is the other one", || text(&client) == "{}");
     let meta = &message(&second.all("tools/call")[0])["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/logLevel"], "alert");
 }

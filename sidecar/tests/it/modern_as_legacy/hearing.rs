@@ -135,7 +135,7 @@ fn tell(streams: &Streams, method: &str, mut params: Value) {
 
 /// The one stream that it has, or will have, breaks off.
 fn breaks_off(streams: &Streams) {
-    eventually("it listens", || (wanted(streams).len() == 1).then_some(()));
+    eventually("it listens", || wanted(streams).len() == 1);
     let (_, _, stream) = streams.lock().unwrap().pop().unwrap();
     stream.shutdown(std::net::Shutdown::Both).unwrap();
 }
@@ -203,11 +203,9 @@ fn r073_a_session_hears_what_it_wants_to_hear() {
     for uri in ["test://a", "test://b"] {
         client.ask("resources/unsubscribe", json!({"uri": uri}));
     }
-    eventually("the server is asked for less", || {
-        (wanted(&streams).last() == Some(&with(&[]))).then_some(())
-    });
+    eventually("the server is asked for less", || wanted(&streams).last() == Some(&with(&[])));
     // The old ones are closed.
-    eventually("one is open", || (server.connections() <= 4).then_some(()));
+    eventually("one is open", || server.connections() <= 4);
     assert_eq!(client.end().status, 204);
 }
 
@@ -239,7 +237,7 @@ fn r073_a_server_that_refuses_to_tell_has_no_stream() {
             let written = sidecar.written();
             let audited = written.lines().filter(|line| line.contains("\"audit\":"));
             let refused = audited.filter(|line| line.contains("server offers no GET stream"));
-            (refused.count() == 2).then_some(())
+            refused.count() == 2
         });
     }
 }
@@ -364,7 +362,7 @@ fn a_server_that_keeps_ending_its_stream_is_asked_less_and_less_often() {
         let sidecar = sidecar(&server);
         let client = able(&sidecar, "2025-11-25");
         let _events = Events::open(&client.get(), sidecar.mcp);
-        eventually("it is asked", || (heard.lock().unwrap().len() >= times).then_some(()));
+        eventually("it is asked", || heard.lock().unwrap().len() >= times);
         let heard = heard.lock().unwrap();
         // Half a second, one, and two. It takes longer where the machine is busy.
         assert!(heard[times - 1] - heard[0] >= Duration::from_secs(3), "{says_so}: {heard:?}");

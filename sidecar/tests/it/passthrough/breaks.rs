@@ -124,17 +124,16 @@ fn r066_a_stream_goes_on_whose_server_came_after_one_that_has_gone() {
         let port = way.port;
         let sidecar = Sidecar::start(&config(port)).ready();
         way.end();
-        let is_missed = || (sidecar.metric("longshore_server_connected") == 0.0).then_some(());
+        let is_missed = || sidecar.metric("longshore_server_connected") == 0.0;
         eventually("the server is missed", is_missed);
         let _way = Way::at(port, server.port);
-        let greets =
-            || server.seen_all().iter().any(|it| scripted::method_of(it) == "initialize").then_some(());
+        let greets = || server.seen_all().iter().any(|it| scripted::method_of(it) == "initialize");
         eventually("the sidecar itself greets it", greets);
         let mut events = call(&sidecar, is_modern);
         has_begun(&mut events);
         let answer = events.next().unwrap().message();
         assert_eq!(answer["result"]["content"], json!([]), "{is_modern}: {answer}");
-        is_missed().expect("it is not known yet");
+        assert!(is_missed(), "it is not known yet");
         gate.open();
     }
 }

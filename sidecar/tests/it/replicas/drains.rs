@@ -54,7 +54,7 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
             }
             let more = |calls: &AtomicUsize| {
                 let until = calls.load(Ordering::Relaxed) + 24;
-                eventually("they call", || (calls.load(Ordering::Relaxed) >= until).then_some(()));
+                eventually("they call", || calls.load(Ordering::Relaxed) >= until);
             };
             more(&calls);
             let hook = replicas[0].hook();
@@ -62,7 +62,7 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
             // New sessions begin where they can stay.
             eventually("a session is begun elsewhere", || {
                 let begin = Request::post(client::initialize("2025-11-25")).key("key-a");
-                (begin.send(replicas[0].mcp).status == 200).then_some(())
+                begin.send(replicas[0].mcp).status == 200
             });
             replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
             assert!(replicas[0].wait(Duration::from_secs(20)).success());
@@ -86,7 +86,7 @@ fn a_pod_whose_server_dies_soon_is_given_nothing_where_another_serves() {
         let network = Network::new();
         let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
         servers[1].kill();
-        eventually("it is seen", || (replicas[1].metric("longshore_server_connected") == 0.0).then_some(()));
+        eventually("it is seen", || replicas[1].metric("longshore_server_connected") == 0.0);
         if began.elapsed() > Duration::from_secs(9) {
             // A server that was there for so long is believed soon.
             return false;
@@ -97,7 +97,7 @@ fn a_pod_whose_server_dies_soon_is_given_nothing_where_another_serves() {
         let hook = replicas[0].hook();
         replicas[0].signal(Signal::TERM);
         let moved = |replica: &Sidecar| replica.metric("longshore_sessions");
-        eventually("they have moved", || (moved(&replicas[0]) == 0.0).then_some(()));
+        eventually("they have moved", || moved(&replicas[0]) == 0.0);
         for _ in 0..4 {
             let begin = Request::post(client::initialize("2025-11-25")).key("key-a");
             assert_eq!(begin.send(replicas[0].mcp).status, 200);
@@ -127,7 +127,7 @@ fn sessions_move_where_there_is_room() {
     let hook = leaves.hook();
     leaves.signal(Signal::TERM);
     let has = |replica: &Sidecar| replica.metric("longshore_sessions");
-    eventually("they have moved", || (has(free) == f64::from(OWN)).then_some(()));
+    eventually("they have moved", || has(free) == f64::from(OWN));
     for session in sessions {
         Client::in_session(full, &session).with_key("key-a").call("echo", json!({"text": "e"}));
     }
@@ -158,7 +158,7 @@ fn sessions_wait_for_somebody_who_takes_them() {
             let client = Client::in_session(entry, session).with_key("key-a");
             client.call("t", json!({}))
         });
-        eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+        eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
         let hook = replicas[0].hook();
         replicas[0].signal(Signal::TERM);
         replicas[0].log(|line| line["message"] == "draining");
@@ -167,9 +167,9 @@ fn sessions_wait_for_somebody_who_takes_them() {
         }
         network.list(&[1, 2]);
         let next = network.start(2, &config).ready();
-        eventually("it has the idle one", || (next.metric("longshore_sessions") == 1.0).then_some(()));
+        eventually("it has the idle one", || next.metric("longshore_sessions") == 1.0);
         gate.open();
-        eventually("it has both", || (next.metric("longshore_sessions") == 2.0).then_some(()));
+        eventually("it has both", || next.metric("longshore_sessions") == 2.0);
         assert_eq!(idle.through(&next).send("ping", json!({})).status, 200);
         assert!(call.join().unwrap()["result"].is_object());
         assert!(replicas[0].wait(Duration::from_secs(10)).success());
@@ -192,17 +192,17 @@ fn a_session_whose_handshake_is_under_way_moves_too() {
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let mut stream = connect(replicas[0].mcp);
     Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut stream);
-    eventually("the server has it", || (servers[0].seen("initialize").len() == 1).then_some(()));
+    eventually("the server has it", || servers[0].seen("initialize").len() == 1);
     let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     let drains = "longshore_replicas{state=\"draining\"}";
-    eventually("it moves what it has", || (replicas[1].metric(drains) == 1.0).then_some(()));
+    eventually("it moves what it has", || replicas[1].metric(drains) == 1.0);
     // It has looked by then whether there is anything.
     std::thread::sleep(Duration::from_millis(500));
     gate.open();
     let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
     assert_eq!(reply.status, 200, "{}", reply.text());
-    eventually("it has moved", || (replicas[1].metric("longshore_sessions") == 1.0).then_some(()));
+    eventually("it has moved", || replicas[1].metric("longshore_sessions") == 1.0);
     let session = reply.header("mcp-session-id").unwrap();
     let client = Client::in_session(&replicas[1], session).with_key("key-a");
     assert_eq!(client.send("ping", json!({})).status, 200);
@@ -239,11 +239,11 @@ fn a_session_that_is_being_taken_over_moves_on() {
     gates[other].open();
     let _second = ends(takes);
     let drains = "longshore_replicas{state=\"draining\"}";
-    eventually("it moves what it has", || (replicas[other].metric(drains) == 2.0).then_some(()));
+    eventually("it moves what it has", || replicas[other].metric(drains) == 2.0);
     // It has looked by then whether there is anything.
     std::thread::sleep(Duration::from_millis(500));
     gates[takes].open();
-    eventually("it has moved", || (replicas[other].metric("longshore_sessions") == 1.0).then_some(()));
+    eventually("it has moved", || replicas[other].metric("longshore_sessions") == 1.0);
     assert_eq!(client.through(&replicas[other]).send("ping", json!({})).status, 200);
 }
 
@@ -270,7 +270,7 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
         assert!(stream.any().is_none());
     }
     replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
-    eventually("they are there", || (replicas[1].metric("longshore_sessions") == 2.0).then_some(()));
+    eventually("they are there", || replicas[1].metric("longshore_sessions") == 2.0);
     let [first, second] = &clients;
     let mut again = Events::open(&first.rest(&streams[0].last), replicas[1].mcp);
     assert_eq!(again.status, 200);
@@ -362,9 +362,9 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     // Whoever goes takes a call back, also by way of another replica.
     let mut given_up = connect(replicas[0].mcp);
     modern::request(1, "tools/call", json!({"name": "hang"})).key("key-a").write(&mut given_up);
-    eventually("the server has it", || (seen() == [1, 2]).then_some(()));
+    eventually("the server has it", || seen() == [1, 2]);
     drop(given_up);
-    eventually("the server hears of it", || gone.load(Ordering::SeqCst).then_some(()));
+    eventually("the server hears of it", || gone.load(Ordering::SeqCst));
     let mut during = listen();
     assert_eq!(during.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(servers[1].seen("subscriptions/listen").len(), 1);
@@ -411,7 +411,7 @@ fn a_key_that_was_revoked_opens_nothing_by_way_of_a_replica_that_ends() {
     replicas[0].runs(&digest);
     let _hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
-    eventually("it ends", || (replicas[0].get("/readyz").text() == "draining\n").then_some(()));
+    eventually("it ends", || replicas[0].get("/readyz").text() == "draining\n");
     assert_eq!((status(&alice), status(&bob)), (401, 200));
     // It takes new sessions to the other one, which knows better by now.
     let begins = |key: &str| Request::post(client::initialize("2025-11-25")).key(key).send(replicas[0].mcp);

@@ -26,7 +26,7 @@ fn an_end_that_is_lost_with_its_replica_is_noted_where_it_came() {
     std::thread::scope(|scope| {
         let (other, session) = (&replicas[1], &other.session);
         let ended = scope.spawn(move || Client::in_session(other, session).with_key("key-a").end());
-        eventually("it is on its way", || (!servers[0].seen("DELETE").is_empty()).then_some(()));
+        eventually("it is on its way", || !servers[0].seen("DELETE").is_empty());
         replicas[0].signal(Signal::KILL);
         assert_eq!(ended.join().unwrap().status, 204);
     });
@@ -55,9 +55,7 @@ fn an_ended_session_never_lives_again() {
     }
     network.list(&[4]);
     assert_eq!(client.through(&newcomer).send("ping", json!({})).status, 404);
-    eventually("only it is left", || {
-        (newcomer.metric("longshore_replicas{state=\"serving\"}") == 0.0).then_some(())
-    });
+    eventually("only it is left", || newcomer.metric("longshore_replicas{state=\"serving\"}") == 0.0);
     assert_eq!(client.through(&newcomer).send("ping", json!({})).status, 404);
 }
 
@@ -84,7 +82,7 @@ fn a_session_that_nobody_used_or_that_is_too_old_never_lives_again() {
         let client = Client::open(&replicas[0], ALICE);
         let cause = if is_idle { "idle" } else { "aged" };
         let ended = format!("longshore_sessions_ended_total{{cause=\"{cause}\"}}");
-        eventually("it is over", || (replicas[0].metric(&ended) == 1.0).then_some(()));
+        eventually("it is over", || replicas[0].metric(&ended) == 1.0);
         let nobody_has_it = |replicas: &[Sidecar]| {
             for replica in replicas {
                 assert_eq!(client.through(replica).send("ping", json!({})).status, 404, "{case}");
@@ -96,9 +94,7 @@ fn a_session_that_nobody_used_or_that_is_too_old_never_lives_again() {
         // What the id does not say they tell each other.
         let known = if is_idle { 1.0 } else { 0.0 };
         for replica in &replicas {
-            eventually("everybody knows", || {
-                (replica.metric("longshore_ended_sessions") == known).then_some(())
-            });
+            eventually("everybody knows", || replica.metric("longshore_ended_sessions") == known);
         }
         replicas[0].signal(Signal::KILL);
         servers[0].kill();
@@ -124,9 +120,9 @@ fn a_session_that_was_too_old_stays_so_whatever_is_configured_later() {
         }
     };
     configure(1_000);
-    eventually("it is over", || (replicas[0].metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("it is over", || replicas[0].metric("longshore_sessions") == 0.0);
     for replica in &replicas {
-        eventually("everybody knows", || (replica.metric("longshore_ended_sessions") == 1.0).then_some(()));
+        eventually("everybody knows", || replica.metric("longshore_ended_sessions") == 1.0);
     }
     configure(long.sessions.max_age_ms);
     for replica in &replicas {

@@ -232,11 +232,11 @@ fn streams_are_forwarded_as_they_come() {
 
     // A client that goes away is gone for the owner too, and the call goes on there.
     let reader = begin();
-    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
     drop(reader);
-    eventually("the entry has let it go", || (replicas[1].descriptors() > 0).then_some(()));
+    eventually("the entry has let it go", || replicas[1].descriptors() > 0);
     go_on.send(()).unwrap();
-    eventually("the call has ended", || (replicas[0].metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || replicas[0].metric("longshore_calls") == 0.0);
 }
 
 /// What a client says last is served wherever its session is, though it has gone by then.
@@ -256,17 +256,16 @@ fn a_client_that_goes_cancels_nothing_at_another_replica() {
         other.request(message).write(&mut stream);
         drop(stream);
         within(Duration::from_secs(30), "the server hears of it", || {
-            (server.seen("tools/call").len() == number).then_some(())
+            server.seen("tools/call").len() == number
         });
     }
     assert_eq!(server.seen("notifications/cancelled").len(), 0);
-    let ended = |replica: &Sidecar| (replica.metric("longshore_calls") == 0.0).then_some(());
-    eventually("the calls have ended", || ended(&replicas[0]));
+    eventually("the calls have ended", || replicas[0].metric("longshore_calls") == 0.0);
     // The end of the session too.
     let mut stream = connect(replicas[1].mcp);
     Request::new("DELETE", "/mcp").session(&other.session).key("key-a").write(&mut stream);
     drop(stream);
-    eventually("the session has ended", || (replicas[0].metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("the session has ended", || replicas[0].metric("longshore_sessions") == 0.0);
 }
 
 /// A client may pause for longer than replicas wait for each other's words.
@@ -344,7 +343,7 @@ fn a_call_waits_for_its_session_also_by_way_of_another_replica() {
         });
         let begins = |it: &&Request| scripted::message(it)["params"]["protocolVersion"] == REVISION;
         let begun = |server: &Scripted| server.seen_all().iter().filter(begins).count();
-        eventually("all are begun", || (next.iter().map(begun).sum::<usize>() >= SESSIONS).then_some(()));
+        eventually("all are begun", || next.iter().map(begun).sum::<usize>() >= SESSIONS);
         // Longer than the call may take, and the wait for it beyond that.
         std::thread::sleep(Duration::from_secs(8));
         gate.open();
@@ -381,9 +380,7 @@ fn a_replica_that_dies_with_a_call_is_an_error_with_its_id() {
             let call = scope.spawn(|| request.send(replicas[1].mcp));
             wait.recv().unwrap();
             if tool == "events" {
-                eventually("the stream has begun", || {
-                    (forwarded(&replicas[1], "answered") == 1.0).then_some(())
-                });
+                eventually("the stream has begun", || forwarded(&replicas[1], "answered") == 1.0);
             }
             replicas[0].signal(Signal::KILL);
             call.join().unwrap()
@@ -422,7 +419,7 @@ fn a_replica_that_hangs_is_a_clear_error_until_it_answers_again() {
     assert!(reply.message()["error"]["message"].is_string(), "{}", reply.text());
     assert_eq!(reply.header("retry-after"), Some("1"));
     replicas[0].signal(Signal::CONT);
-    eventually("it is served again", || (other.send("ping", json!({})).status == 200).then_some(()));
+    eventually("it is served again", || other.send("ping", json!({})).status == 200);
     echo(&other, "after");
     assert_eq!(replicas[1].metric("longshore_sessions"), 0.0, "it has stayed where it was");
     let _ = Request::new("GET", "/healthz").send(replicas[0].admin);
@@ -469,7 +466,6 @@ fn connections_do_not_outlive_their_keys() {
             .into_iter()
             .zip(&before)
             .all(|(number, before)| connections_to(network.address(number)).is_disjoint(before))
-            .then_some(())
     });
     // The others know each other still.
     replicas.iter().for_each(|replica| knows(replica, 1));

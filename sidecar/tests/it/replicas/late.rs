@@ -44,7 +44,7 @@ fn calls_that_never_pause_are_not_cut_where_sessions_cannot_move() {
                 }
             });
         }
-        eventually("all of them call", || (begun.load(Ordering::Relaxed) >= 4).then_some(()));
+        eventually("all of them call", || begun.load(Ordering::Relaxed) >= 4);
         let mut hook = replicas[0].hook();
         replicas[0].signal(Signal::TERM);
         // What the kubelet does then.
@@ -86,7 +86,7 @@ fn sessions_that_are_never_idle_move_too() {
                     }
                 });
             }
-            eventually("all of them call", || (calls.load(Ordering::Relaxed) >= 3).then_some(()));
+            eventually("all of them call", || calls.load(Ordering::Relaxed) >= 3);
             let hook = replicas[0].hook();
             replicas[0].signal(Signal::TERM);
             replicas[0].log(|line| line["message"] == "sessions were handed to other replicas");
@@ -121,13 +121,13 @@ fn who_begins_anew_does_so_while_its_session_ends() {
     let mut stream = connect(replicas[0].mcp);
     let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
     client.request(client.message("tools/call", &slow)).write(&mut stream);
-    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
     let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     let through = client.through(&replicas[1]);
     eventually("no more calls are taken", || {
         let echo = json!({"name": "echo", "arguments": {"text": "e"}});
-        (through.send("tools/call", echo).status == 404).then_some(())
+        through.send("tools/call", echo).status == 404
     });
     let begin = Request::post(client::initialize("2025-11-25")).key("key-a");
     let reply = begin.header("mcp-session-id", &client.session).send(replicas[1].mcp);
@@ -148,14 +148,12 @@ fn a_batch_in_a_session_that_ends_is_refused_as_a_whole() {
     let mut stream = connect(replicas[0].mcp);
     let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
     client.request(client.message("tools/call", &slow)).write(&mut stream);
-    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
     let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     let through = client.through(&replicas[1]);
     let echo = json!({"name": "echo", "arguments": {"text": "e"}});
-    eventually("no more calls are taken", || {
-        (through.send("tools/call", echo.clone()).status == 404).then_some(())
-    });
+    eventually("no more calls are taken", || through.send("tools/call", echo.clone()).status == 404);
     for client in [&client, &through] {
         let [call, ping, other] = [("tools/call", &echo), ("ping", &json!({})), ("ping", &json!({}))]
             .map(|(method, params)| client.message(method, params));
@@ -177,12 +175,12 @@ fn a_pod_that_ends_does_so_whatever_becomes_of_the_servers_hook() {
     let mut stream = connect(replicas[0].mcp);
     let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
     client.request(client.message("tools/call", &slow)).write(&mut stream);
-    eventually("the call is under way", || (replicas[0].metric("longshore_calls") == 1.0).then_some(()));
+    eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
     let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     let echo = json!({"name": "echo", "arguments": {"text": "e"}});
     let ends = || client.send("tools/call", echo.clone()).status == 404;
-    eventually("no more calls are taken", || ends().then_some(()));
+    eventually("no more calls are taken", ends);
     drop(hook);
     replicas[0].log(|line| line["message"] == "the server's preStop hook closed its connection");
     assert!(ends());

@@ -23,18 +23,16 @@ fn replicas_find_each_other_and_notice_who_comes_drains_and_goes() {
     let mut replicas = network.replicas(&config(server.port), &[server.port; 2]);
     // One more, which DNS lists to it alone at first: who is greeted knows of it.
     let third = network.start(3, &config(server.port));
-    eventually("it greets the others", || (alive(&third, "serving") == 2.0).then_some(()));
+    eventually("it greets the others", || alive(&third, "serving") == 2.0);
     let third = third.ready();
     for replica in &replicas {
         knows(replica, 2);
     }
     // One that drains says so at once.
     replicas[0].signal(Signal::TERM);
-    within(Duration::from_secs(15), "it is seen to drain", || {
-        (alive(&third, "serving") == 1.0).then_some(())
-    });
+    within(Duration::from_secs(15), "it is seen to drain", || alive(&third, "serving") == 1.0);
     assert!(replicas.remove(0).wait(Duration::from_secs(60)).success());
-    eventually("it is gone", || (alive(&third, "draining") == 0.0).then_some(()));
+    eventually("it is gone", || alive(&third, "draining") == 0.0);
 }
 
 /// Name servers keep answers for up to half a minute, and all of them are behind for as long where the API server was

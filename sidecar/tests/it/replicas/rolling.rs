@@ -98,7 +98,7 @@ fn what_a_pod_gives_away_goes_to_pods_that_came_after_it() {
     let hook = replicas[1].hook();
     replicas[1].signal(Signal::TERM);
     let has = |number: usize| replicas[number].metric("longshore_sessions");
-    eventually("they have moved", || (has(2) == f64::from(SESSIONS)).then_some(()));
+    eventually("they have moved", || has(2) == f64::from(SESSIONS));
     assert_eq!(has(0), 0.0);
     drop(hook);
 }
@@ -123,7 +123,7 @@ fn what_a_pod_gives_away_goes_to_pods_of_the_next_template() {
     let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
     let has = |number: usize| replicas[number].metric("longshore_sessions");
-    eventually("they have moved", || (has(1) == f64::from(SESSIONS)).then_some(()));
+    eventually("they have moved", || has(1) == f64::from(SESSIONS));
     assert_eq!(has(2), 0.0);
     drop(hook);
 }

@@ -201,7 +201,7 @@ fn a_call_that_hears_late_that_its_session_is_unknown_is_made_again_too() {
     let client = Client::of(&sidecar, None, REVISION);
     let mut call = connect(sidecar.mcp);
     client.request(client.message("tools/call", &json!({"name": "late"}))).write(&mut call);
-    eventually("the server has it", || (server.seen("tools/call").len() == 1).then_some(()));
+    eventually("the server has it", || server.seen("tools/call").len() == 1);
     forget.store(true, Ordering::SeqCst);
     assert_eq!(client.call("t", json!({}))["result"], json!({}));
     late.open();
@@ -227,7 +227,7 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
     let client = Client::of(&sidecar, None, "2025-11-25");
     let mut call = connect(sidecar.mcp);
     client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut call);
-    eventually("the server has it", || (server.seen("tools/call").len() == 1).then_some(()));
+    eventually("the server has it", || server.seen("tools/call").len() == 1);
     drop(call);
     // Longer than a response waits before it begins: by then it is known that nobody is there.
     std::thread::sleep(Duration::from_millis(1_500));
@@ -235,7 +235,7 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
     eventually("it is made again", || {
         let calls =
             server.seen_all().into_iter().filter(|it| scripted::message(it)["method"] == "tools/call");
-        (calls.count() == 2).then_some(())
+        calls.count() == 2
     });
     assert_eq!(client.call("t", json!({}))["result"], json!({}), "the session goes on");
 }
@@ -258,7 +258,7 @@ fn what_a_client_has_set_is_set_again_also_where_the_server_gives_no_session_ids
     // The sidecar's own session is the only one that it had.
     pings.lock().unwrap().push_back((404, "{}"));
     let again = ["logging/setLevel", "resources/subscribe"];
-    eventually("it is told again", || (heard()[before.len()..] == again).then_some(()));
+    eventually("it is told again", || heard()[before.len()..] == again);
 }
 
 /// It may know less than the one before: a resource is gone, or it keeps no log.
@@ -294,7 +294,7 @@ fn what_a_server_does_not_take_any_more_keeps_nothing_else_from_being_set_again(
                 heard.filter(|it| scripted::method_of(it) == "resources/subscribe").skip(wanted.len());
             let mut again: Vec<_> = heard.map(|it| scripted::message(&it)["params"]["uri"].clone()).collect();
             again.sort_by_key(ToString::to_string);
-            (again == wanted).then_some(())
+            again == wanted
         });
     }
 }
@@ -325,16 +325,16 @@ fn what_a_client_has_set_is_set_again_where_a_stream_of_such_a_server_breaks() {
     };
     let before = [heard("logging/"), heard("resources/")];
     let pings = heard("ping").len();
-    eventually("it was asked whether it is there", || (heard("ping").len() > pings).then_some(()));
+    eventually("it was asked whether it is there", || heard("ping").len() > pings);
     let pings = heard("ping").len();
     end.open();
     // Sooner than its turn would come.
-    let asked = || (heard("ping").len() > pings).then_some(());
+    let asked = || heard("ping").len() > pings;
     within(Duration::from_secs(3), "it is asked whether it is there", asked);
     eventually("it is told again", || {
         let told = [heard("logging/"), heard("resources/")];
         let again = |which: usize| &told[which][before[which].len()..];
-        (again(0) == ["logging/setLevel"] && again(1) == ["resources/subscribe"]).then_some(())
+        again(0) == ["logging/setLevel"] && again(1) == ["resources/subscribe"]
     });
 }
 
@@ -378,8 +378,8 @@ fn what_clients_have_set_is_not_set_again_and_again_where_a_server_cuts_its_stre
         uris.len()
     };
     // However often its streams break off meanwhile.
-    within(Duration::from_secs(30), "all are told", || (told() == CLIENTS).then_some(()));
+    within(Duration::from_secs(30), "all are told", || told() == CLIENTS);
     let (streams, before) = (count("GET"), count("resources/subscribe"));
-    eventually("it has cut off some more", || (count("GET") >= streams + 5).then_some(()));
+    eventually("it has cut off some more", || count("GET") >= streams + 5);
     assert_eq!(count("resources/subscribe"), before, "they are not told again with each of them");
 }

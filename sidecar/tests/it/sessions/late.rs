@@ -188,9 +188,7 @@ fn what_a_client_has_left_is_left_however_many_turns_that_takes() {
     let (client, _events) = new.heard_by(&sidecar);
     refused.pass();
     client.ask("resources/unsubscribe", json!({"uri": WANTED[0]}));
-    within(Duration::from_secs(90), "the server hears of it", || {
-        (left.load(Ordering::SeqCst) > 7).then_some(())
-    });
+    within(Duration::from_secs(90), "the server hears of it", || left.load(Ordering::SeqCst) > 7);
     let mut words = new.server.seen_all().into_iter().filter(|request| {
         request.method == "POST" && scripted::message(request)["params"]["uri"] == WANTED[0]
     });
@@ -221,9 +219,7 @@ fn what_a_server_takes_little_by_little_is_all_set_again() {
         let sidecar = beginning_again(&new.server);
         let wanted: Vec<_> = names.iter().map(String::as_str).collect();
         let _client = new.heard_of(&sidecar, &wanted);
-        within(Duration::from_secs(120), "it knows all", || {
-            (taken.lock().unwrap().len() == names.len()).then_some(())
-        });
+        within(Duration::from_secs(120), "it knows all", || taken.lock().unwrap().len() == names.len());
     }
 }
 
@@ -234,7 +230,7 @@ fn what_a_server_has_taken_is_said_once_whatever_it_never_has_time_for() {
     let sidecar = beginning_again(&new.server);
     let _client = new.heard_by(&sidecar);
     // That of its client, those of the first turn, and one of each turn after it.
-    within(Duration::from_secs(60), "there are turns", || (told(&new.server)[WANTED[1]] > 7).then_some(()));
+    within(Duration::from_secs(60), "there are turns", || told(&new.server)[WANTED[1]] > 7);
     std::thread::sleep(Duration::from_secs(1));
     let told = told(&new.server);
     assert_eq!(told[WANTED[0]], 2);
@@ -265,7 +261,7 @@ fn what_a_server_says_to_what_is_set_again_is_not_read_to_its_end() {
     client.ask("resources/subscribe", json!({"uri": WANTED[0]}));
     is_new.store(true, Ordering::SeqCst);
     client.call("t", json!({}));
-    eventually("it has answered", || (!read.lock().unwrap().is_empty()).then_some(()));
+    eventually("it has answered", || !read.lock().unwrap().is_empty());
     assert_eq!(*read.lock().unwrap(), [false]);
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(told(&server)[WANTED[0]], 2, "that is its answer");
@@ -295,8 +291,6 @@ fn what_clients_have_set_is_set_again_at_a_server_that_restarts_while_that_goes_
         // The sidecar's own session is the only one that it had.
         pings.lock().unwrap().push_back((404, "{}"));
         // A ping is due every five seconds.
-        within(Duration::from_secs(12), "it is told again", || {
-            (told(&server)["memo://b"] == times).then_some(())
-        });
+        within(Duration::from_secs(12), "it is told again", || told(&server)["memo://b"] == times);
     }
 }

@@ -149,9 +149,7 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
         let clients: Vec<_> = (0..4).map(|_| Client::open(&sidecar, None)).collect();
         server.kill();
         server.start_again();
-        eventually("the server is there", || {
-            (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
-        });
+        eventually("the server is there", || sidecar.metric("longshore_server_connected") == 1.0);
         for client in &clients {
             match what {
                 OnOwnerLoss::NotFound => assert_eq!(client.send("ping", json!({})).status, 404),
@@ -185,7 +183,7 @@ fn a_session_whose_client_says_far_too_much_lives_as_long_as_its_server() {
     clients.iter().for_each(|(client, _)| echo(client));
     server.kill();
     server.start_again();
-    eventually("the server is there", || (sidecar.metric("longshore_server_connected") == 1.0).then_some(()));
+    eventually("the server is there", || sidecar.metric("longshore_server_connected") == 1.0);
     for (client, then) in &clients {
         assert_eq!(client.send("ping", json!({})).status, *then);
     }
@@ -358,7 +356,7 @@ fn what_a_client_has_set_outlives_its_replica() {
     let mut owner = others.remove(0);
     let mut expected = Vec::new();
     while let Some(other) = others.first() {
-        eventually("it is told", || (owner.copied(2) > 0).then_some(()));
+        eventually("it is told", || owner.copied(2) > 0);
         owner.signal(Signal::KILL);
         // One that is forwarded before it is known is lost with it.
         eventually("it goes on", || client.through(other).call("t", json!({})).get("result").map(drop));
@@ -382,7 +380,7 @@ fn what_a_client_has_set_is_passed_on_by_a_replica_that_ends() {
     // Either of the others is told of some of them.
     let clients: Vec<_> = (0..SESSIONS).map(|_| Client::open(&owner, Some("key-a"))).collect();
     clients.iter().for_each(set);
-    eventually("it is told", || (owner.copied(2) >= SESSIONS).then_some(()));
+    eventually("it is told", || owner.copied(2) >= SESSIONS);
     owner.signal(Signal::KILL);
     let hook = ending.hook();
     ending.signal(Signal::TERM);
@@ -408,7 +406,7 @@ fn what_a_client_has_set_is_told_again_to_a_replica_that_restarts() {
     let client = Client::open(&owner, Some("key-a"));
     set(&client);
     let told = || owner.copied(2);
-    eventually("it is told", || (told() > 0).then_some(()));
+    eventually("it is told", || told() > 0);
     // Once a second it is looked at who serves.
     for is_seen_gone in [false, true] {
         let before = told();
@@ -420,7 +418,7 @@ fn what_a_client_has_set_is_told_again_to_a_replica_that_restarts() {
         let files = other.files.clone();
         drop(other);
         other = network.start_again(2, "pod-2", files).ready();
-        eventually("it is told again", || (told() > before).then_some(()));
+        eventually("it is told again", || told() > before);
     }
     owner.signal(Signal::KILL);
     eventually("it goes on", || client.through(&other).call("t", json!({})).get("result").map(drop));
@@ -494,7 +492,7 @@ fn keys_change_and_no_call_is_lost() {
     // The one that it was sealed with is gone.
     let (config, keys) = with(&[2, 3], 3);
     sidecar.files.write_with_keys(&config, &keys);
-    eventually("its id is worth nothing", || (old.send("ping", json!({})).status == 404).then_some(()));
+    eventually("its id is worth nothing", || old.send("ping", json!({})).status == 404);
 }
 
 /// Whether it dies, or is told to end while its pod goes on.
@@ -521,5 +519,5 @@ fn a_process_outlives_its_sidecar() {
     assert_eq!(Client::in_session(&sidecar, &session).end().status, 204);
     assert_eq!(taken(), others + 1.0, "it is taken up to be told");
     let before = before.to_string().trim_matches('"').parse().expect("a number");
-    eventually("the process has ended", || (!shim.processes().contains(&before)).then_some(()));
+    eventually("the process has ended", || !shim.processes().contains(&before));
 }

@@ -108,12 +108,12 @@ fn what_clients_have_set_is_set_again_for_some_of_them_at_a_time() {
                 Events::open(&it.get(), sidecar.mcp)
             })
             .collect();
-        eventually("all listen", || (server.seen("GET").len() >= CLIENTS).then_some(()));
+        eventually("all listen", || server.seen("GET").len() >= CLIENTS);
         is_new.store(true, Ordering::SeqCst);
         cut.open();
         within(Duration::from_secs(30), "all is set again", || {
             let told = told(&server);
-            (told.len() == CLIENTS * 4 && told.values().all(|times| *times > 1)).then_some(())
+            told.len() == CLIENTS * 4 && told.values().all(|times| *times > 1)
         });
         let most = most.load(Ordering::SeqCst);
         assert!(most <= AT_ONCE + 2, "{is_named}: {most} at once");
@@ -154,12 +154,12 @@ fn a_client_that_waits_for_what_it_has_set_is_told_once_that_is_set_again() {
         is_new.store(true, Ordering::SeqCst);
         cuts[0].open();
         eventually("they have their turns", || {
-            (told(&server).values().filter(|times| **times > 1).count() >= SORT * 4).then_some(())
+            told(&server).values().filter(|times| **times > 1).count() >= SORT * 4
         });
         // Those that wait are to wait for longer than these take.
         std::thread::sleep(Duration::from_secs(3));
         cuts[1].open();
-        eventually("others wait", || (server.seen("GET").len() >= 5 * SORT).then_some(()));
+        eventually("others wait", || server.seen("GET").len() >= 5 * SORT);
         cuts[2].open();
         for (number, mut events) in own.into_iter().enumerate() {
             events.patience(Duration::from_secs(60));
@@ -209,9 +209,7 @@ fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
     let (_other, mut events) = listens("key-b", "other".to_owned(), 1);
     is_new.store(true, Ordering::SeqCst);
     cuts[0].open();
-    eventually("they have their turns", || {
-        (told(&server).values().filter(|times| **times > 1).count() >= 16).then_some(())
-    });
+    eventually("they have their turns", || told(&server).values().filter(|times| **times > 1).count() >= 16);
     // Those that have none wait for it by then.
     std::thread::sleep(Duration::from_secs(3));
     cuts[1].open();
@@ -264,7 +262,7 @@ fn a_session_that_ends_while_it_is_set_again_takes_no_place_any_more() {
     }
     within(Duration::from_secs(2), "there is room", || {
         let another = Request::post(client::initialize(NAMED)).key("key-a").send(sidecar.mcp);
-        (another.status == 200).then_some(())
+        another.status == 200
     });
 }
 
@@ -313,9 +311,7 @@ fn a_client_that_listens_does_not_wait_for_all_those_that_do_not() {
         let mut events = Events::open(&clients[OTHERS].get(), sidecar.mcp);
         is_new.store(true, Ordering::SeqCst);
         cuts[0].open();
-        eventually("all turns are taken", || {
-            (told(&server).values().filter(|times| **times > 1).count() >= 8).then_some(())
-        });
+        eventually("all turns are taken", || told(&server).values().filter(|times| **times > 1).count() >= 8);
         cuts[1].open();
         events.patience(Duration::from_secs(5));
         let (uri, changed) = (format!("memo://{OTHERS}"), events.next().unwrap().message());

@@ -139,9 +139,9 @@ fn the_end_of_a_stream_is_the_end_of_its_session() {
     // Also with a call under way, whose answer nobody can come back for.
     let slow = call(2, "slow", &json!({"milliseconds": 600_000}));
     assert_eq!(caller.post(&sidecar, &slow).status, 202);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
     drop(caller);
-    eventually("its session ends", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("its session ends", || sidecar.metric("longshore_sessions") == 0.0);
     assert_eq!(sidecar.metric("longshore_calls"), 1.0, "it has not waited for the call");
     sidecar.audit(|line| line["method"] == "DELETE" && line["principal"] == "alice");
     assert_eq!(message.send(sidecar.mcp).status, 404, "{name}");
@@ -211,7 +211,7 @@ fn a_revoked_key_keeps_no_session_whose_client_does_not_read() {
     eventually("nobody reads", || {
         let before = said.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(300));
-        (before > 0 && said.load(Ordering::Relaxed) == before).then_some(())
+        before > 0 && said.load(Ordering::Relaxed) == before
     });
     sidecar.files.write_with_keys(&config, &keys(&[("bob", "key-b")]));
     // Long before the kernel gives the connection up.
@@ -283,7 +283,7 @@ fn nothing_is_kept_of_what_was_read() {
         assert_eq!(heard.iter().filter(|message| message["method"] == what).count(), expected, "{what}");
     }
     // What belongs to no call has a stream still, which costs something itself.
-    eventually("nothing is kept", || (sidecar.metric("longshore_stream_bytes") < 1000.0).then_some(()));
+    eventually("nothing is kept", || sidecar.metric("longshore_stream_bytes") < 1000.0);
     assert_eq!(sidecar.metric("longshore_streams"), 1.0);
 }
 
@@ -299,11 +299,11 @@ fn a_drain_ends_streams_in_order() {
         let mut busy = Caller::of(&sidecar, Some("key-a"), revision);
         let slow = call(9, "slow", &json!({"milliseconds": 4000}));
         assert_eq!(busy.post(&sidecar, &slow).status, 202);
-        eventually("it is under way", || (sidecar.metric("longshore_calls") >= 1.0).then_some(()));
+        eventually("it is under way", || sidecar.metric("longshore_calls") >= 1.0);
         // By then there would be a stream to come back to.
         std::thread::sleep(Duration::from_millis(1500));
         sidecar.signal(Signal::TERM);
-        eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+        eventually("it ends", || sidecar.get("/readyz").status != 200);
         let said = idle.call(&sidecar, 3, "echo", &echo("still"));
         assert_eq!(said["result"]["content"][0]["text"], "still", "{said}");
         let answer = busy.hear();
@@ -349,7 +349,7 @@ fn any_replica_takes_messages_for_a_stream() {
     let gone = replicas.remove(0);
     gone.signal(Signal::KILL);
     within(Duration::from_secs(10), "it is nowhere", || {
-        (elsewhere.clone().send(replicas[0].mcp).status == 404).then_some(())
+        elsewhere.clone().send(replicas[0].mcp).status == 404
     });
 }
 
@@ -368,7 +368,7 @@ fn streams_are_bounded() {
     let _bob = Client::open(&sidecar, Some("key-b"));
     drop(one);
     eventually("there is room again", || {
-        (Events::open(&Caller::request(Some("key-a")), sidecar.mcp).status == 200).then_some(())
+        Events::open(&Caller::request(Some("key-a")), sidecar.mcp).status == 200
     });
 }
 
@@ -413,7 +413,7 @@ fn becomes_too_old(sidecar: &Sidecar, server: &Scripted, caller: &Caller, config
     config.sessions.max_age_ms = 2_000;
     sidecar.runs(&sidecar.files.write(config));
     eventually("it is too old", || {
-        (caller.post(sidecar, r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).status == 404).then_some(())
+        caller.post(sidecar, r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).status == 404
     });
 }
 
@@ -427,12 +427,12 @@ fn a_stream_lasts_as_long_as_its_session() {
     let mut caller = Caller::open(&sidecar, None);
     let _other = Client::open(&sidecar, None);
     eventually("the other one is idle", || {
-        (sidecar.metric(r#"longshore_sessions_ended_total{cause="idle"}"#) == 1.0).then_some(())
+        sidecar.metric(r#"longshore_sessions_ended_total{cause="idle"}"#) == 1.0
     });
     let answer = caller.call(&sidecar, 3, "t", &json!({}));
     assert!(answer["result"].is_object(), "{answer}");
     drop(caller);
-    eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("it is over", || sidecar.metric("longshore_sessions") == 0.0);
 
     let mut config = config(server.port);
     let sidecar = Sidecar::start(&config).ready();

@@ -30,7 +30,7 @@ fn a_session_ends_with_its_stream() {
         client.request(client.message("tools/call", &call)).write(&mut silent);
         eventually("it is under way", || {
             let seen = server.seen("tools/call");
-            seen.iter().any(|call| message(call)["params"]["arguments"]["text"] == way).then_some(())
+            seen.iter().any(|call| message(call)["params"]["arguments"]["text"] == way)
         });
         // The calls that are under way may have been begun.
         let reply = client.send("tools/call", json!({"name": way, "arguments": {}}));
@@ -86,7 +86,7 @@ fn a_server_that_speaks_another_revision_after_a_restart_ends_sessions_and_serve
         eventually("the session is over", || {
             let reply = before.send("tools/call", echo.clone());
             assert!(reply.message().get("error").is_some(), "{revision}: {}", reply.text());
-            (reply.status == 404).then_some(())
+            reply.status == 404
         });
         sidecar.log(|line| line["message"] == "the MCP server is connected" && line["revision"] == revision);
         for client in
@@ -138,7 +138,7 @@ fn a_call_that_the_server_has_taken_is_not_made_again_when_it_forgets_the_sessio
                 let params = json!({"name": tool, "arguments": {}});
                 Client::in_session(sidecar, session).send("tools/call", params)
             });
-            eventually("the server has it", || (named(tool) == 1).then_some(()));
+            eventually("the server has it", || named(tool) == 1);
             (tool, call)
         });
         server.streams().clear();
@@ -238,10 +238,10 @@ fn a_cancelled_call_ends_soon_though_the_server_takes_nothing() {
         stream
     };
     let mut calls: Vec<_> = (1..=HELD).map(|number| begin("held", number)).collect();
-    eventually("they are on their way", || (server.seen("tools/call").len() == HELD).then_some(()));
+    eventually("they are on their way", || server.seen("tools/call").len() == HELD);
     // One that the server has not heard of yet.
     calls.push(begin("echo", HELD + 1));
-    eventually("it is too", || (sidecar.metric("longshore_calls") == calls.len() as f64).then_some(()));
+    eventually("it is too", || sidecar.metric("longshore_calls") == calls.len() as f64);
     let cancelled: Vec<_> = [1, HELD + 1]
         .map(|id| {
             let params = json!({"requestId": id});
@@ -260,7 +260,7 @@ fn a_cancelled_call_ends_soon_though_the_server_takes_nothing() {
     let first = posted.iter().find(|call| message(call)["params"]["arguments"]["text"] == "1").unwrap();
     eventually("the server is told", || {
         let told = server.seen("notifications/cancelled");
-        told.iter().any(|told| message(told)["params"]["requestId"] == message(first)["id"]).then_some(())
+        told.iter().any(|told| message(told)["params"]["requestId"] == message(first)["id"])
     });
     let posted = server.seen("tools/call");
     assert!(posted.iter().all(|call| message(call)["params"]["name"] == "held"));
@@ -286,6 +286,6 @@ fn calls_that_are_over_leave_room_for_others() {
     });
     eventually("the session goes on", || {
         let answer = client.call("echo", json!({"text": "x"}));
-        (answer["result"] == said("x")).then_some(())
+        answer["result"] == said("x")
     });
 }

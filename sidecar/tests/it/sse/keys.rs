@@ -42,8 +42,8 @@ fn sessions_end_with_the_last_key_that_opens_their_ids() {
     assert!(listening.all().iter().all(|event| !event.has_messages()));
     assert!(caller.stream.all().is_empty());
     assert_eq!(client.send("ping", json!({})).status, 404);
-    eventually("they are gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
-    eventually("the server is told", || (server.seen("DELETE").len() >= told + 2).then_some(()));
+    eventually("they are gone", || sidecar.metric("longshore_sessions") == 0.0);
+    eventually("the server is told", || server.seen("DELETE").len() >= told + 2);
     // And another one begins.
     Client::open(&sidecar, Some("key-a")).call("t", json!({}));
 }
@@ -67,12 +67,12 @@ fn calls_under_way_are_answered_when_the_keys_are_made_anew() {
         let reply = scope.spawn(|| call.send(sidecar.mcp));
         let posted = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "t"}});
         assert_eq!(caller.post(&sidecar, &posted.to_string()).status, 202);
-        eventually("they are under way", || (server.seen("tools/call").len() == 2).then_some(()));
+        eventually("they are under way", || server.seen("tools/call").len() == 2);
         sidecar.runs(&write(&sidecar.files, &config, &[2]));
         // The one that nobody uses ends at once.
         let ended = || sidecar.metric("longshore_sessions_ended_total{cause=\"keys\"}");
-        eventually("one has ended", || (ended() >= 1.0).then_some(()));
-        eventually("the server is told", || (server.seen("DELETE").len() > told).then_some(()));
+        eventually("one has ended", || ended() >= 1.0);
+        eventually("the server is told", || server.seen("DELETE").len() > told);
         assert_eq!((idle.send("ping", json!({})).status, ended()), (404, 1.0));
         assert_eq!(server.seen("DELETE").len(), told + 1);
         gate.open();
@@ -83,8 +83,8 @@ fn calls_under_way_are_answered_when_the_keys_are_made_anew() {
     assert!(caller.stream.all().is_empty());
     // Afterwards these too, when it is looked for what has ended.
     sidecar.runs(&write(&sidecar.files, &config, &[2, 3]));
-    eventually("they are gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
-    eventually("the server is told", || (server.seen("DELETE").len() == told + 3).then_some(()));
+    eventually("they are gone", || sidecar.metric("longshore_sessions") == 0.0);
+    eventually("the server is told", || server.seen("DELETE").len() == told + 3);
 }
 
 /// Nobody could end it otherwise.
@@ -98,7 +98,7 @@ fn a_session_that_begins_while_the_keys_are_made_anew_ends_with_those_before() {
     let told = server.seen("DELETE").len();
     std::thread::scope(|scope| {
         let begins = scope.spawn(|| Request::post(initialize("2025-11-25")).key("key-a").send(sidecar.mcp));
-        eventually("it begins", || (!server.seen("initialize").is_empty()).then_some(()));
+        eventually("it begins", || !server.seen("initialize").is_empty());
         sidecar.runs(&write(&sidecar.files, &config, &[2]));
         gate.open();
         let begun = begins.join().unwrap();
@@ -107,7 +107,7 @@ fn a_session_that_begins_while_the_keys_are_made_anew_ends_with_those_before() {
     });
     // When it is looked for what has ended.
     sidecar.runs(&write(&sidecar.files, &config, &[2, 3]));
-    eventually("it is gone", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("it is gone", || sidecar.metric("longshore_sessions") == 0.0);
     assert_eq!(sidecar.metric("longshore_sessions_ended_total{cause=\"keys\"}"), 1.0);
-    eventually("the server is told", || (server.seen("DELETE").len() == told + 1).then_some(()));
+    eventually("the server is told", || server.seen("DELETE").len() == told + 1);
 }

@@ -44,7 +44,7 @@ fn busy(sidecar: &Sidecar, server: &Scripted, key: Option<&'static str>) -> (Cal
         let tool = if id == 1 { "ask" } else { "hang" };
         assert_eq!(caller.post(sidecar, &call(id, tool, &json!({}))).status, 202);
     }
-    eventually("all are under way", || (server.seen("tools/call").len() == MOST as usize).then_some(()));
+    eventually("all are under way", || server.seen("tools/call").len() == MOST as usize);
     let question = caller.hear();
     assert_eq!(question["method"], "roots/list", "{question}");
     (caller, question)
@@ -82,7 +82,7 @@ fn r059_what_ends_a_call_does_not_wait_for_one_to_end() {
     // One that waits for its turn is withdrawn, and the server never hears of it. It may still be on its way here.
     eventually("it is taken", || {
         assert_eq!(caller.post(&sidecar, &cancelled(MOST + 1)).status, 202);
-        one_more.is_finished().then_some(())
+        one_more.is_finished()
     });
     assert_eq!(one_more.join().unwrap().status, 202);
     gate.open();
@@ -138,7 +138,7 @@ fn messages_that_wait_are_bounded_and_never_forgotten() {
     let waiting: Vec<_> = (100..104).map(|id| posting(message(id), sidecar.mcp)).collect();
     // Two of them fit, and the others are told so.
     eventually("there is no room for more", || {
-        (waiting.iter().filter(|reply| reply.is_finished()).count() == 2).then_some(())
+        waiting.iter().filter(|reply| reply.is_finished()).count() == 2
     });
     // What cancels has room of its own.
     assert_eq!(caller.post(&sidecar, &cancelled(2)).status, 202);
@@ -152,7 +152,7 @@ fn messages_that_wait_are_bounded_and_never_forgotten() {
         let lost: Vec<_> =
             lines.filter(|line| line["method"] == "tools/call" && line["status"] == 404).collect();
         assert!(lost.iter().all(|line| line["reason"] == "unknown session"), "{lost:?}");
-        (lost.len() == 2).then_some(())
+        lost.len() == 2
     });
     gate.open();
 }
@@ -174,7 +174,7 @@ fn a_message_that_waits_is_refused_with_its_key() {
                 posting(message.with("authorization", &format!("Bearer {revoked}")), sidecar.mcp)
             })
             .collect();
-        eventually("they wait", || waiting.iter().any(JoinHandle::is_finished).then_some(()));
+        eventually("they wait", || waiting.iter().any(JoinHandle::is_finished));
         sidecar.runs(&sidecar.files.write_with_keys(&config(server.port), &keys(&[("alice", left)])));
         gate.open();
         let statuses = waiting.into_iter().map(|reply| reply.join().unwrap().status);
@@ -211,7 +211,7 @@ fn nothing_begins_anew_in_a_stream_whose_session_is_over() {
         sleep(Duration::from_secs(1));
         eventually("it is too old", || {
             let ping = caller.post(&replicas[0], r#"{"jsonrpc":"2.0","id":100,"method":"ping"}"#);
-            (ping.status == 404).then_some(())
+            ping.status == 404
         });
         gate.open();
         assert_eq!(begins.join().unwrap().status, 202);

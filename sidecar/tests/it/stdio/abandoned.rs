@@ -41,7 +41,7 @@ fn opens(sidecar: &Sidecar, key: &str) -> Reply {
 
 /// Waits until nothing is kept any more for those who have left.
 fn forgotten(sidecar: &Sidecar) {
-    eventually("nothing is kept", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    eventually("nothing is kept", || sidecar.metric("longshore_streams") == 0.0);
 }
 
 fn is_over(client: &Client<'_>) -> bool {
@@ -144,7 +144,7 @@ fn a_client_that_goes_while_another_waits_makes_room_for_it() {
     let stream = streams::open(&client);
     let mut waits = connect(sidecar.mcp);
     Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut waits);
-    eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
+    eventually("it waits", || sidecar.metric("longshore_processes_queued") == 1.0);
     drop(stream);
     let reply = Reply::read(&mut BufReader::new(waits)).unwrap();
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -168,7 +168,7 @@ fn who_is_refused_is_told_what_to_do() {
     };
     let fields = ["spec.sessions.idleTimeout", "spec.transport.stdio.maxProcesses"];
     let after = refused(200, 301, &fields);
-    within(Duration::from_secs(30), "it comes nearer", || (refused(170, 301, &fields) < after).then_some(()));
+    within(Duration::from_secs(30), "it comes nearer", || refused(170, 301, &fields) < after);
     let streams = clients.each_ref().map(streams::open);
     refused(30, 30, &["all of them are in use"]);
     drop(streams);
@@ -176,7 +176,7 @@ fn who_is_refused_is_told_what_to_do() {
     eventually("they have left", || {
         let reply = open(&sidecar, "key-a");
         let after: u64 = reply.header("retry-after").unwrap().parse().unwrap();
-        (after > 200).then_some(())
+        after > 200
     });
 }
 
@@ -189,7 +189,7 @@ fn other_replicas_hear_that_it_has_ended() {
     drop(streams::open(&client));
     opens(&here.sidecar, "key-a");
     for pod in [here, there] {
-        eventually("it knows", || (pod.sidecar.metric("longshore_ended_sessions") == 1.0).then_some(()));
+        eventually("it knows", || pod.sidecar.metric("longshore_ended_sessions") == 1.0);
         assert!(is_over(&client.through(&pod.sidecar)));
     }
 }

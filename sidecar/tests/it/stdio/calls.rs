@@ -31,9 +31,7 @@ fn allow(sidecar: &Sidecar, milliseconds: u64) {
 }
 
 fn under_way(client: &Client<'_>, calls: f64) {
-    eventually("the calls are under way", || {
-        (client.sidecar.metric("longshore_calls") == calls).then_some(())
-    });
+    eventually("the calls are under way", || client.sidecar.metric("longshore_calls") == calls);
 }
 
 #[test]
@@ -97,9 +95,9 @@ fn what_the_server_asks_is_asked_in_a_call() {
         said(&client, "ask-later", json!({"method": method}));
         eventually("it was answered", || {
             let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-            log.contains(expected).then_some(())
+            log.contains(expected)
         });
-        eventually("it has ended", || (sidecar.metric("longshore_processes") == 2.0).then_some(()));
+        eventually("it has ended", || sidecar.metric("longshore_processes") == 2.0);
     }
 }
 
@@ -149,7 +147,7 @@ fn what_the_server_asks_of_a_client_that_neither_listens_nor_calls_is_an_error_i
     let asked = Instant::now();
     eventually("it was answered", || {
         let words = "no call is under way in which the client could be asked";
-        have_asked(&sidecar, 1).contains(words).then_some(())
+        have_asked(&sidecar, 1).contains(words)
     });
     assert!(asked.elapsed() > Duration::from_secs(1), "{:?}", asked.elapsed());
 }
@@ -170,9 +168,7 @@ fn what_the_server_asks_of_a_client_that_does_not_read_is_an_error_in_the_end() 
     for (number, message) in logged.iter().enumerate() {
         assert_eq!(message["params"]["logger"], number.to_string());
     }
-    eventually("it was answered", || {
-        have_asked(&sidecar, 1).contains("the client does not read").then_some(())
-    });
+    eventually("it was answered", || have_asked(&sidecar, 1).contains("the client does not read"));
 }
 
 /// In which of several calls it asks the server does not say: the client answers whichever it is.
@@ -242,7 +238,7 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     assert_eq!(error(&message), "the call was cancelled by its client");
     eventually("the server heard of it", || {
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-        log.contains("cancelled 1").then_some(())
+        log.contains("cancelled 1")
     });
     // Should its answer still come, it is not taken for that of another call with the same id.
     let again = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
@@ -316,7 +312,7 @@ fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() 
         kill_process(process, Signal::CONT).unwrap();
         eventually("the server heard of it", || {
             let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-            log.contains("cancelled ").then_some(())
+            log.contains("cancelled ")
         });
         assert_eq!(text(&answer(large).message()).len(), 400_000);
         for other in others {
@@ -347,7 +343,7 @@ fn a_server_that_reads_again_hears_of_a_call_whose_cancellation_was_refused() {
     kill_process(process, Signal::CONT).unwrap();
     eventually("the server heard of it", || {
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-        log.contains("cancelled 2").then_some(())
+        log.contains("cancelled 2")
     });
     assert_eq!(text(&answer(large).message()).len(), 400_000);
 }
@@ -380,7 +376,7 @@ fn r069_a_call_that_takes_too_long_is_cancelled() {
     assert_eq!(error(&message), "the MCP server did not answer within 0.5 seconds");
     eventually("the server heard of it", || {
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-        log.contains("cancelled 1").then_some(())
+        log.contains("cancelled 1")
     });
 }
 
@@ -420,7 +416,7 @@ fn a_server_that_never_reads_costs_only_its_own_session() {
     }
     // The session can be ended all the same, although the process hears nothing.
     assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
-    eventually("it is gone", || (sidecar.metric("longshore_processes") == 2.0).then_some(()));
+    eventually("it is gone", || sidecar.metric("longshore_processes") == 2.0);
 }
 
 #[test]
@@ -454,7 +450,7 @@ fn a_client_that_does_not_read_slows_only_its_own_session() {
     }
     // What is not read is not read from the process either.
     assert!(sidecar.memory() < 200 << 20, "{}", sidecar.memory());
-    eventually("the call ends", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call ends", || sidecar.metric("longshore_calls") == 0.0);
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     drop(flooded);
     pid(&other);
@@ -499,5 +495,5 @@ fn threads_share_sessions() {
     }
     assert_eq!(pid(&client), first);
     assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
-    eventually("it is gone", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("it is gone", || sidecar.metric("longshore_processes") == 1.0);
 }

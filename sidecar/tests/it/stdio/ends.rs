@@ -22,7 +22,7 @@ fn process(pid: u32) -> Pid {
 }
 
 fn gone(pid: u32) {
-    eventually("the process ends", || test_kill_process(process(pid)).is_err().then_some(()));
+    eventually("the process ends", || test_kill_process(process(pid)).is_err());
 }
 
 /// 64: a call under way fails with -32603, and the next one has another process.
@@ -75,16 +75,16 @@ fn calls_outlive_the_age_of_their_session() {
         client.request(client.message("tools/call", &params)).write(&mut stream);
         stream
     });
-    eventually("they are under way", || (sidecar.metric("longshore_calls") == 2.0).then_some(()));
+    eventually("they are under way", || sidecar.metric("longshore_calls") == 2.0);
     config.sessions.max_age_ms = 2_000;
     sidecar.runs(&sidecar.files.write(&config));
-    eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
+    eventually("it is too old", || client.send("ping", json!({})).status == 404);
     for (stream, words) in calls.into_iter().zip(["later", "done"]) {
         let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
         assert_eq!(reply.status, 200, "{words}: {}", reply.text());
         assert_eq!(text(&reply.message()), words);
     }
-    eventually("its process ends then", || (shim.processes().len() <= others).then_some(()));
+    eventually("its process ends then", || shim.processes().len() <= others);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_process_that_died_unused_is_replaced_without_a_word() {
         gone(before);
         // Otherwise the call is often there before the news.
         if wait {
-            eventually("the news", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+            eventually("the news", || sidecar.metric("longshore_processes") == 1.0);
         }
         assert_ne!(pid(&client), before);
     }
@@ -163,16 +163,14 @@ fn sessions_end_with_their_processes() {
         let first = pid(&client);
         let mut stream = connect(sidecar.mcp);
         client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
-        eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+        eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
         assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
         let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
         assert!(error(&reply.message()).contains("the session was ended"), "{}", reply.text());
         gone(first);
         // By nobody's.
         gone(pid(&Client::open(&sidecar, None)));
-        eventually("nothing but the sidecar's own is left", || {
-            (sidecar.metric("longshore_processes") == 1.0).then_some(())
-        });
+        eventually("nothing but the sidecar's own is left", || sidecar.metric("longshore_processes") == 1.0);
         assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
     }
 }
@@ -199,7 +197,7 @@ fn another_server_in_the_configuration_ends_all_processes() {
     pid(&client);
     let other = GoServer::start(&[]);
     sidecar.runs(&sidecar.files.write(&config(other.port)));
-    eventually("the processes end", || shim.processes().is_empty().then_some(()));
+    eventually("the processes end", || shim.processes().is_empty());
     assert_eq!(client.send("ping", json!({})).status, 404);
     let client = Client::open(&sidecar, None);
     assert_eq!(said(&client, "echo", json!({"text": "by HTTP"})), "by HTTP");
@@ -208,7 +206,7 @@ fn another_server_in_the_configuration_ends_all_processes() {
     back.generation = 2;
     sidecar.runs(&sidecar.files.write(&back));
     // What begins in the moment of the change may still be taken for the other server's.
-    eventually("the sidecar has a process of its own", || (!shim.processes().is_empty()).then_some(()));
+    eventually("the sidecar has a process of its own", || !shim.processes().is_empty());
     pid(&Client::open(&sidecar, None));
 }
 
@@ -233,13 +231,11 @@ fn another_server_is_greeted_while_clients_come() {
                 Request::post(client::initialize("2025-06-18")).send(sidecar.mcp);
             }
         });
-        eventually("there are as many as may be", || {
-            (sidecar.metric("longshore_processes") == 5.0).then_some(())
-        });
+        eventually("there are as many as may be", || sidecar.metric("longshore_processes") == 5.0);
         config.protocol = Some("2025-11-25".to_owned());
         config.generation += 1;
         sidecar.runs(&sidecar.files.write(&config));
-        eventually("it is greeted", || (connected() > before).then_some(()));
+        eventually("it is greeted", || connected() > before);
     });
 }
 
@@ -250,7 +246,7 @@ fn a_container_that_ends_is_an_error_until_it_is_back() {
     pid(&client);
     let mut stream = connect(sidecar.mcp);
     client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
-    eventually("the call is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
     shim.kill();
     let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
     assert!(error(&reply.message()).contains("the server's container ended"), "{}", reply.text());
@@ -259,7 +255,7 @@ fn a_container_that_ends_is_an_error_until_it_is_back() {
     sidecar.log(|line| line["reason"] == "Some(ConnectionLost)");
 
     let _shim = Shim::start(&sidecar.files, &server(&[]));
-    eventually("the monitor is back", || (sidecar.metric("longshore_server_connected") == 1.0).then_some(()));
+    eventually("the monitor is back", || sidecar.metric("longshore_server_connected") == 1.0);
     pid(&client);
 }
 
@@ -276,16 +272,14 @@ fn a_container_that_is_back_with_another_era_ends_sessions_and_serves_others() {
     assert_eq!((said(&client, "era", json!({})), text(&alone())), ("legacy".to_owned(), "legacy".to_owned()));
     for era in ["modern", "legacy", "modern"] {
         shim.kill();
-        eventually("it is noticed", || (sidecar.metric("longshore_server_connected") == 0.0).then_some(()));
+        eventually("it is noticed", || sidecar.metric("longshore_server_connected") == 0.0);
         shim = Shim::start(&sidecar.files, &of(era));
-        eventually("the monitor is back", || {
-            (sidecar.metric("longshore_server_connected") == 1.0).then_some(())
-        });
+        eventually("the monitor is back", || sidecar.metric("longshore_server_connected") == 1.0);
         // What the server from before knew is over, and a call in it is never answered by the other one.
         eventually("the session is over", || {
             let reply = client.send("tools/call", json!({"name": "era"}));
             assert!(reply.message().get("error").is_some(), "{era}: {}", reply.text());
-            (reply.status == 404).then_some(())
+            reply.status == 404
         });
         for revision in ["2025-03-26", "2025-11-25"] {
             assert_eq!(said(&Client::of(&sidecar, None, revision), "era", json!({})), era);
@@ -302,7 +296,7 @@ fn a_sidecar_that_is_killed_leaves_no_orphans() {
     pid(&client);
     assert_eq!(shim.processes().len(), 2);
     sidecar.signal(Signal::KILL);
-    within(Duration::from_secs(25), "the shim reaps them", || shim.processes().is_empty().then_some(()));
+    within(Duration::from_secs(25), "the shim reaps them", || shim.processes().is_empty());
 }
 
 /// They would be there for ten seconds beside as many new ones.
@@ -316,7 +310,7 @@ fn processes_that_sessions_share_end_when_the_next_sidecar_is_there() {
     assert_eq!(before.len(), 2);
     let sidecar = sidecar.again();
     within(Duration::from_secs(5), "those from before end", || {
-        shim.processes().iter().all(|process| !before.contains(process)).then_some(())
+        shim.processes().iter().all(|process| !before.contains(process))
     });
     pid(&Client::open(&sidecar, None));
 }
@@ -334,7 +328,7 @@ fn processes_of_no_session_end_when_the_next_sidecar_is_there() {
         assert!(nobodys.len() == 2 && !nobodys.contains(&kept), "{nobodys:?} {kept}");
         let sidecar = sidecar.again();
         within(Duration::from_secs(5), "those of no session end", || {
-            shim.processes().iter().all(|process| !nobodys.contains(process)).then_some(())
+            shim.processes().iter().all(|process| !nobodys.contains(process))
         });
         assert_eq!(Client::in_session(&sidecar, &session).send("ping", json!({})).status, 200);
         assert!(shim.processes().contains(&kept), "the session goes on with its process");
@@ -382,7 +376,7 @@ fn a_start_that_came_too_late_is_no_hindrance() {
     let (shim, sidecar) = serving(&stdio(), &server(&["obstinate"]), &[]);
     let client = Client::open(&sidecar, None);
     kill_process(process(pid(&client)), Signal::KILL).unwrap();
-    eventually("the news", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("the news", || sidecar.metric("longshore_processes") == 1.0);
     shim.signal(Signal::STOP);
     let message = client.call("pid", json!({}));
     shim.signal(Signal::CONT);

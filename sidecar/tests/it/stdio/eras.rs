@@ -70,7 +70,7 @@ fn a_server_that_was_too_slow_to_say_what_it_speaks_is_asked_again() {
     assert_eq!(versions(), ["2025-11-25"], "clients are served meanwhile");
     let modern = || modern::request("x", "tools/call", json!({"name": "era"})).send(sidecar.mcp).message();
     assert_eq!(text(&modern()), "legacy", "translated");
-    eventually("it is asked again", || (versions() == ["2026-07-28", "2025-11-25"]).then_some(()));
+    eventually("it is asked again", || versions() == ["2026-07-28", "2025-11-25"]);
     assert_eq!(text(&modern()), "modern");
 }
 
@@ -85,9 +85,7 @@ fn a_server_that_takes_long_to_start_is_reported_and_waited_for() {
         (connection.state == ConnectionState::Failed).then_some(connection)
     });
     assert_eq!(slow.reason, Some(ConnectionReason::InitializeTimeout), "{}", slow.message);
-    eventually("it is there", || {
-        (sidecar.inventory(&token).connection.state == ConnectionState::Connected).then_some(())
-    });
+    eventually("it is there", || sidecar.inventory(&token).connection.state == ConnectionState::Connected);
     assert!(shim.processes().contains(&process), "nobody has started it again");
 }
 
@@ -154,7 +152,7 @@ fn a_server_is_spoken_to_in_the_revision_that_is_said() {
             (&*described.protocol_version, &described.protocol_versions),
             (pin, &vec![pin.to_owned()])
         );
-        eventually("nobody asks for more", || (shim.processes().len() == 1).then_some(()));
+        eventually("nobody asks for more", || shim.processes().len() == 1);
         // Each kind of client gets to it.
         let client = Client::open(&sidecar, None);
         assert_eq!(said(&client, "era", json!({})), era, "{pin}");
@@ -210,7 +208,7 @@ fn a_server_may_answer_in_batches_where_its_revision_lets_it() {
             assert_eq!(steps, (0..64).collect::<Vec<_>>(), "nothing of a batch is lost");
         }
         eventually("answers that came twice are nobody's", || {
-            (sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") == 2.0).then_some(())
+            sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") == 2.0
         });
     }
 }

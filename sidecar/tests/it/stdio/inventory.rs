@@ -36,8 +36,7 @@ fn it_has_the_first_line_that_is_no_message() {
     let client = Client::open(&sidecar, None);
     said(&client, "write", json!({"hex": "68656c6c6f0a"}));
     eventually("the line", || {
-        (sidecar.inventory(&token).noise.as_deref() == Some("(not shown: of a client's session)"))
-            .then_some(())
+        sidecar.inventory(&token).noise.as_deref() == Some("(not shown: of a client's session)")
     });
 }
 
@@ -49,11 +48,9 @@ fn the_sidecars_own_process_is_replaced_when_it_dies() {
     kill_process(Pid::from_raw(first.cast_signed()).unwrap(), Signal::KILL).unwrap();
     eventually("another process", || {
         let processes = shim.processes();
-        (processes.len() == 1 && processes[0] != first).then_some(())
+        processes.len() == 1 && processes[0] != first
     });
-    eventually("it is connected", || {
-        (sidecar.metric("longshore_handshakes_total{result=\"ok\"}") == 2.0).then_some(())
-    });
+    eventually("it is connected", || sidecar.metric("longshore_handshakes_total{result=\"ok\"}") == 2.0);
     let connection = sidecar.inventory(&token).connection;
     assert_eq!(connection.state, ConnectionState::Connected);
     let readiness = sidecar.get("/readyz").status;
@@ -98,7 +95,5 @@ for line in sys.stdin:
         (shim, Sidecar::with(files, &[]).loaded().ready(), cluster.token(|_| {}))
     };
     // Without being heard, lists are read again once a minute.
-    within(Duration::from_secs(10), "three tools", || {
-        (sidecar.inventory(&token).tools.len() >= 3).then_some(())
-    });
+    within(Duration::from_secs(10), "three tools", || sidecar.inventory(&token).tools.len() >= 3);
 }

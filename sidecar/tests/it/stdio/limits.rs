@@ -71,7 +71,7 @@ fn a_place_comes_back_of_a_handshake_that_takes_too_long() {
     assert!(reply.text().contains("did not answer within 10 seconds"), "{}", reply.text());
     let processes = |count| {
         let what = format!("{count} processes run");
-        eventually(&what, || (sidecar.metric("longshore_processes") == count).then_some(()));
+        eventually(&what, || sidecar.metric("longshore_processes") == count);
     };
     processes(1.0);
     let mut stream = connect(sidecar.mcp);
@@ -123,11 +123,11 @@ fn a_place_comes_back_on_every_way() {
     config.limits.request_timeout_ms = 20_000;
     let (_shim, sidecar) = serving(&config, &server(&["slow"]), &[]);
     let initialize = || Request::post(client::initialize("2025-11-25"));
-    let free = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
+    let free = || sidecar.metric("longshore_processes") == 1.0;
     // The client goes away meanwhile.
     let mut stream = connect(sidecar.mcp);
     initialize().write(&mut stream);
-    eventually("it is under way", || (sidecar.metric("longshore_processes") == 2.0).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_processes") == 2.0);
     drop(stream);
     eventually("its process is gone", free);
     // The server refuses.
@@ -153,10 +153,10 @@ fn a_place_comes_back_of_who_goes_after_the_first_words_of_a_handshake() {
     for greeted in [2, 3] {
         let mut stream = connect(sidecar.mcp);
         Request::post(client::initialize("2025-11-25")).write(&mut stream);
-        eventually("it has said something", || (handshakes(&sidecar) == greeted).then_some(()));
+        eventually("it has said something", || handshakes(&sidecar) == greeted);
         drop(stream);
-        eventually("its process is gone", || (shim.processes().len() == 1).then_some(()));
-        eventually("and its place", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+        eventually("its process is gone", || shim.processes().len() == 1);
+        eventually("and its place", || sidecar.metric("longshore_processes") == 1.0);
     }
 }
 
@@ -193,7 +193,7 @@ fn a_hundred_sessions_that_nobody_closes_leave_nothing() {
     assert!(sidecar.descriptors() > descriptors + 32 * 2);
     within(Duration::from_secs(60), "everything is as before", || {
         // The question itself is a connection, and the one before may still be closing.
-        (shim.processes().len() == 1 && sidecar.descriptors() <= descriptors + 1).then_some(())
+        shim.processes().len() == 1 && sidecar.descriptors() <= descriptors + 1
     });
     assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
     assert!(sidecar.memory() < memory + (8 << 20), "{} {memory}", sidecar.memory());

@@ -128,8 +128,8 @@ fn same(command: &[String], client: impl Fn(&str) -> Value) -> Value {
         direct["progress"] = seen["progress"].clone();
     }
     assert_eq!(seen, direct);
-    eventually("no call is left behind", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
-    eventually("no process is left behind", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("no call is left behind", || sidecar.metric("longshore_calls") == 0.0);
+    eventually("no process is left behind", || sidecar.metric("longshore_processes") == 1.0);
     assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
     assert!(!sidecar.written().contains(KEY));
     seen

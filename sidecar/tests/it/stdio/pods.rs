@@ -37,7 +37,7 @@ fn three(sidecar: &Sidecar, what: OnOwnerLoss) -> [Client<'_>; 3] {
     clients[0].ask("logging/setLevel", json!({"level": "notice"}));
     clients[2].ask("resources/subscribe", json!({"uri": "x:1"}));
     if what == OnOwnerLoss::Reinitialize {
-        eventually("another pod keeps it", || (sidecar.copied(1) >= 2).then_some(()));
+        eventually("another pod keeps it", || sidecar.copied(1) >= 2);
     }
     clients
 }
@@ -99,7 +99,7 @@ fn sessions_that_share_a_process_move_or_end_when_their_pod_drains() {
                 if reply.status == 200 {
                     assert_eq!(text(&reply.message()), before[0].to_string());
                 }
-                (reply.status == 404).then_some(())
+                reply.status == 404
             });
         }
         let answer = answer_of(call, &stays.sidecar, &clients[1].session);
@@ -109,7 +109,7 @@ fn sessions_that_share_a_process_move_or_end_when_their_pod_drains() {
         }
         assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
         drop(hook);
-        eventually("its processes have ended", || leaves.shim.processes().is_empty().then_some(()));
+        eventually("its processes have ended", || leaves.shim.processes().is_empty());
         network.list(&[2]);
         match what {
             OnOwnerLoss::Reinitialize => {
@@ -193,7 +193,7 @@ fn sessions_of_a_pod_that_drains_go_where_there_is_room() {
         let [leaves, full, free] = &pods[..] else { panic!("three pods") };
         let hook = leaves.sidecar.hook();
         leaves.sidecar.signal(Signal::TERM);
-        eventually("they have moved", || (sessions_of(free) == 6.0).then_some(()));
+        eventually("they have moved", || sessions_of(free) == 6.0);
         for session in &sessions {
             pid(&Client::in_session(&full.sidecar, session).with_key("key-a"));
         }
@@ -221,14 +221,14 @@ fn sessions_of_a_pod_that_drains_go_where_their_revision_is_spoken() {
         let [leaves, other, free] = &pods[..] else { panic!("three pods") };
         let newer = Client::open(&other.sidecar, BOB);
         if idle_ms < 1_000 {
-            let rests = || (other.sidecar.metric("longshore_processes") == 1.0).then_some(());
+            let rests = || other.sidecar.metric("longshore_processes") == 1.0;
             eventually("its process has ended", rests);
         }
         let clients = [(); 6].map(|()| Client::of(&leaves.sidecar, ALICE, "2025-06-18"));
         let through = clients.each_ref().map(|client| client.through(&other.sidecar));
         let hook = leaves.sidecar.hook();
         leaves.sidecar.signal(Signal::TERM);
-        eventually("they have moved", || (sessions_of(leaves) == 0.0).then_some(()));
+        eventually("they have moved", || sessions_of(leaves) == 0.0);
         for client in &through {
             pid(client);
             pid(&newer);
@@ -254,7 +254,7 @@ fn new_clients_are_translated_for_while_sessions_pass_by_that_cannot_be() {
         let client = Client::of(&other.sidecar, ALICE, "2025-06-18");
         pid(&client);
         assert_eq!(client.end().status, 204);
-        (sessions_of(free) == 6.0).then_some(())
+        sessions_of(free) == 6.0
     });
     assert_eq!(sessions_of(other), 1.0);
     assert!(leaves.sidecar.wait(Duration::from_secs(30)).success());
@@ -273,7 +273,7 @@ fn sessions_of_a_pod_that_drains_pass_by_where_somebody_else_has_all_places() {
     let clients = [(); 6].map(|()| Client::open(&leaves.sidecar, ALICE));
     let hook = leaves.sidecar.hook();
     leaves.sidecar.signal(Signal::TERM);
-    eventually("they have moved", || (sessions_of(free) == 6.0).then_some(()));
+    eventually("they have moved", || sessions_of(free) == 6.0);
     for client in &clients {
         pid(&client.through(&full.sidecar));
     }
@@ -349,7 +349,7 @@ fn what_was_set_outlives_the_sidecar_and_the_process() {
         let client = Client::open(&first.sidecar, ALICE);
         client.ask("logging/setLevel", json!({"level": "notice"}));
         client.ask("resources/subscribe", json!({"uri": "x:1"}));
-        eventually("another pod keeps it", || (first.sidecar.copied(2) > 0).then_some(()));
+        eventually("another pod keeps it", || first.sidecar.copied(2) > 0);
         let before = pid(&client);
         let through = client.through(&second.sidecar);
         first.sidecar.signal(Signal::KILL);
@@ -361,7 +361,7 @@ fn what_was_set_outlives_the_sidecar_and_the_process() {
         kill_process(Pid::from_raw(i32::try_from(before).unwrap()).unwrap(), Signal::KILL).unwrap();
         eventually("another one has taken its place", || {
             let message = through.call("pid", json!({}));
-            (message["result"].is_object() && text(&message) != before.to_string()).then_some(())
+            message["result"].is_object() && text(&message) != before.to_string()
         });
         let state = state(&through);
         assert_eq!(
@@ -381,16 +381,16 @@ fn what_the_next_process_of_a_session_asks_first_waits_for_the_client() {
     let [leaves, stays] = &pods[..] else { panic!("two pods") };
     let client = Client::with_capabilities(&leaves.sidecar, ALICE, "2025-11-25", &json!({"roots": {}}));
     client.ask("logging/setLevel", json!({"level": "notice"}));
-    eventually("another pod keeps it", || (leaves.sidecar.copied(1) > 0).then_some(()));
+    eventually("another pod keeps it", || leaves.sidecar.copied(1) > 0);
     let hook = leaves.sidecar.hook();
     leaves.sidecar.signal(Signal::TERM);
-    eventually("it has moved", || (sessions_of(stays) == 1.0).then_some(()));
+    eventually("it has moved", || sessions_of(stays) == 1.0);
     let client = client.through(&stays.sidecar);
     let mut own = Events::open(&client.get(), stays.sidecar.mcp);
     // It may be told of the other server's lists, too.
     let mut heard = std::iter::from_fn(|| own.next()).map(|event| event.message());
     let asked = heard.find(|message| message["method"] == "roots/list").expect("it is asked");
-    eventually("it was told the level", || (state(&client)["level"] == "notice").then_some(()));
+    eventually("it was told the level", || state(&client)["level"] == "notice");
     let mut hears = client.stream("hear", json!({}));
     let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}}).to_string();
     assert_eq!(client.request(answer).send(stays.sidecar.mcp).status, 202);

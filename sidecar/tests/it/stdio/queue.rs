@@ -33,7 +33,7 @@ fn waiting(config: &Config) -> (Shim, Sidecar) {
 fn begin(sidecar: &Sidecar, key: &str, queued: f64) -> BufReader<TcpStream> {
     let mut stream = connect(sidecar.mcp);
     Request::post(client::initialize("2025-11-25")).key(key).write(&mut stream);
-    eventually("it waits", || (sidecar.metric("longshore_processes_queued") == queued).then_some(()));
+    eventually("it waits", || sidecar.metric("longshore_processes_queued") == queued);
     BufReader::new(stream)
 }
 
@@ -59,9 +59,7 @@ fn principals_wait_in_turn() {
         let reply = Reply::read(&mut reader).unwrap();
         assert_eq!(reply.status, 200, "{}", reply.text());
         last = (key, reply.header("mcp-session-id").unwrap().to_owned());
-        eventually("the others wait", || {
-            (sidecar.metric("longshore_processes_queued") == waits.len() as f64).then_some(())
-        });
+        eventually("the others wait", || sidecar.metric("longshore_processes_queued") == waits.len() as f64);
     }
 }
 
@@ -111,7 +109,7 @@ fn who_gives_up_waiting_leaves_nothing_behind() {
         let first = Client::open(&sidecar, Some("key-a"));
         let started = sidecar.metric("longshore_processes_started_total");
         drop(begin(&sidecar, "key-b", 1.0));
-        eventually("nobody waits", || (sidecar.metric("longshore_processes_queued") == 0.0).then_some(()));
+        eventually("nobody waits", || sidecar.metric("longshore_processes_queued") == 0.0);
         sidecar.audit(|line| line["reason"] == "cancelled by its client");
         delete(&sidecar, "key-a", &first.session);
         pid(&Client::open(&sidecar, Some("key-c")));

@@ -62,7 +62,7 @@ fn events(stream: TcpStream) -> Vec<Value> {
 }
 
 fn under_way(sidecar: &Sidecar, calls: f64) {
-    eventually("the calls are under way", || (sidecar.metric("longshore_calls") == calls).then_some(()));
+    eventually("the calls are under way", || sidecar.metric("longshore_calls") == calls);
     // They have reached the sidecar; an answer behind them shows that they have reached the server.
 }
 
@@ -158,7 +158,7 @@ fn each_hears_what_it_has_asked_for() {
     assert_eq!(state(&c)["subscriptions"], json!(["x:1", "x:2"]), "the other one is still there");
     heard(updated, json!({"uri": "x:1"}), [0, 1, 0]);
     delete(&b);
-    eventually("nobody is subscribed any more", || (state(&c)["subscriptions"] == json!([])).then_some(()));
+    eventually("nobody is subscribed any more", || state(&c)["subscriptions"] == json!([]));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn levels_are_each_sessions_own() {
         delete(&speaker);
     }
     delete(&b);
-    eventually("the others want less", || (state(&c)["level"] == "warning").then_some(()));
+    eventually("the others want less", || state(&c)["level"] == "warning");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn nobody_cancels_or_ends_what_is_anothers() {
     assert_eq!(error(&reply(first)), "the session was ended while the call was under way");
     release(&c);
     assert_eq!(text(&reply(second)), "released");
-    eventually("the server heard of it", || (log().matches("cancelled ").count() == 2).then_some(()));
+    eventually("the server heard of it", || log().matches("cancelled ").count() == 2);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
     };
     let log = || std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
     let unread = pour(&deaf);
-    eventually("the server is told", || (log().matches("cancelled ").count() == 1).then_some(()));
+    eventually("the server is told", || log().matches("cancelled ").count() == 1);
     // What it has not read waits for it, and why there is no more.
     let reply = Reply::read(&mut BufReader::new(unread)).unwrap();
     let events = reply.events();

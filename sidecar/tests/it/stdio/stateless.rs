@@ -64,7 +64,7 @@ fn a_process_that_starts_slowly_is_not_taken_for_one_that_hangs() {
     let started = || sidecar.metric("longshore_processes_started_total");
     let before = started();
     let pid = || modern::request(1, "tools/call", json!({"name": "pid"})).send(sidecar.mcp).message();
-    eventually("it has started", || pid()["result"].is_object().then_some(()));
+    eventually("it has started", || pid()["result"].is_object());
     assert_eq!(started() - before, 1.0, "it was started once");
 }
 
@@ -114,7 +114,7 @@ fn r041_whoever_goes_cancels_the_call_in_the_process() {
     let pid = said(&sidecar, "key-a", "pid", json!({}));
     let mut stream = connect(sidecar.mcp);
     request("key-a", "x", "hang", json!({})).write(&mut stream);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
     // What comes later is answered later.
     assert_eq!(said(&sidecar, "key-a", "pid", json!({})), pid);
     drop(stream);
@@ -159,7 +159,7 @@ fn r042_subscriptions_of_a_process_are_told_apart() {
         assert!(last.next().is_none());
         drop(first);
         eventually("the process is told", || {
-            said(&sidecar, "key-a", "heard", json!({})).contains("cancelled").then_some(())
+            said(&sidecar, "key-a", "heard", json!({})).contains("cancelled")
         });
     }
 }
@@ -226,7 +226,7 @@ fn what_nobody_asked_for_is_nobodys() {
         assert_eq!(said(&sidecar, "key-a", "twice", json!({})), "once");
     }
     eventually("they are counted", || {
-        (sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") == 6.0).then_some(())
+        sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") == 6.0
     });
 }
 
@@ -262,9 +262,7 @@ fn who_listens_and_goes_silences_no_log() {
     assert!(listens.next().is_some());
     assert!(hears_log(&sidecar, "key-a", Some("info")), "beside who listens");
     drop(listens);
-    eventually("the process is told", || {
-        said(&sidecar, "key-a", "heard", json!({})).contains("cancelled").then_some(())
-    });
+    eventually("the process is told", || said(&sidecar, "key-a", "heard", json!({})).contains("cancelled"));
     assert!(hears_log(&sidecar, "key-a", Some("info")), "after who listened");
 }
 
@@ -280,7 +278,7 @@ fn who_listens_and_goes_ends_no_process_that_is_busy() {
     let before = sidecar.metric("longshore_calls");
     let mut busy = connect(sidecar.mcp);
     request("key-a", "b", "busy", json!({"seconds": 4})).write(&mut busy);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") > before).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_calls") > before);
     drop(listens);
     let reply = Reply::read(&mut BufReader::new(busy)).unwrap();
     assert_eq!(text(&reply.message()), "done", "{}", reply.text());
@@ -312,7 +310,7 @@ fn what_nobody_knows_passes_in_the_only_call() {
     let (_shim, sidecar) = both(&config(Isolation::Session, 4));
     let mut stream = connect(sidecar.mcp);
     request("key-a", "x", "hang", json!({})).write(&mut stream);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
     let reply = request("key-a", 1, "done", json!({})).send(sidecar.mcp);
     assert!(!reply.text().contains("com.example/done"), "{}", reply.text());
 }
@@ -331,13 +329,13 @@ fn sessions_from_before_do_not_bring_their_limits_back() {
     let shim = Shim::start(&files, &server("", "2026-07-28", "error"));
     let sidecar = Sidecar::with(files.clone(), &[]).loaded().ready();
     let clients = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
-    eventually("their processes are gone", || (shim.processes().len() == 1).then_some(()));
+    eventually("their processes are gone", || shim.processes().len() == 1);
     sidecar.runs(&files.write_with_keys(&limited(1), &both));
     let mut stream = connect(sidecar.mcp);
     clients[0]
         .request(clients[0].message("tools/call", &json!({"name": "hang", "arguments": {}})))
         .write(&mut stream);
-    eventually("it has a process", || (shim.processes().len() == 2).then_some(()));
+    eventually("it has a process", || shim.processes().len() == 2);
     let refused = clients[1].send("tools/call", json!({"name": "pid", "arguments": {}}));
     assert!(refused.text().contains("as may (1)"), "{}", refused.text());
     sidecar.runs(&files.write_with_keys(&limited(3), &both));
@@ -373,7 +371,7 @@ fn calls_that_wait_in_vain_are_told_so_together() {
     let (_shim, sidecar) = both(&config);
     let mut holds = connect(sidecar.mcp);
     request("key-a", 1, "hang", json!({})).write(&mut holds);
-    eventually("it is under way", || (sidecar.metric("longshore_calls") == 1.0).then_some(()));
+    eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
     let began = Instant::now();
     // More than a conversation holds.
     std::thread::scope(|scope| {

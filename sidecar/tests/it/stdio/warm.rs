@@ -20,7 +20,7 @@ fn config(isolation: Isolation, total: u32, warm: u32) -> Config {
 
 /// The processes that wait, once there are so many.
 fn warm(shim: &Shim, sidecar: &Sidecar, count: f64) -> Vec<u32> {
-    eventually("they wait", || (sidecar.metric("longshore_processes_warm") == count).then_some(()));
+    eventually("they wait", || sidecar.metric("longshore_processes_warm") == count);
     shim.processes()
 }
 
@@ -55,7 +55,7 @@ fn none_is_started_before_the_sidecars_own_serves() {
         let running = shim.processes().len();
         let serves = sidecar.metric("longshore_server_connected") == 1.0;
         assert!(serves || running <= 1, "{running} run");
-        serves.then_some(())
+        serves
     });
     warm(&shim, &sidecar, 2.0);
 }
@@ -66,13 +66,13 @@ fn those_that_wait_hold_up_no_session_whose_process_has_died() {
     let marks = Files::new();
     let flag = format!("installs={}", marks.path("installed").display());
     let (_shim, sidecar) = serving(&config(Isolation::Session, 8, 3), &server(&[&flag]), &[]);
-    eventually("one waits", || (sidecar.metric("longshore_processes_warm") >= 1.0).then_some(()));
+    eventually("one waits", || sidecar.metric("longshore_processes_warm") >= 1.0);
     let client = Client::open(&sidecar, None);
     let before = pid(&client);
     kill_process(Pid::from_raw(before.cast_signed()).unwrap(), Signal::KILL).unwrap();
     within(Duration::from_secs(10), "another one has taken its place", || {
         let message = client.call("pid", json!({}));
-        (message["result"].is_object() && super::text(&message) != before.to_string()).then_some(())
+        message["result"].is_object() && super::text(&message) != before.to_string()
     });
 }
 
@@ -82,9 +82,9 @@ fn what_clients_keep_saying_is_said_ahead() {
     for sessions in 1..=3 {
         warm(&shim, &sidecar, 1.0);
         Client::open(&sidecar, None);
-        eventually("it shakes hands", || (handshakes(&sidecar) > sessions).then_some(()));
+        eventually("it shakes hands", || handshakes(&sidecar) > sessions);
     }
-    eventually("one has shaken hands ahead", || (handshakes(&sidecar) == 5).then_some(()));
+    eventually("one has shaken hands ahead", || handshakes(&sidecar) == 5);
     let waiting = warm(&shim, &sidecar, 1.0);
     let body = client::initialize("2025-11-25").replace("\"id\":0", "\"id\":\"mine\"");
     assert!(body.contains("mine"), "{body}");
@@ -100,7 +100,7 @@ fn what_clients_keep_saying_is_said_ahead() {
     assert!(waiting.contains(&super::text(&reply.message()).parse().unwrap()));
 
     // Who says something else is told what a process says to that.
-    eventually("the next one has, too", || (handshakes(&sidecar) == 6).then_some(()));
+    eventually("the next one has, too", || handshakes(&sidecar) == 6);
     let waiting = warm(&shim, &sidecar, 1.0);
     let reply = Request::post(client::initialize("2025-06-18")).send(sidecar.mcp);
     assert_eq!(reply.message()["result"]["protocolVersion"], "2025-06-18");
@@ -110,12 +110,12 @@ fn what_clients_keep_saying_is_said_ahead() {
     // And what waits then has been told nothing.
     eventually("the one that was told ends", || {
         let left = shim.processes();
-        (waiting.iter().filter(|pid| left.contains(pid)).count() == waiting.len() - 1).then_some(())
+        waiting.iter().filter(|pid| left.contains(pid)).count() == waiting.len() - 1
     });
     let before = handshakes(&sidecar);
     warm(&shim, &sidecar, 1.0);
     Client::open(&sidecar, None);
-    eventually("it shakes hands", || (handshakes(&sidecar) > before).then_some(()));
+    eventually("it shakes hands", || handshakes(&sidecar) > before);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn those_that_die_are_replaced() {
         kill_process(Pid::from_raw(victim.cast_signed()).unwrap(), Signal::KILL).unwrap();
         eventually("another waits", || {
             let processes = shim.processes();
-            (processes.len() == 2 && !processes.contains(&victim)).then_some(())
+            processes.len() == 2 && !processes.contains(&victim)
         });
     }
     pid(&Client::open(&sidecar, None));
@@ -139,7 +139,7 @@ fn they_count_and_give_way() {
     let (shim, sidecar) = serving(&config(Isolation::Session, 2, 2), &server(&["frank"]), &[]);
     warm(&shim, &sidecar, 2.0);
     let (_first, _second) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
-    eventually("none waits", || (sidecar.metric("longshore_processes_warm") == 0.0).then_some(()));
+    eventually("none waits", || sidecar.metric("longshore_processes_warm") == 0.0);
     assert_eq!(shim.processes().len(), 3);
     let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
     assert_eq!(reply.status, 503, "{}", reply.text());
@@ -151,7 +151,7 @@ fn they_count_and_give_way() {
         let client = Client::open(&sidecar, None);
         assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
     }
-    eventually("one has shaken hands ahead", || (handshakes(&sidecar) == 5).then_some(()));
+    eventually("one has shaken hands ahead", || handshakes(&sidecar) == 5);
     let reply = Request::post(client::initialize("2025-06-18")).send(sidecar.mcp);
     assert_eq!(reply.message()["result"]["protocolVersion"], "2025-06-18", "{}", reply.text());
 }
@@ -169,11 +169,11 @@ fn who_has_enough_and_waits_does_not_hold_them_up() {
     Client::open(&sidecar, Some("key-a"));
     let mut waits = connect(sidecar.mcp);
     Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut waits);
-    eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
+    eventually("it waits", || sidecar.metric("longshore_processes_queued") == 1.0);
     warm(&shim, &sidecar, 1.0);
     pid(&Client::open(&sidecar, Some("key-b")));
     eventually("the sidecar's own runs, two of sessions, and one that waits", || {
-        (warm(&shim, &sidecar, 1.0).len() == 4).then_some(())
+        warm(&shim, &sidecar, 1.0).len() == 4
     });
     assert_eq!(sidecar.metric("longshore_processes_queued"), 1.0);
 }
@@ -186,7 +186,7 @@ fn the_configuration_is_followed() {
         let mut config = config(Isolation::Session, 8, warm);
         config.generation = generation;
         sidecar.runs(&sidecar.files.write(&config));
-        eventually("as many as are wanted", || (shim.processes().len() == 1 + warm as usize).then_some(()));
+        eventually("as many as are wanted", || shim.processes().len() == 1 + warm as usize);
     }
     for (max_age_ms, generation) in [(None, 5), (Some(600_000), 6)] {
         let before = shim.processes();
@@ -196,7 +196,7 @@ fn the_configuration_is_followed() {
         sidecar.runs(&sidecar.files.write(&config));
         eventually("others, that end at that age", || {
             let now = shim.processes();
-            (now.len() == 3 && now.iter().filter(|pid| before.contains(pid)).count() == 1).then_some(())
+            now.len() == 3 && now.iter().filter(|pid| before.contains(pid)).count() == 1
         });
     }
 }

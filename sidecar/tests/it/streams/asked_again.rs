@@ -49,7 +49,7 @@ fn a_server_that_ends_its_stream_at_once_is_not_asked_without_end() {
         };
         let (mut connection, begun) = (connect(sidecar.mcp), Instant::now());
         asked.write(&mut connection);
-        eventually("it is asked again", || (server.seen("GET").len() >= again).then_some(()));
+        eventually("it is asked again", || server.seen("GET").len() >= again);
         let took = begun.elapsed();
         assert!(took >= Duration::from_millis(least), "of a call: {of_a_call}: {took:?}");
     }
@@ -161,7 +161,7 @@ fn a_stream_stays_open_while_its_server_is_away() {
         let clients = [(); 2].map(|()| Client::of(&sidecar, None, revision));
         let before = open(&clients[0]);
         server.kill();
-        eventually("it is missed", || (sidecar.metric("longshore_server_connected") == 0.0).then_some(()));
+        eventually("it is missed", || sidecar.metric("longshore_server_connected") == 0.0);
         let mut streams = [before, open(&clients[1])];
         for stream in &mut streams {
             // As long as many servers take to come back.
@@ -200,7 +200,7 @@ fn what_a_server_without_sessions_said_before_it_was_asked_may_have_been_missed(
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
     server.stop();
-    eventually("it is missed", || (sidecar.metric("longshore_server_connected") == 0.0).then_some(()));
+    eventually("it is missed", || sidecar.metric("longshore_server_connected") == 0.0);
     let mut stream = open(&client);
     let server = start(server.port);
     stream.patience(Duration::from_secs(30));

@@ -181,13 +181,13 @@ fn who_comes_back_while_the_stream_is_opened_gets_it() {
     let client = Client::open(&sidecar, None);
     let mut lost = connect(sidecar.mcp);
     client.get().write(&mut lost);
-    eventually("the server is asked", || (!server.seen("GET").is_empty()).then_some(()));
+    eventually("the server is asked", || !server.seen("GET").is_empty());
     let connections = || sidecar.metric("longshore_connections");
-    eventually("it alone is connected", || (connections() == 1.0).then_some(()));
+    eventually("it alone is connected", || connections() == 1.0);
     let (back, mcp) = (client.get(), sidecar.mcp);
     let mut again = std::thread::scope(|scope| {
         let again = scope.spawn(move || Events::open(&back, mcp));
-        eventually("the client comes back", || (connections() == 2.0).then_some(()));
+        eventually("the client comes back", || connections() == 2.0);
         drop(lost);
         opens.open();
         again.join().unwrap()

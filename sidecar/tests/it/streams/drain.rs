@@ -76,7 +76,7 @@ fn r086_streams_close_as_their_revision_wants() {
             tell.send(()).unwrap();
             eventually("the call has ended", || {
                 let text = sidecar.get("/metrics");
-                text.text().contains("longshore_calls 0\n").then_some(())
+                text.text().contains("longshore_calls 0\n")
             });
             std::thread::sleep(AWAY);
             call = Events::open(&client.rest(&call.last), sidecar.mcp);
@@ -108,7 +108,7 @@ fn nobody_is_sent_away_to_where_a_server_does_not_stay() {
         let network = Network::new();
         let replicas = network.replicas(&config(0), &[server.port, other.port]);
         other.kill();
-        eventually("it is seen", || (replicas[1].metric("longshore_server_connected") == 0.0).then_some(()));
+        eventually("it is seen", || replicas[1].metric("longshore_server_connected") == 0.0);
         if began.elapsed() > Duration::from_secs(9) {
             // A server that was there for so long is believed soon.
             return false;
@@ -131,7 +131,7 @@ fn stays_to_the_end(sidecar: &Sidecar, caller: Option<&str>, tell: &Sender<()>) 
         assert_eq!(said(&stream.next().unwrap()), "1");
     }
     sidecar.signal(Signal::TERM);
-    eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+    eventually("it ends", || sidecar.get("/readyz").status != 200);
     tell.send(()).unwrap();
     assert_eq!(said(&call.next().unwrap()), "answer");
     assert!(call.next().is_none());
@@ -152,7 +152,7 @@ fn the_answer_of_a_client_that_was_cut_off_is_waited_for() {
     let last = call.last.clone();
     drop(call);
     tell.send(()).unwrap();
-    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
     std::thread::sleep(AWAY);
     let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
     assert_eq!(said(&rest.next().unwrap()), "answer");
@@ -184,12 +184,12 @@ fn an_answer_that_is_larger_than_what_is_kept_is_waited_for() {
         if polls {
             assert_eq!(call.any().unwrap().retry, Some(1000));
         } else {
-            eventually("it ends", || (sidecar.get("/readyz").status != 200).then_some(()));
+            eventually("it ends", || sidecar.get("/readyz").status != 200);
         }
         let last = call.last.clone();
         drop(call);
         gate.open();
-        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
         let mut rest = Events::open(&client.rest(&last), sidecar.mcp);
         assert_eq!(rest.status, 200, "{revision}");
         assert!(rest.next().unwrap().data.len() > LARGE, "{revision}");

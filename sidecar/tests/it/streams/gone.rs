@@ -107,7 +107,7 @@ fn what_is_not_kept_of_a_stream_of_no_call_may_have_been_missed() {
     assert_eq!(said(&stream.next().unwrap()), "0");
     let last = stream.last.clone();
     drop(stream);
-    eventually("it is forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    eventually("it is forgotten", || sidecar.metric("longshore_streams") == 0.0);
     let mut stream = Events::open(&client.rest(&last), sidecar.mcp);
     assert_eq!(stream.status, 200);
     assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
@@ -146,7 +146,7 @@ fn what_a_silent_stream_would_have_told_may_have_been_missed() {
     stream.patience(Duration::from_millis(300));
     assert!(stream.try_any().is_err(), "who has never listened has missed nothing");
     drop(stream);
-    eventually("it is forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    eventually("it is forgotten", || sidecar.metric("longshore_streams") == 0.0);
     let mut stream = Events::open(&client.get(), sidecar.mcp);
     assert_eq!(stream.next().unwrap().message()["method"], CHANGED);
 }
@@ -161,11 +161,9 @@ fn what_nobody_has_read_and_is_not_kept_may_have_been_missed() {
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::of(&sidecar, None, "2025-06-18");
     drop(Events::open(&client.get(), sidecar.mcp));
-    eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    eventually("it has gone", || sidecar.metric("longshore_connections") == 0.0);
     gate.open();
-    eventually("as much is kept as may be", || {
-        (sidecar.metric("longshore_stream_bytes") > 700.0).then_some(())
-    });
+    eventually("as much is kept as may be", || sidecar.metric("longshore_stream_bytes") > 700.0);
     let mut stream = Events::open(&client.get(), sidecar.mcp);
     let mut told = std::iter::from_fn(|| stream.next());
     let kept: Vec<_> = told.by_ref().take_while(|event| event.message()["method"] != CHANGED).collect();
@@ -174,7 +172,7 @@ fn what_nobody_has_read_and_is_not_kept_may_have_been_missed() {
     assert!(kept.iter().copied().eq(kept[0]..50), "what is kept is not left out: {kept:?}");
     // Whoever has heard that is told it once.
     drop(stream);
-    eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    eventually("it has gone", || sidecar.metric("longshore_connections") == 0.0);
     let mut stream = Events::open(&client.get(), sidecar.mcp);
     stream.patience(Duration::from_millis(300));
     assert!(stream.try_any().is_err());

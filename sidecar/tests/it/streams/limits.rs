@@ -63,7 +63,7 @@ fn a_session_has_only_so_many_streams() {
     drop(own);
     eventually("there is room again", || {
         let reply = client.send("tools/call", json!({"name": "t", "arguments": {}}));
-        (reply.status == 200).then_some(())
+        reply.status == 200
     });
 }
 
@@ -85,8 +85,8 @@ fn calls_that_began_together_get_the_streams_that_they_need() {
             })
             .map(|request| scope.spawn(move || request.send(sidecar.mcp)))
             .collect();
-        eventually("all three have come", || (server.seen("tools/call").len() == 3).then_some(()));
-        eventually("all have begun", || (sidecar.metric("longshore_streams") == 3.0).then_some(()));
+        eventually("all three have come", || server.seen("tools/call").len() == 3);
+        eventually("all have begun", || sidecar.metric("longshore_streams") == 3.0);
         let surplus = client.send("tools/call", json!({"name": "t", "arguments": arguments}));
         assert_eq!((surplus.status, server.seen("tools/call").len()), (503, 3));
         gate.open();
@@ -116,9 +116,7 @@ fn all_streams_together_hold_only_so_much() {
             first
         })
         .collect();
-    eventually("there is not too much", || {
-        (sidecar.metric("longshore_stream_bytes") <= 1_000_000.0).then_some(())
-    });
+    eventually("there is not too much", || sidecar.metric("longshore_stream_bytes") <= 1_000_000.0);
     assert!(sidecar.metric("longshore_streams_given_up_total") >= 20.0);
     // The oldest were given up, and the newest are whole.
     let (oldest, newest) = (clients.first().unwrap(), clients.last().unwrap());
@@ -151,9 +149,7 @@ fn what_is_kept_of_one_principal_does_not_push_out_another() {
             assert_eq!(bob.stream("t", json!({"bytes": 100_000})).all().len(), 2);
         }
     }
-    eventually("there is not too much", || {
-        (sidecar.metric("longshore_stream_bytes") <= 1_000_000.0).then_some(())
-    });
+    eventually("there is not too much", || sidecar.metric("longshore_stream_bytes") <= 1_000_000.0);
     assert!(sidecar.metric("longshore_streams_given_up_total") >= 20.0);
     assert_eq!(Events::open(&alice.rest(&first_id), sidecar.mcp).all().len(), 2);
 }
@@ -197,14 +193,12 @@ fn who_reads_an_answer_reads_it_to_its_end() {
         std::thread::sleep(Duration::from_millis(20));
     }
     tell.send(false).unwrap();
-    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
     let others = Client::open(&sidecar, None);
     for _ in 0..30 {
         assert_eq!(others.stream("t", json!({"bytes": 15_000})).all().len(), 2);
     }
-    eventually("there is not too much", || {
-        (sidecar.metric("longshore_stream_bytes") <= 500_000.0).then_some(())
-    });
+    eventually("there is not too much", || sidecar.metric("longshore_stream_bytes") <= 500_000.0);
     assert!(sidecar.metric("longshore_streams_given_up_total") >= 5.0);
     for _ in 0..notes {
         assert!(stream.next().unwrap().data.len() > NOTE);

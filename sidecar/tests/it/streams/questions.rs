@@ -61,7 +61,7 @@ fn able(sidecar: &Sidecar) -> Client<'_> {
 }
 
 fn is_away(sidecar: &Sidecar) {
-    eventually("its client has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    eventually("its client has gone", || sidecar.metric("longshore_connections") == 0.0);
 }
 
 /// The answer of a call that was made with what the server heard, for whoever comes back after this event.
@@ -83,7 +83,7 @@ fn a_question_that_nobody_has_read_and_that_is_not_kept_is_answered_for_its_clie
     drop(stream);
     is_away(&sidecar);
     gate.open();
-    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
     is_answered(&client, &first.id);
 }
 
@@ -117,11 +117,11 @@ fn a_question_to_a_client_that_went_before_its_response_began_is_answered_for_it
         let client = Client::with_capabilities(&sidecar, None, revision, &json!({"roots": {}}));
         let mut call = connect(sidecar.mcp);
         client.request(client.message("tools/call", &json!({"name": "silent"}))).write(&mut call);
-        eventually("the server has it", || (server.seen("tools/call").len() == 1).then_some(()));
+        eventually("the server has it", || server.seen("tools/call").len() == 1);
         drop(call);
         is_away(&sidecar);
         gate.open();
-        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
         let heard = server.seen_all().into_iter().filter(|it| it.method == "POST");
         let answers: Vec<_> =
             heard.map(|it| scripted::message(&it)).filter(|it| it.get("method").is_none()).collect();
@@ -143,7 +143,7 @@ fn a_question_over_stdio_that_is_not_kept_is_answered_for_its_client() {
     drop(stream);
     is_away(&sidecar);
     std::fs::write(&asks, "").unwrap();
-    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
 }
 
 /// Of a server of 2026-07-28 as well, which asks by a result.
@@ -168,5 +168,5 @@ fn a_question_of_a_newer_server_that_is_not_kept_is_answered_for_its_client() {
     drop(stream);
     is_away(&sidecar);
     gate.open();
-    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
 }

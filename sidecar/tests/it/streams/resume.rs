@@ -75,7 +75,7 @@ fn the_stream_of_a_call_outlives_the_age_of_its_session() {
         config.sessions.max_age_ms = 2_000;
         config.generation += 1;
         sidecar.runs(&sidecar.files.write(&config));
-        eventually("it is too old", || (client.send("ping", json!({})).status == 404).then_some(()));
+        eventually("it is too old", || client.send("ping", json!({})).status == 404);
         let mut rest = Events::open(&client.rest(&first.id), sidecar.mcp);
         assert_eq!(rest.status, 200, "{revision}");
         assert_eq!(client.get().send(sidecar.mcp).status, 404, "{revision}: what is new is not begun");
@@ -83,16 +83,16 @@ fn the_stream_of_a_call_outlives_the_age_of_its_session() {
         let second = rest.next().unwrap();
         assert_eq!(second.message(), serde_json::from_str::<Value>(&note(2)).unwrap());
         drop(rest);
-        eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+        eventually("it has gone", || sidecar.metric("longshore_connections") == 0.0);
         tell.send(None).unwrap();
-        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
         // Sessions that are over end with a new configuration.
         config.generation += 1;
         sidecar.runs(&sidecar.files.write(&config));
         let mut rest = Events::open(&client.rest(&second.id), sidecar.mcp);
         assert_eq!(rest.status, 200, "{revision}");
         assert!(rest.next().unwrap().message()["result"].is_object(), "{revision}");
-        eventually("it is over", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+        eventually("it is over", || sidecar.metric("longshore_sessions") == 0.0);
         config.sessions.max_age_ms = young;
         config.generation += 1;
         sidecar.runs(&sidecar.files.write(&config));
@@ -173,7 +173,7 @@ fn a_stream_goes_on_with_another_connection() {
     tell.send(Some(3)).unwrap();
     tell.send(Some(4)).unwrap();
     tell.send(None).unwrap();
-    eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
     let rest: Vec<_> = Events::open(&client.rest(&last), sidecar.mcp).all().iter().map(said).collect();
     assert_eq!(rest, ["3", "4", "answer"]);
     assert!(server.seen("notifications/cancelled").is_empty(), "a disconnect cancels nothing");
@@ -208,7 +208,7 @@ fn r058_the_answer_of_a_client_that_went_away_is_kept() {
         if tool == "wait" {
             client.call("release", json!({}));
         }
-        eventually("the call has ended", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+        eventually("the call has ended", || sidecar.metric("longshore_calls") == 0.0);
         let rest = Events::open(&client.rest(&first.id), sidecar.mcp).all();
         assert_eq!(rest.len(), 1);
         let message = rest[0].message();
@@ -290,7 +290,7 @@ fn a_call_under_way_is_answered_also_where_not_all_was_kept() {
     let mut stream = client.stream("t", json!({}));
     let first = stream.next().unwrap();
     drop(stream);
-    eventually("it has gone", || (sidecar.metric("longshore_connections") == 0.0).then_some(()));
+    eventually("it has gone", || sidecar.metric("longshore_connections") == 0.0);
     (2..50).for_each(|number| tell.send(Some(number)).unwrap());
     let rest = eventually("the oldest is not kept", || {
         let mut rest = Events::open(&client.rest(&first.id), sidecar.mcp);
@@ -310,7 +310,7 @@ fn what_is_kept_is_forgotten_after_a_while() {
     let client = Client::open(&sidecar, None);
     let last = client.stream("t", json!({"notes": 1})).all();
     assert_eq!(sidecar.metric("longshore_streams"), 1.0);
-    eventually("they are forgotten", || (sidecar.metric("longshore_streams") == 0.0).then_some(()));
+    eventually("they are forgotten", || sidecar.metric("longshore_streams") == 0.0);
     assert_eq!(sidecar.metric("longshore_stream_bytes"), 0.0);
     is_told_of_loss(&client, &last[0].id);
 }
@@ -353,7 +353,7 @@ fn a_session_is_idle_from_when_its_streams_were_over() {
     assert_eq!(calls.stream("t", json!({})).all().len(), 2);
     assert_eq!(Events::open(&listens.get(), sidecar.mcp).status, 200);
     let began = Instant::now();
-    eventually("both of them end", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("both of them end", || sidecar.metric("longshore_sessions") == 0.0);
     let time = began.elapsed();
     assert!(time < Duration::from_millis(TIME + TIME / 2), "{time:?}");
 }
@@ -373,8 +373,8 @@ fn a_session_with_something_kept_is_not_idle() {
     drop(Client::open(&sidecar, None));
     sidecar.runs(&sidecar.files.write(&idle(config, 300)));
     let idle = "longshore_sessions_ended_total{cause=\"idle\"}";
-    eventually("another one with nothing kept ends", || (sidecar.metric(idle) == 1.0).then_some(()));
+    eventually("another one with nothing kept ends", || sidecar.metric(idle) == 1.0);
     assert_eq!(Events::open(&client.rest(&all[0].id), sidecar.mcp).all().len(), 1);
-    eventually("it ends then", || (sidecar.metric("longshore_sessions") == 0.0).then_some(()));
+    eventually("it ends then", || sidecar.metric("longshore_sessions") == 0.0);
     assert_eq!(sidecar.metric("longshore_streams"), 0.0);
 }

@@ -110,7 +110,7 @@ fn a_key_that_was_revoked_has_nothing_opened() {
     let client = Client::open(&sidecar, Some("key-a"));
     let (get, mcp) = (client.get(), sidecar.mcp);
     let opened = std::thread::spawn(move || Events::open(&get, mcp));
-    eventually("the server is asked", || (!server.seen("GET").is_empty()).then_some(()));
+    eventually("the server is asked", || !server.seen("GET").is_empty());
     let digest = sidecar.files.write_with_keys(&config(server.port), &keys(&[("bob", "key-b")]));
     sidecar.runs(&digest);
     gate.open();

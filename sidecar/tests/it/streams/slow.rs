@@ -71,9 +71,7 @@ fn whoever_does_not_read_costs_little_and_nobody_else() {
         assert!(held < 25e6, "{held}");
     }
     drop(connections);
-    eventually("the calls end by their time-out", || {
-        (sidecar.metric("longshore_calls") == 0.0).then_some(())
-    });
+    eventually("the calls end by their time-out", || sidecar.metric("longshore_calls") == 0.0);
     other.call("t", json!({}));
 }
 
@@ -104,7 +102,7 @@ fn many_who_do_not_read_cost_little_each() {
                 stream
             })
             .collect();
-        eventually("all are under way", || (sidecar.metric("longshore_streams") >= 60.0).then_some(()));
+        eventually("all are under way", || sidecar.metric("longshore_streams") >= 60.0);
         let until = Instant::now() + Duration::from_secs(3);
         while Instant::now() < until {
             client.call("t", json!({}));
@@ -113,7 +111,7 @@ fn many_who_do_not_read_cost_little_each() {
         }
         eventually("no more is held than may be", || {
             let held = sidecar.metric("longshore_stream_bytes");
-            (held <= (kept + CLIENTS * ONE_EVENT) as f64).then_some(())
+            held <= (kept + CLIENTS * ONE_EVENT) as f64
         });
         drop(connections);
     }
@@ -153,7 +151,7 @@ fn many_who_do_not_read_large_events_cost_little_each() {
             stream
         })
         .collect();
-    eventually("all are under way", || (sidecar.metric("longshore_streams") >= CLIENTS as f64).then_some(()));
+    eventually("all are under way", || sidecar.metric("longshore_streams") >= CLIENTS as f64);
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {
         // Whoever reads is served.
@@ -205,7 +203,7 @@ fn whoever_does_not_read_keeps_nobody_from_large_answers_for_long() {
         client.get().write(&mut stream);
         (0..50).any(|_| call()["error"].is_object()).then_some((client, stream))
     });
-    within(Duration::from_secs(55), "the other has its turn", || call()["result"].is_object().then_some(()));
+    within(Duration::from_secs(55), "the other has its turn", || call()["result"].is_object());
 }
 
 /// A client that comes back only to what breaks off has all of that by then, however slowly it is written, also by way of
@@ -239,7 +237,7 @@ fn what_was_kept_is_whole_before_its_stream_breaks_off() {
         let last = first.last.clone();
         drop(first);
         gate.open();
-        eventually("it has been asked again", || (server.seen("GET").len() > 1).then_some(()));
+        eventually("it has been asked again", || server.seen("GET").len() > 1);
         let got = read_slowly(&client.rest(&last), replicas[by].mcp);
         assert!(got.contains("the end"), "{} bytes by way of {by}", got.len());
         assert!(!got.ends_with("\r\n0\r\n\r\n"), "it breaks off");

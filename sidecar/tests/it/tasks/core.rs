@@ -252,7 +252,7 @@ fn r047_news_of_a_task_that_is_about_to_begin_waits_for_its_name() {
     let call = json!({"name": "slow", "arguments": {}, "task": {"ttl": 60_000}});
     let mut begun = connect(sidecar.mcp);
     alice.request(alice.message("tools/call", &call)).write(&mut begun);
-    eventually("it is at the server", || (server.seen("tools/call").len() == 1).then_some(()));
+    eventually("it is at the server", || server.seen("tools/call").len() == 1);
     tell.send([log(1), status("task-1"), log(2)].map(|told| told.to_string()).into()).unwrap();
     // The first of what was said together does not wait.
     assert_eq!(events.next().unwrap().message(), log(1));

@@ -237,12 +237,10 @@ fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     assert_eq!(events.next().unwrap().message()["method"], "notifications/tools/list_changed");
     assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     // Nor for that where the stream ends meanwhile.
-    eventually("it is asked for each", || {
-        (alone(&server.seen("subscriptions/listen")).len() > 3).then_some(())
-    });
+    eventually("it is asked for each", || alone(&server.seen("subscriptions/listen")).len() > 3);
     break_off(&streams);
     let hears = || wanted(&streams).iter().any(|wanted| wanted.get("resourceSubscriptions").is_none());
-    within(Duration::from_secs(9), "its lists are heard again", || hears().then_some(()));
+    within(Duration::from_secs(9), "its lists are heard again", hears);
     within(Duration::from_secs(60), "it is asked for those that it takes", || {
         (last_wanted(&streams)?.as_array()?.len() == 7).then_some(())
     });
@@ -250,7 +248,7 @@ fn nobody_waits_to_hear_of_lists_for_what_a_server_is_slow_to_refuse() {
     while events.next().unwrap().message()["params"]["uri"] != "test://z" {}
     // Nor to subscribe to something else, while it is asked again.
     let asked = server.seen("subscriptions/listen").len();
-    eventually("it is asked again", || (server.seen("subscriptions/listen").len() > asked).then_some(()));
+    eventually("it is asked again", || server.seen("subscriptions/listen").len() > asked);
     subscribes_at_once(&client, "test://new", true);
 }
 
@@ -404,9 +402,9 @@ fn resources_that_a_server_has_refused_are_looked_at_again_while_it_refuses_othe
     let mut events = Events::open(&client.get(), sidecar.mcp);
     let asked = || server.seen("subscriptions/listen");
     let count = gone.len() + there.len();
-    eventually("each is refused", || (alone(&asked()).len() >= count).then_some(()));
+    eventually("each is refused", || alone(&asked()).len() >= count);
     // All of them together more often than each by itself.
-    eventually("they are asked for again", || (asked().len() - alone(&asked()).len() > 5).then_some(()));
+    eventually("they are asked for again", || asked().len() - alone(&asked()).len() > 5);
     assert!(alone(&asked()).len() < 2 * count, "{}", alone(&asked()).len());
     has_none.store(false, Ordering::SeqCst);
     within(Duration::from_secs(60), "those that it takes by now are heard of", || {
@@ -428,9 +426,7 @@ fn who_subscribes_again_while_another_resource_is_refused_is_not_refused_with_it
     std::thread::scope(|scope| {
         let other = client.through(&sidecar);
         scope.spawn(move || subscribes_at_once(&other, "test://gone", false));
-        eventually("it is asked for it", || {
-            (server.seen("subscriptions/listen").len() > asked).then_some(())
-        });
+        eventually("it is asked for it", || server.seen("subscriptions/listen").len() > asked);
         subscribes_at_once(&client, "test://a", true);
     });
     assert!(last_wanted(&streams).is_some());
@@ -449,7 +445,7 @@ fn a_server_that_refuses_a_resource_is_heard_again_soon_after_each_end_of_a_stre
         while events.next().unwrap().message()["method"] != "notifications/tools/list_changed" {}
         let ended = Instant::now();
         breaks_off(&streams);
-        eventually("it is heard again", || (wanted(&streams).len() == 1).then_some(()));
+        eventually("it is heard again", || wanted(&streams).len() == 1);
         assert!(ended.elapsed() < Duration::from_secs(3), "{round}: {:?}", ended.elapsed());
     }
 }

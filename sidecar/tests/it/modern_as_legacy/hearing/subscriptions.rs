@@ -28,7 +28,7 @@ fn r073_a_subscription_that_the_server_does_not_take_is_an_error() {
     }
     eventually("it is not asked for any more", || {
         let last = wanted(&streams).last().unwrap()["resourceSubscriptions"].clone();
-        (last == json!(["test://a", "test://b"])).then_some(())
+        last == json!(["test://a", "test://b"])
     });
 }
 
@@ -89,7 +89,7 @@ fn a_subscription_that_is_refused_late_takes_no_newer_one_back() {
         let mut streams = streams.lock().unwrap();
         let (id, wanted, stream) = streams.last_mut().unwrap();
         acknowledge(stream, id, wanted);
-        second.is_finished().then_some(())
+        second.is_finished()
     });
     let taken = second.join().unwrap();
     assert_eq!(taken["result"], json!({}), "{taken}");

@@ -59,9 +59,9 @@ fn nobody_is_asked_outside_of_a_call_where_sessions_share_a_process() {
         said(&client, "ask-later", json!({"method": "roots/list"}));
         eventually("it is told so", || {
             let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-            log.contains("no call is under way in which the client could be asked").then_some(())
+            log.contains("no call is under way in which the client could be asked")
         });
-        eventually("it has ended", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+        eventually("it has ended", || sidecar.metric("longshore_processes") == 1.0);
         say(&client, "notifications/tools/list_changed", json!({}));
         assert_eq!(stream.next().unwrap().message()["method"], "notifications/tools/list_changed");
     }

@@ -37,7 +37,7 @@ fn nobody_takes_another_sessions_subscription_along() {
     let (a, b) = (open(&sidecar, 0), open(&sidecar, 1));
     subscribe(&a);
     kill_process(Pid::from_raw(pid(&b).cast_signed()).unwrap(), Signal::KILL).unwrap();
-    eventually("the news", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("the news", || sidecar.metric("longshore_processes") == 1.0);
     shim.signal(Signal::STOP);
     std::thread::scope(|scope| {
         let (sidecar, session) = (&sidecar, &b.session);

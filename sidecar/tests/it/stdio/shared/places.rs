@@ -18,7 +18,7 @@ fn a_process_that_rested_waits_for_its_place_as_long_as_is_said_now() {
     (processes.idle_ms, processes.queue_ms) = (300, 60_000);
     let (_shim, sidecar) = shared(&config, &[], &[]);
     let first = open(&sidecar, 0);
-    eventually("it rests", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("it rests", || sidecar.metric("longshore_processes") == 1.0);
     let other = open(&sidecar, 1);
     // It has to tell somebody something, and keeps its process.
     other.ask("resources/subscribe", json!({"uri": "x:1"}));
@@ -49,7 +49,7 @@ fn one_that_nobody_uses_any_more_is_whose_who_waits() {
         let first = open(&sidecar, 0);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| pid(&open(&sidecar, 1)));
-            eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
+            eventually("it waits", || sidecar.metric("longshore_processes_queued") == 1.0);
             delete(&first);
             waits.join().unwrap();
         });
@@ -66,7 +66,7 @@ fn no_more_processes_end_than_are_waited_for() {
     let before = clients.each_ref().map(pid);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| pid(&open(&sidecar, 2)));
-        eventually("it waits", || (sidecar.metric("longshore_processes_queued") == 1.0).then_some(()));
+        eventually("it waits", || sidecar.metric("longshore_processes_queued") == 1.0);
         clients.iter().for_each(delete);
         waits.join().unwrap();
     });
@@ -90,7 +90,7 @@ fn each_waits_for_the_processes_that_help() {
             let call = call.key(KEYS[principal].1);
             scope.spawn(move || assert_eq!(call.send(sidecar.mcp).status, 200))
         });
-        eventually("they wait", || (sidecar.metric("longshore_processes_queued") == 2.0).then_some(()));
+        eventually("they wait", || sidecar.metric("longshore_processes_queued") == 2.0);
         clients.iter().rev().for_each(delete);
         for waits in wait {
             waits.join().unwrap();
@@ -125,7 +125,7 @@ fn a_process_that_nobody_uses_makes_room_within_its_principals_part() {
         pid
     });
     let older = Request::post(client::initialize("2025-06-18")).key(KEYS[0].1);
-    eventually("it is there", || (older.send(sidecar.mcp).status == 200).then_some(()));
+    eventually("it is there", || older.send(sidecar.mcp).status == 200);
     assert_eq!(pid(&open(&sidecar, 1)), others);
     assert_ne!(pid(&Client::of(&sidecar, Some(KEYS[0].1), "2025-06-18")), own);
 }

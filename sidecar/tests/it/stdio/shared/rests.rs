@@ -15,7 +15,7 @@ fn a_process_that_nobody_shares_any_more_ends() {
     config.limits.processes.as_mut().unwrap().idle_ms = 300;
     let (shim, sidecar) = shared(&config, &[], &[]);
     delete(&open(&sidecar, 0));
-    eventually("it has ended", || (shim.processes().len() == 1).then_some(()));
+    eventually("it has ended", || shim.processes().len() == 1);
     // One that is needed elsewhere ends at once.
     config.limits.processes.as_mut().unwrap().idle_ms = 600_000;
     config.generation = 2;
@@ -32,7 +32,7 @@ fn a_process_that_nobody_calls_rests() {
     config.limits.processes.as_mut().unwrap().idle_ms = 300;
     let (_shim, sidecar) = shared(&config, &[], &[]);
     // The process is gone before its place is free: the sidecar has to hear of its end.
-    let rests = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
+    let rests = || sidecar.metric("longshore_processes") == 1.0;
     let (first, second) = (open(&sidecar, 0), open(&sidecar, 0));
     first.ask("logging/setLevel", json!({"level": "notice"}));
     let mut last = 0;
@@ -67,7 +67,7 @@ fn a_process_rests_that_owes_an_answer_to_nobody() {
     let mut config = config(Isolation::Principal, 1);
     config.limits.processes.as_mut().unwrap().idle_ms = 300;
     let (_shim, sidecar) = shared(&config, &[&flag], &[]);
-    let rests = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
+    let rests = || sidecar.metric("longshore_processes") == 1.0;
     let client = open(&sidecar, 0);
     client.ask("logging/setLevel", json!({"level": "notice"}));
     eventually("it has ended", rests);
@@ -94,13 +94,13 @@ fn a_process_of_a_certain_age_takes_no_more_sessions_while_there_may_be_another(
         assert_eq!(pid(&first), before, "who has it keeps it");
         delete(&first);
         delete(&third);
-        eventually("it ends with its last session", || (shim.processes().len() == 2).then_some(()));
+        eventually("it ends with its last session", || shim.processes().len() == 2);
         // The sidecar hears of its end later than the kernel.
         eventually("there may be another again", || {
             let fourth = open(&sidecar, 0);
             let is_another = pid(&fourth) != pid(&second);
             delete(&fourth);
-            is_another.then_some(())
+            is_another
         });
     }
 }
@@ -114,7 +114,7 @@ fn a_process_that_was_started_anew_is_young() {
     let (_shim, sidecar) = shared(&config, &[], &[]);
     let began = Instant::now();
     let first = open(&sidecar, 0);
-    eventually("it has ended", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("it has ended", || sidecar.metric("longshore_processes") == 1.0);
     std::thread::sleep(Duration::from_millis(5_500).saturating_sub(began.elapsed()));
     // From here on it has something to do.
     let _under_way = listen(&first);
@@ -137,7 +137,7 @@ fn a_process_that_is_not_there_is_not_old() {
     let (_shim, sidecar) = shared(&config, &[], &[]);
     let began = Instant::now();
     let first = open(&sidecar, 0);
-    eventually("it has ended", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("it has ended", || sidecar.metric("longshore_processes") == 1.0);
     std::thread::sleep(Duration::from_millis(2_500).saturating_sub(began.elapsed()));
     let second = open(&sidecar, 0);
     // From here on it has something to do.
@@ -163,5 +163,5 @@ fn a_change_of_the_limits_counts_at_once() {
     config.limits.processes.as_mut().unwrap().idle_ms = 300;
     config.generation += 1;
     change(&config);
-    eventually("both rest", || (sidecar.metric("longshore_processes") == 1.0).then_some(()));
+    eventually("both rest", || sidecar.metric("longshore_processes") == 1.0);
 }

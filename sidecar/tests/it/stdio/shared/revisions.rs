@@ -43,7 +43,7 @@ fn clients_of_another_revision_are_translated_for_where_there_is_one_process() {
                 assert_eq!(served_in(&sidecar, revision), revision);
                 clients.push(Client::of(&sidecar, Some("key-a"), revision));
                 if rests {
-                    let rests = || (sidecar.metric("longshore_processes") == 1.0).then_some(());
+                    let rests = || sidecar.metric("longshore_processes") == 1.0;
                     eventually("its process has ended", rests);
                 }
             }
