@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::config::{keys, rule};
 use crate::harness::{
-    Client, Files, GoServer, Request, Scripted, Sessionless, Sidecar, client, config, modern, scripted,
+    Client, GoServer, Request, Scripted, Sessionless, Sidecar, client, config, modern, scripted,
 };
 
 #[test]
@@ -17,14 +17,12 @@ fn lists_and_calls_follow_one_decision() {
     // Once with events, once with JSON: the Go server answers as it is told.
     let json_server = GoServer::start(&["-json"]);
     for port in [server.port, json_server.port] {
-        let files = Files::new();
         let mut config = config(port);
         let mut writers = rule("writers", &["*"], &["*"], &["*"]);
         writers.principals = Some(vec!["team-*".to_owned()]);
         config.access = vec![rule("readers", &["e*"], &[], &["memo://*"]), writers];
         config.tools.exclude = vec!["exit".to_owned()];
-        files.write_with_keys(&config, &keys(&[("reader", "key-r"), ("team-a", "key-w")]));
-        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        let sidecar = Sidecar::keyed(&config, &keys(&[("reader", "key-r"), ("team-a", "key-w")])).ready();
 
         let reader = Client::open(&sidecar, Some("key-r"));
         assert_eq!(reader.names("tools/list", "tools", "name"), ["echo"]);
@@ -150,13 +148,11 @@ fn r085_what_sides_say_of_themselves_decides_nothing() {
             };
             scripted::json(stream, &scripted::reply_to(request, &result));
         });
-        let files = Files::new();
         let mut config = config(server.port);
         let mut all = rule("all", &["*"], &["*"], &["*"]);
         all.principals = Some(vec!["admin".to_owned()]);
         config.access = vec![rule("some", &["echo"], &[], &[]), all];
-        files.write_with_keys(&config, &keys(&[("reader", "key-r"), ("admin", "key-a")]));
-        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        let sidecar = Sidecar::keyed(&config, &keys(&[("reader", "key-r"), ("admin", "key-a")])).ready();
         for name in ["test", "admin", "longshore", "longshore-sidecar"] {
             let info = json!({"name": name, "version": "1", "principal": "admin", "roles": ["admin"]});
             for (key, may_exit) in [("key-r", false), ("key-a", true)] {
@@ -200,9 +196,7 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
         };
         scripted::json(stream, &scripted::reply_to(request, &result));
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::start(&config(server.port)).ready();
     let ask = |state: Option<&str>| {
         let mut params = json!({"name": "ask"});
         if let Some(state) = state {

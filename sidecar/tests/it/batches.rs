@@ -8,7 +8,7 @@ use crate::harness::config::rule;
 use crate::harness::http::connect;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
-    Client, Events, Files, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
+    Client, Events, Gate, GoServer, Reply, Scripted, Sidecar, config, eventually, modern, scripted,
 };
 use crate::modern_as_legacy::{self, able, echoing};
 use crate::sse::Caller;
@@ -265,9 +265,7 @@ fn a_batch_is_no_way_around_limits() {
     let server = GoServer::start(&[]);
     let mut limited = config(server.port);
     limited.limits.request_timeout_ms = 3_000;
-    let files = Files::new();
-    files.write(&limited);
-    let sidecar = Sidecar::with(files, &["--max-calls", "2"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&limited, &["--max-calls", "2"]).ready();
     let client = Client::of(&sidecar, None, REVISION);
     let calls: Vec<_> = (1..=5).map(|id| call(id, "slow", &json!({"milliseconds": 500}))).collect();
     let reply = send(&client, &json!(calls));
@@ -310,9 +308,7 @@ fn large_answers_share_the_room_that_there_is() {
         opened.pass();
         let _ = stream.write_all(end.as_bytes());
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-held-bytes", "1500000"]).loaded();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-held-bytes", "1500000"]);
     let client = Client::of(&sidecar, None, REVISION);
     let batch =
         |ids: std::ops::Range<u32>| json!(ids.map(|id| call(id, "t", &json!({}))).collect::<Vec<_>>());
@@ -331,9 +327,7 @@ fn large_answers_share_the_room_that_there_is() {
 #[test]
 fn small_answers_need_no_room() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-held-bytes", "1000000"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-held-bytes", "1000000"]).ready();
     let client = Client::of(&sidecar, None, REVISION);
     let mut caller = Caller::open(&sidecar, None);
     let begin = || {
@@ -366,9 +360,7 @@ fn an_answer_that_there_is_room_for_alone_finds_it_in_a_batch() {
     const LARGE: usize = 400_000;
     let flags = ["--max-held-bytes", "700000"];
     let http = Scripted::listing(LARGE);
-    let files = Files::new();
-    files.write(&config(http.port));
-    let over_http = Sidecar::with(files, &flags).loaded();
+    let over_http = Sidecar::flagged(&config(http.port), &flags);
     let (_shim, over_stdio) = serving(&stdio(), &shim::server(&[]), &flags);
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     let echo = call(1, "echo", &json!({"text": "x", "times": LARGE}));

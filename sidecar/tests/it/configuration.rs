@@ -48,10 +48,8 @@ fn a_removed_key_is_refused_within_two_seconds() {
 #[test]
 fn a_key_that_is_removed_while_the_body_comes_is_refused() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
     let both = keys(&[("alice", "the-key-of-alice-1"), ("bob", "the-key-of-bob-123")]);
-    files.write_with_keys(&config(server.port), &both);
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config(server.port), &both).ready();
     let alice = Client::open(&sidecar, Some("the-key-of-alice-1"));
     let whole =
         alice.request(alice.message("tools/call", &json!({"name": "echo", "arguments": {"text": "late"}})));
@@ -71,10 +69,8 @@ fn a_key_that_is_removed_while_the_body_comes_is_refused() {
 #[test]
 fn keys_and_configuration_are_swapped_together() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
     let mut config = config(server.port);
-    files.write_with_keys(&config, &keys(&[("alice", "one")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config, &keys(&[("alice", "one")])).ready();
     let alice = Client::open(&sidecar, Some("one"));
 
     // Keys of a configuration that is not there yet: the last good pair goes on.

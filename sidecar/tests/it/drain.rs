@@ -23,9 +23,7 @@ use crate::harness::{
 const SOON: Duration = Duration::from_secs(18);
 
 fn sidecar(port: u16, minimum: &str) -> Sidecar {
-    let files = Files::new();
-    files.write(&config(port));
-    Sidecar::with(files, &["--drain-minimum-ms", minimum]).loaded().ready()
+    Sidecar::flagged(&config(port), &["--drain-minimum-ms", minimum]).ready()
 }
 
 /// Begins a call that takes a while.

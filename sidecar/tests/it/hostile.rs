@@ -43,9 +43,7 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
         let answer = scripted::reply_to(request, &json!({"content": [{"type": "text", "text": "done"}]}));
         scripted::json(stream, &answer);
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-held-bytes", "1000000"]).loaded();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-held-bytes", "1000000"]);
     let client = Client::open(&sidecar, None);
     let message = |size: usize| {
         let text = "x".repeat(size);
@@ -101,9 +99,7 @@ fn what_is_under_way_is_held_within_a_bound() {
             gate.pass();
             scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
         });
-        let files = Files::new();
-        files.write(&config(server.port));
-        let sidecar = Sidecar::with(files, &["--max-held-bytes", "1000000"]).loaded().ready();
+        let sidecar = Sidecar::flagged(&config(server.port), &["--max-held-bytes", "1000000"]).ready();
         let client = Client::of(&sidecar, None, revision);
         let call = || {
             let mut params = params.clone();
@@ -156,9 +152,7 @@ fn cancellations_of_what_was_never_called_leave_nothing_behind() {
 fn answers_that_nobody_reads_are_held_within_a_bound() {
     let flags = ["--max-held-bytes", "1000000"];
     let http = Scripted::listing(LARGE);
-    let files = Files::new();
-    files.write(&config(http.port));
-    let over_http = Sidecar::with(files, &flags).loaded();
+    let over_http = Sidecar::flagged(&config(http.port), &flags);
     let (_shim, over_stdio) = serving(&stdio(), &shim::server(&[]), &flags);
     let large = json!({"name": "echo", "arguments": {"text": "x", "times": LARGE}});
     for (sidecar, method, params) in

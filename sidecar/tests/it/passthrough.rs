@@ -12,11 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::harness::config::keys;
+use crate::harness::config::{callers, keys};
 use crate::harness::http::{Reply, connect, read_chunk};
-use crate::harness::{
-    Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, modern, scripted,
-};
+use crate::harness::{Client, Events, Gate, GoServer, Request, Scripted, Sidecar, config, modern, scripted};
 
 const ODD: &str = "{\"id\": 5 ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"t\":\"\\u00e9\u{e9}\",\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"progressToken\":\"p\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
@@ -70,9 +68,7 @@ fn r060_answers_and_cancellations_stay_apart_where_the_server_has_no_sessions() 
     let gate = Gate::default();
     let answered = gate.clone();
     let server = Scripted::nameless(move |request, stream| ask_for_roots(request, stream, &answered));
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &callers());
     let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
     let mut call = alice.stream("t", json!({}));
     assert_eq!(call.next().expect("a question").message()["method"], "roots/list");
@@ -112,9 +108,7 @@ fn an_answer_that_is_lost_on_its_way_may_be_given_again() {
             gate.open();
         }
     });
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &callers());
     let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
     let mut call = alice.stream("t", json!({}));
     assert_eq!(call.next().expect("a question").message()["method"], "roots/list");
@@ -129,9 +123,7 @@ fn an_answer_that_is_lost_on_its_way_may_be_given_again() {
 #[test]
 fn nothing_of_the_caller_reaches_the_server() {
     let server = Scripted::start(|_, stream| scripted::json(stream, ODD_RESULT));
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &keys(&[("alice", "key-a")]));
     let client = Client::open(&sidecar, Some("key-a"));
     let mut request = client
         .request(ODD)

@@ -5,15 +5,13 @@ use serde_json::json;
 use crate::harness::config::keys;
 use crate::harness::peer::{everything, inspector, node, python};
 use crate::harness::recorder::Recorder;
-use crate::harness::{Client, Files, GoServer, Sidecar, config};
+use crate::harness::{Client, GoServer, Sidecar, config};
 
 const KEY: &str = "the-key";
 
 /// A sidecar with a key in front of a server.
 fn guarded(port: u16) -> Sidecar {
-    let files = Files::new();
-    files.write_with_keys(&config(port), &keys(&[("tester", KEY)]));
-    Sidecar::with(files, &[]).loaded().ready()
+    Sidecar::keyed(&config(port), &keys(&[("tester", KEY)])).ready()
 }
 
 /// The TypeScript SDK's first line, as most clients in the world are.

@@ -17,7 +17,7 @@ use longshore_sidecar_config::Config;
 use longshore_sidecar_config::inventory::Short;
 use serde_json::json;
 
-use crate::harness::config::{idle, keys};
+use crate::harness::config::{callers, idle};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
     Client, Cluster, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
@@ -48,9 +48,7 @@ fn equal_ids_of_different_clients_are_not_confused() {
 #[test]
 fn several_workers_share_sessions() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--workers", "3"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--workers", "3"]).ready();
     let client = Client::open(&sidecar, None);
     for round in 0..30 {
         // Each on a connection of its own, so that each worker gets some.
@@ -61,9 +59,7 @@ fn several_workers_share_sessions() {
 #[test]
 fn the_server_hears_that_a_session_has_ended() {
     let server = Scripted::start(|_, _| {});
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::start(&config(server.port));
     let ended = Client::open(&sidecar, None);
     assert_eq!(ended.end().status, 204);
     let deleted = server.seen("DELETE");
@@ -87,9 +83,7 @@ fn a_server_that_is_slow_to_end_sessions_is_not_in_the_way_of_new_ones() {
     let server = Scripted::ending(&gate);
     let mut config = idle(config(server.port), 300);
     config.sessions.total = 20;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::start(&config).ready();
     let gone = || eventually("they end", || sidecar.metric("longshore_sessions") == 0.0);
     // Those of the second turn end too, while the server has not yet ended the first.
     for _ in 0..2 {
@@ -121,7 +115,7 @@ fn short_of_three((total, per_principal): (u32, u32), flags: &[&str]) -> Short {
     cluster.trust(&mut config);
     (config.sessions.total, config.sessions.per_principal) = (total, per_principal);
     let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config, &callers());
     let sidecar = Sidecar::with(files, flags).loaded().ready();
     let open = |key: &str| Request::post(client::initialize("2025-11-25")).key(key).send(sidecar.mcp);
     let refused = |key: &str, status: u16, reason: &str, words: &str| {
@@ -170,12 +164,7 @@ fn r048_no_two_ids_are_alike_nor_sealed_alike() {
 #[test]
 fn r050_an_id_is_worth_nothing_to_others_and_a_refusal_says_nothing() {
     let server = GoServer::start(&[]);
-    let keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
-    let start = |config: &Config| {
-        let files = Files::new();
-        files.write_with_keys(config, &keys);
-        Sidecar::with(files, &[]).loaded().ready()
-    };
+    let start = |config: &Config| Sidecar::keyed(config, &callers()).ready();
     let sidecar = start(&config(server.port));
     let mut elsewhere = config(server.port);
     elsewhere.server.uid = "u-2".to_owned();
@@ -313,9 +302,7 @@ fn idle_sessions_cost_little() {
 #[test]
 fn there_are_only_so_many_calls_under_way() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-calls", "1"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-calls", "1"]).ready();
     let client = Client::open(&sidecar, None);
     let arguments = json!({"milliseconds": 3000, "steps": 30});
     let slow = json!({"name": "slow", "arguments": arguments, "_meta": {"progressToken": 1}});
@@ -342,7 +329,7 @@ fn calls_of_one_principal_leave_room_for_others_and_for_what_ends_them() {
         scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
     });
     let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config(server.port), &callers());
     let sidecar = Sidecar::with(files, &["--max-calls", "2"]).loaded().ready();
     let (alice, bob) = (Client::open(&sidecar, Some("key-a")), Client::open(&sidecar, Some("key-b")));
     let waits = json!({"name": "t", "arguments": {"waits": true}});

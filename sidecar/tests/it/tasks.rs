@@ -9,21 +9,19 @@ mod whole;
 
 use serde_json::{Value, json};
 
-use crate::harness::config::{keys, rule};
-use crate::harness::{Files, Reply, Sidecar, config};
+use crate::harness::config::{callers, rule};
+use crate::harness::{Reply, Sidecar, config};
 
 /// A sidecar for two clients, in front of a server at this port.
 fn shared(port: u16) -> Sidecar {
-    let files = Files::new();
-    files.write_with_keys(&config(port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    Sidecar::with(files, &[]).loaded().ready()
+    Sidecar::keyed(&config(port), &callers()).ready()
 }
 
 /// From now on nobody may call this server's tools but one that it does not have.
 fn forbid(sidecar: &Sidecar, port: u16) {
     let mut config = config(port);
     config.access = vec![rule("none", &["other"], &[], &[])];
-    let digest = sidecar.files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    let digest = sidecar.files.write_with_keys(&config, &callers());
     sidecar.runs(&digest);
 }
 

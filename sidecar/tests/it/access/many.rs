@@ -4,7 +4,7 @@ use longshore_sidecar_config::{AccessRule, Config};
 use serde_json::json;
 
 use crate::harness::config::keys;
-use crate::harness::{Client, Files, Scripted, Sidecar, config, scripted};
+use crate::harness::{Client, Scripted, Sidecar, config, scripted};
 
 /// What they may take of the 256 MiB that a sidecar has by default, with those that are in force until then.
 const MEMORY: u64 = 24 << 20;
@@ -49,9 +49,7 @@ fn as_many_rules_as_there_may_be_fit() {
     // Short ones, and as long as a Secret takes them.
     let few = Sidecar::start(&config(server.port)).ready();
     for filling in ["", LONG] {
-        let files = Files::new();
-        files.write_with_keys(&largest(server.port, 'a', filling), &keys(&callers));
-        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        let sidecar = Sidecar::keyed(&largest(server.port, 'a', filling), &keys(&callers)).ready();
         let next = largest(server.port, 'b', filling);
         sidecar.runs(&sidecar.files.write_with_keys(&next, &keys(&callers)));
         for (_, key) in &callers {

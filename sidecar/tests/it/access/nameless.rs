@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::ids::send;
 use crate::harness::config::{keys, rule};
-use crate::harness::{Client, Files, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{Client, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted};
 
 /// How a call is answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,9 +70,7 @@ fn sidecar(server: &Scripted) -> Sidecar {
     let mut all = rule("all", &["*"], &["*"], &["*"]);
     all.principals = Some(vec!["alice".to_owned(), "carol".to_owned()]);
     config.access = vec![all];
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b"), ("carol", "key-c")]));
-    Sidecar::with(files, &[]).loaded().ready()
+    Sidecar::keyed(&config, &keys(&[("alice", "key-a"), ("bob", "key-b"), ("carol", "key-c")])).ready()
 }
 
 fn asked(server: &Scripted, method: &str) -> Value {

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::harness::client::initialize;
-use crate::harness::config::keys;
+use crate::harness::config::callers;
 use crate::harness::sse_server::SseServer;
 use crate::harness::{
-    Client, Events, Files, GoServer, Reply, Request, Scripted, Sessionless, Sidecar, config, modern, scripted,
+    Client, Events, GoServer, Reply, Request, Scripted, Sessionless, Sidecar, config, modern, scripted,
 };
 
 /// The revisions whose clients have sessions.
@@ -336,9 +336,7 @@ fn a_slash_at_the_end_of_an_address_is_as_good_as_none() {
 #[test]
 fn a_handshake_in_a_session_that_is_not_there_begins_another() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config(server.port), &callers()).ready();
     let bob = Client::open(&sidecar, Some("key-b"));
     let ended = Client::open(&sidecar, Some("key-a"));
     assert_eq!(ended.end().status, 204);

@@ -18,11 +18,9 @@ const LIMIT: usize = 1 << 20;
 const TIMES: usize = 20;
 
 fn sidecar(port: u16) -> Sidecar {
-    let files = Files::new();
     let mut config = config(port);
     config.limits.request_bytes = LIMIT as u64;
-    files.write_with_keys(&config, &keys(&[("alice", KEY)]));
-    Sidecar::with(files, &[]).loaded().ready()
+    Sidecar::keyed(&config, &keys(&[("alice", KEY)])).ready()
 }
 
 /// A sidecar with less memory than its configuration permits, and the most that a principal may hold there.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::suite::{self, Results};
-use crate::harness::{Client, Files, Request, Sidecar, config, modern};
+use crate::harness::{Client, Request, Sidecar, config, modern};
 
 /// The scenarios that concern a proxy.
 pub(super) const SCENARIOS: [(&str, &[&str]); 2] = [
@@ -75,9 +75,7 @@ fn drive() {
         port: port.parse().unwrap(),
         path: format!("/{path}"),
     };
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::start(&config);
     let began = Instant::now();
     while sidecar.get("/readyz").status != 200 && began.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(10));

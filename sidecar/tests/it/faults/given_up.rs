@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::{
-    Client, Files, Gate, Request, Scripted, Sessionless, Sidecar, SseServer, config, eventually, modern,
-    scripted, within,
+    Client, Gate, Request, Scripted, Sessionless, Sidecar, SseServer, config, eventually, modern, scripted,
+    within,
 };
 
 #[test]
@@ -163,9 +163,7 @@ fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
     let servers: [(_, Seen<'_>); 2] =
         [(config(http.port), &|method| http.seen(method)), (sse.config(), &|method| sse.seen(method))];
     for (config, seen) in servers {
-        let files = Files::new();
-        files.write(&config);
-        let sidecar = Sidecar::with(files, &["--max-calls", "2"]).loaded().ready();
+        let sidecar = Sidecar::flagged(&config, &["--max-calls", "2"]).ready();
         let client = Client::of(&sidecar, None, "2025-11-25");
         let message = client.message("tools/call", &json!({"name": "silent"}));
         let mut call = connect(sidecar.mcp);

@@ -88,6 +88,11 @@ pub(crate) fn keys(keys: &[(&str, &str)]) -> Keys {
     Keys { keys: keys.iter().map(key).collect(), sessions: vec![session_key(1)] }
 }
 
+/// The keys of Alice and of Bob.
+pub(crate) fn callers() -> Keys {
+    keys(&[("alice", "key-a"), ("bob", "key-b")])
+}
+
 /// The key of this number that seals sessions.
 pub(crate) fn session_key(id: u8) -> SessionKey {
     SessionKey { id, secret: hex(&[id]) }

@@ -3,7 +3,7 @@
 use longshore_sidecar_config::Config;
 use rustix::process::Signal;
 
-use super::config::keys;
+use super::config::callers;
 use super::replicas::{Network, knows, with_peers};
 use super::shim::settled;
 use super::{Files, Shim, Sidecar};
@@ -26,7 +26,7 @@ impl Pod {
         network.list(&(1..=count).collect::<Vec<_>>());
         let start = |number| {
             let files = Files::new();
-            files.write_with_keys(&with_peers(config), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+            files.write_with_keys(&with_peers(config), &callers());
             let shim = Shim::start(&files, command);
             Self { sidecar: network.start_again(number, &format!("pod-{number}"), files), shim }
         };

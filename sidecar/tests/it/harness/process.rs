@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::inventory::Inventory;
-use longshore_sidecar_config::{Config, paths};
+use longshore_sidecar_config::{Config, Keys, paths};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -36,8 +36,20 @@ impl Sidecar {
 
     /// Starts one with this configuration and nothing else, and waits until it has loaded it.
     pub(crate) fn start(config: &Config) -> Self {
+        Self::flagged(config, &[])
+    }
+
+    /// The same with these flags.
+    pub(crate) fn flagged(config: &Config, flags: &[&str]) -> Self {
         let files = Files::new();
         files.write(config);
+        Self::with(files, flags).loaded()
+    }
+
+    /// The same where clients have these keys, and no flags.
+    pub(crate) fn keyed(config: &Config, keys: &Keys) -> Self {
+        let files = Files::new();
+        files.write_with_keys(config, keys);
         Self::with(files, &[]).loaded()
     }
 

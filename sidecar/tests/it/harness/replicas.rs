@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use longshore_sidecar_config::{Config, Keys, Peers, ports};
 
-use super::config::keys;
+use super::config::callers;
 use super::{Files, Sidecar, eventually};
 
 /// Where replicas can be, and who knows of whom.
@@ -126,10 +126,6 @@ impl Network {
             .inspect(|replica| knows(replica, numbers.len() - 1))
             .collect()
     }
-}
-
-fn callers() -> Keys {
-    keys(&[("alice", "key-a"), ("bob", "key-b")])
 }
 
 fn files(config: &Config, keys: &Keys) -> Files {

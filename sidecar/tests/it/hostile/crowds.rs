@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use socket2::SockRef;
 
 use super::LARGE;
-use crate::harness::config::keys;
+use crate::harness::config::{callers, keys};
 use crate::harness::http::{Reply, connect};
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, modern, scripted,
@@ -22,7 +22,7 @@ const PART: usize = 4;
 /// A sidecar that has eight connections at the most.
 fn sidecar(port: u16) -> Sidecar {
     let files = Files::new();
-    files.write_with_keys(&config(port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config(port), &callers());
     Sidecar::with(files, &["--max-connections", "8"]).loaded().ready()
 }
 

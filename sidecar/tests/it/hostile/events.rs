@@ -13,7 +13,7 @@ use socket2::SockRef;
 use super::LARGE;
 use crate::harness::http::connect;
 use crate::harness::{
-    Client, Events, Files, Gate, Reply, Request, Scripted, Sessionless, Sidecar, config, eventually,
+    Client, Events, Gate, Reply, Request, Scripted, Sessionless, Sidecar, config, eventually,
 };
 use crate::harness::{modern, scripted};
 
@@ -39,9 +39,7 @@ fn sidecar(port: u16) -> Sidecar {
 }
 
 fn holding(port: u16, bytes: &str) -> Sidecar {
-    let files = Files::new();
-    files.write(&config(port));
-    Sidecar::with(files, &["--max-held-bytes", bytes]).loaded().ready()
+    Sidecar::flagged(&config(port), &["--max-held-bytes", bytes]).ready()
 }
 
 /// Servers of all kinds that answer large events, and clients of both eras: what is said by `row`, once for each.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::sse_server::SseServer;
-use crate::harness::{Client, Events, Files, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Scripted, Sidecar, config, eventually, scripted};
 
 /// In how many sessions, and how large.
 const SESSIONS: u64 = 16;
@@ -40,9 +40,7 @@ fn events_that_have_begun_in_many_streams_are_held_within_a_bound() {
     });
     let mut config = server.config();
     config.limits.request_timeout_ms = 300_000;
-    let files = Files::new();
-    files.write(&config);
-    begin_all(&Sidecar::with(files, &FLAGS).loaded());
+    begin_all(&Sidecar::flagged(&config, &FLAGS));
 }
 
 /// Half a message for which there is no room otherwise keeps others waiting, but not for as long as nothing follows.
@@ -81,9 +79,7 @@ fn a_stream_that_stops_in_an_event_leaves_room_to_others() {
         scripted::chunk(stream, &format!("{rest}{end}"));
         scripted::write(stream, "0\r\n\r\n");
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-held-bytes", "40000"]).loaded();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-held-bytes", "40000"]);
     let [listens, calls] = [(); 2].map(|()| Client::open(&sidecar, None));
     assert!(calls.call("t", json!({})).get("result").is_some(), "there is room for one");
     let _listening = Events::open(&listens.get(), sidecar.mcp);

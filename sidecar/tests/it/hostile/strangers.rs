@@ -30,9 +30,7 @@ fn beginnings(to: SocketAddr, count: usize, bytes: usize) -> Vec<TcpStream> {
 
 /// A sidecar that has so many connections at the most.
 fn with_places(server: &GoServer, most: &str) -> Sidecar {
-    let files = Files::new();
-    files.write(&config(server.port));
-    Sidecar::with(files, &["--max-connections", most]).loaded().ready()
+    Sidecar::flagged(&config(server.port), &["--max-connections", most]).ready()
 }
 
 /// Whether the sidecar has left this connection.

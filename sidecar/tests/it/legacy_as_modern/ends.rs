@@ -136,9 +136,7 @@ fn another_server_ends_what_is_under_way() {
 #[test]
 fn a_call_that_waits_for_its_client_expires() {
     let server = asking();
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--answer-timeout-ms", "700"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--answer-timeout-ms", "700"]).ready();
     let (questions, state) = asked(&call("ask", json!({}), &roots()).send(sidecar.mcp));
     let asked = Instant::now();
     eventually("the server hears that nobody waits", || server.seen("notifications/cancelled").len() == 1);

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{again, asked, call, is_error, roots, text};
 use crate::harness::own::example_server;
-use crate::harness::{Client, Files, Gate, Reply, Request, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Gate, Reply, Request, Sidecar, config, eventually, scripted};
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
@@ -195,9 +195,7 @@ fn a_server_that_changes_its_era_unseen_is_found_out_by_those_who_listen() {
 #[test]
 fn r065_a_server_that_was_older_is_asked_again() {
     let is_modern = Arc::new(AtomicBool::new(false));
-    let files = Files::new();
-    files.write(&config(changing(&is_modern, true)));
-    let sidecar = Sidecar::with(files, &["--older-again-ms", "300"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(changing(&is_modern, true)), &["--older-again-ms", "300"]).ready();
     let session = Client::open(&sidecar, None);
     assert!(is_answered(&echo(sidecar.mcp, ""), LEGACY));
     is_modern.store(true, Ordering::SeqCst);
@@ -238,9 +236,7 @@ fn r071_a_call_that_waits_goes_on_though_its_server_is_found_to_be_newer() {
         scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &result)));
         scripted::chunk(stream, "");
     });
-    let files = Files::new();
-    files.write(&config(port));
-    let sidecar = Sidecar::with(files, &["--older-again-ms", "300"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(port), &["--older-again-ms", "300"]).ready();
     let (questions, state) = asked(&call("ask", json!({}), &roots()).send(sidecar.mcp));
     is_modern.store(true, Ordering::SeqCst);
     eventually("a call is made in the newer era", || text(&echo(sidecar.mcp, "")) == MODERN);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::{LOG_LEVEL, again, asked, asking, call, is_error, request, roots, text};
-use crate::harness::config::{keys, processes};
+use crate::harness::config::{callers, processes};
 use crate::harness::http::connect;
 use crate::harness::shim::{self, server, settled, stdio};
 use crate::harness::{
@@ -21,11 +21,9 @@ use crate::modern_as_legacy::serving;
 fn sessions_with_the_server_are_bounded() {
     let server = asking();
     for (total, per_principal, key, status) in [(10, 1, "key-a", 429), (1, 1, "key-b", 503)] {
-        let files = Files::new();
         let mut limited = config(server.port);
         (limited.sessions.total, limited.sessions.per_principal) = (total, per_principal);
-        files.write_with_keys(&limited, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        let sidecar = Sidecar::keyed(&limited, &callers()).ready();
         let before = server.seen("tools/call").len();
         let mut stream = connect(sidecar.mcp);
         call("hang", json!({}), &json!({})).key("key-a").write(&mut stream);

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{again, asked, call, is_error, request, text};
-use crate::harness::config::{keys, rule};
+use crate::harness::config::{callers, rule};
 use crate::harness::shim::{Shim, server, stdio};
 use crate::harness::{Files, Request, Sidecar, eventually};
 
@@ -25,7 +25,7 @@ fn keyed(request: Request, key: &str) -> Request {
 #[test]
 fn r044_a_state_is_worth_something_to_one_client_for_one_request_once() {
     let files = Files::new();
-    files.write_with_keys(&stdio(), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&stdio(), &callers());
     let shim = Shim::start(&files, &server(&[]));
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
     let begin = || asked(&keyed(call("ask", ask(), &can()), "key-a").send(sidecar.mcp));
@@ -144,7 +144,7 @@ fn r046_who_may_not_call_any_more_may_not_go_on_either() {
 #[test]
 fn r046_a_call_is_marked_as_one_that_goes_on_by_its_state_alone() {
     let files = Files::new();
-    files.write_with_keys(&stdio(), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&stdio(), &callers());
     let shim = Shim::start(&files, &server(&[]));
     let sidecar = Sidecar::with(files, &[]).loaded().ready();
     let send = |request: Request, key: &str| {

@@ -10,8 +10,7 @@ use super::{DONE, answered};
 use crate::harness::config::keys;
 use crate::harness::http::connect;
 use crate::harness::{
-    Client, Events, Files, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, modern,
-    scripted,
+    Client, Events, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
 };
 
 const ODD: &str = "{\"id\": \"\\u0061\" ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"io.modelcontextprotocol/clientCapabilities\":{ },\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"x.example/y\":[ ]}}}";
@@ -48,9 +47,7 @@ fn r030_nothing_of_the_caller_reaches_the_server_but_what_belongs_to_the_message
     let server = Scripted::of_both(json!({}), |_, stream| {
         scripted::json_with(stream, 200, "mcp-session-id: s\r\nset-cookie: a=b\r\n", ODD_RESULT);
     });
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &keys(&[("alice", "key-a")]));
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let reply = modern::of(ODD)
         .key("key-a")

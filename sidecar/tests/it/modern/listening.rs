@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::config::{keys, rule};
+use crate::harness::config::{callers, keys, rule};
 use crate::harness::{
     Events, Files, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
 };
@@ -81,9 +81,7 @@ fn r042_a_subscription_stays_where_there_is_nobody_else() {
         }
         tell(request, stream);
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--drain-minimum-ms", "300"]).ready();
     let mut events = Events::open(&listen("l"), sidecar.mcp);
     for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
         assert_eq!(events.next().unwrap().message()["method"], method);
@@ -175,7 +173,7 @@ fn a_subscription_ends_with_the_right_to_it() {
     let server = server();
     let files = std::sync::Arc::new(Files::new());
     let config = config(server.port);
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config, &callers());
     let sidecar = Sidecar::with(files.clone(), &[]).loaded();
     let mut both = ["key-a", "key-b"].map(|key| Events::open(&listen("l").key(key), sidecar.mcp));
     for events in &mut both {
@@ -198,7 +196,7 @@ fn a_subscription_ends_that_may_not_begin_any_more() {
     let server = server_behind(gate.clone());
     let files = std::sync::Arc::new(Files::new());
     let config = config(server.port);
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config, &callers());
     let sidecar = Sidecar::with(files.clone(), &[]).loaded();
     let (request, mcp) = (listen("l").key("key-a"), sidecar.mcp);
     let opened = std::thread::spawn(move || Events::open(&request, mcp));
@@ -216,9 +214,7 @@ fn what_is_listened_to_is_held_within_a_bound() {
     let server = server();
     let mut config = config(server.port);
     config.access = vec![rule("all", &[], &[], &["*"])];
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config, &callers());
     let listen = |count: usize, length: usize| {
         let width = length - 2;
         let uris: Vec<String> = (0..count).map(|number| format!("a:{number:0>width$}")).collect();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::answered;
-use crate::harness::config::{keys, rule};
+use crate::harness::config::{callers, keys, rule};
 use crate::harness::{Client, Files, Request, Scripted, Sessionless, Sidecar, config, modern, scripted};
 
 /// 34: what depends on who asks is for nobody else.
@@ -128,9 +128,7 @@ fn r037_lists_do_not_depend_on_who_asks() {
     for (port, rules) in [older.port, newer.port].into_iter().flat_map(|port| [(port, "*"), (port, "?")]) {
         let mut config = config(port);
         config.access = vec![rule("some", &[rules], &[], &[])];
-        let files = Files::new();
-        files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-        let sidecar = Sidecar::with(files, &[]).loaded().ready();
+        let sidecar = Sidecar::keyed(&config, &callers()).ready();
         let list = modern::request(1, "tools/list", json!({}));
         let lists: Vec<String> = ["key-a", "key-b", "key-a"]
             .map(|key| list.clone().key(key).send(sidecar.mcp).text().to_owned())

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{able, answer, everything, sidecar, tools};
-use crate::harness::config::keys;
+use crate::harness::config::callers;
 use crate::harness::own::example_server;
 use crate::harness::scripted::message;
 use crate::harness::{Client, Event, Events, Files, Sessionless, Sidecar, config};
@@ -313,9 +313,7 @@ fn r072_a_client_that_does_not_answer_is_not_waited_for_without_end() {
 #[test]
 fn r072_an_answer_of_a_client_is_waited_for_as_long_as_is_said() {
     let server = asking(vec![json!({"q": form("who?")})]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--answer-timeout-ms", "600"]).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--answer-timeout-ms", "600"]).ready();
     let client = able(&sidecar, "2025-11-25");
     let mut events = client.stream("echo", json!({}));
     let question = next(&mut events);
@@ -330,11 +328,9 @@ fn r072_an_answer_of_a_client_is_waited_for_as_long_as_is_said() {
 #[test]
 fn calls_that_wait_for_their_clients_are_bounded_for_each_principal() {
     let server = asking(vec![json!({"q": form("who?")})]);
-    let files = Files::new();
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 120_000;
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config, &callers()).ready();
     let able = json!({"elicitation": {}});
     let open = |key| Client::with_capabilities(&sidecar, Some(key), "2025-11-25", &able);
     let (alice, bob) = (open("key-a"), open("key-b"));

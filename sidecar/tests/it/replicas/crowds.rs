@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use crate::harness::client::echo;
-use crate::harness::config::keys;
+use crate::harness::config::callers;
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::{Client, Events, Files, GoServer, Sidecar, config, eventually};
 
 /// A replica of that number with other flags.
 fn start(network: &Network, number: u8, server: &GoServer, more: &[&str]) -> Sidecar {
     let files = Files::new();
-    let keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
+    let keys = callers();
     files.write_with_keys(&with_peers(&config(server.port)), &keys);
     let flags = network.flags(number, &format!("pod-{number}"));
     let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();

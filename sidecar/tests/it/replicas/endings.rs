@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::on_loss;
-use crate::harness::config::{hex, keys};
+use crate::harness::config::{callers, hex};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Files, Gate, GoServer, Scripted, Sidecar, config, eventually};
 
@@ -115,7 +115,7 @@ fn a_session_that_was_too_old_stays_so_whatever_is_configured_later() {
         for (replica, server) in replicas.iter().zip(&servers) {
             let mut config = with_peers(&config(server.port));
             config.sessions.max_age_ms = max_age_ms;
-            let keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
+            let keys = callers();
             replica.runs(&replica.files.write_with_keys(&config, &keys));
         }
     };
@@ -135,7 +135,7 @@ fn a_session_that_was_too_old_stays_so_whatever_is_configured_later() {
 fn who_ends_more_sessions_than_are_remembered_has_its_own_forgotten() {
     let server = GoServer::start(&["-stateless"]);
     let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config(server.port), &callers());
     // Later than all that begin now.
     let late = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 400_000;
     let of_bob = &hex(b"bob")[..4];

@@ -9,7 +9,7 @@ use longshore_sidecar_config::{OnOwnerLoss, ports};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::config::{keys, session_key};
+use crate::harness::config::{callers, keys, session_key};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
@@ -453,7 +453,7 @@ fn connections_do_not_outlive_their_keys() {
         for (replica, server) in replicas.iter().zip(&servers) {
             let mut config = with_peers(&config(server.port));
             config.sessions.seal_with = used;
-            let mut keys = keys(&[("alice", "key-a"), ("bob", "key-b")]);
+            let mut keys = callers();
             keys.sessions = accepted.iter().map(|id| session_key(*id)).collect();
             replica.runs(&replica.files.write_with_keys(&config, &keys));
         }

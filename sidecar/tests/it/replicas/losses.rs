@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::on_loss;
 use crate::harness::client::echo;
-use crate::harness::config::keys;
+use crate::harness::config::{callers, keys};
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
@@ -164,10 +164,7 @@ fn another_pod_at_the_address_is_not_the_owner() {
     replicas[0].signal(Signal::KILL);
     let _ = replicas[0].wait(std::time::Duration::from_secs(5));
     let files = Files::new();
-    files.write_with_keys(
-        &with_peers(&config(servers[0].port)),
-        &keys(&[("alice", "key-a"), ("bob", "key-b")]),
-    );
+    files.write_with_keys(&with_peers(&config(servers[0].port)), &callers());
     let newcomer = network.start_again(1, "pod-9", files).ready();
     knows(&newcomer, 1);
     knows(&replicas[1], 1);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::turns::{NAMED, beginning_again, restarting, take, told};
-use crate::harness::config::keys;
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted, within};
+use crate::harness::config::callers;
+use crate::harness::{Client, Events, Gate, Scripted, Sidecar, config, eventually, scripted, within};
 
 /// Two resources that its client wants to hear of.
 const WANTED: [&str; 2] = ["memo://a", "memo://b"];
@@ -276,9 +276,7 @@ fn what_clients_have_set_is_set_again_at_a_server_that_restarts_while_that_goes_
     let server = Scripted::nameless_pinging(json!({}), pings.clone(), move |request, stream| {
         take(request, stream, holds.load(Ordering::SeqCst));
     });
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config(server.port), &callers()).ready();
     let sets = |key: &str, name: String| {
         let client = Client::of(&sidecar, Some(key), NAMED);
         client.ask("resources/subscribe", json!({"uri": format!("memo://{name}")}));

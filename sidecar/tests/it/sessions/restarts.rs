@@ -24,9 +24,7 @@ fn taken(sidecar: &Sidecar, how: &str) -> f64 {
 #[test]
 fn a_sidecar_that_restarts_finds_its_sessions_again_but_not_those_that_ended() {
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &Sidecar::POD).ready();
     let (kept, ended) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
     echo(&kept);
     assert_eq!(ended.end().status, 204);
@@ -63,9 +61,7 @@ fn r059_a_call_of_before_a_restart_can_be_cancelled() {
         waits.pass();
         scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &Sidecar::POD).ready();
     let client = Client::open(&sidecar, None);
     let session = client.session.clone();
     let mut call = connect(sidecar.mcp);
@@ -97,9 +93,7 @@ fn a_session_whose_server_has_a_long_name_for_it_lives_as_long_as_its_sidecar() 
         });
         let mut config = config(server.port);
         config.sessions.on_owner_loss = what;
-        let files = Files::new();
-        files.write(&config);
-        let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+        let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
         let client = Client::open(&sidecar, None);
         let session = client.session.clone();
         assert!(session.len() < 1_024, "{}", session.len());
@@ -121,9 +115,7 @@ fn a_session_whose_server_has_a_long_name_for_it_lives_as_long_as_its_sidecar() 
 #[test]
 fn the_server_hears_of_the_end_of_a_session_that_an_earlier_sidecar_opened() {
     let (server, _) = forgetful(Arc::default());
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &Sidecar::POD).ready();
     let session = Client::open(&sidecar, None).session.clone();
     let sidecar = sidecar.again();
     // Nor is it ended by looking for it, if it is not to be.
@@ -143,9 +135,7 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
         let mut server = GoServer::start(&[]);
         let mut config = config(server.port);
         config.sessions.on_owner_loss = what;
-        let files = Files::new();
-        files.write(&config);
-        let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+        let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
         let clients: Vec<_> = (0..4).map(|_| Client::open(&sidecar, None)).collect();
         server.kill();
         server.start_again();
@@ -173,9 +163,7 @@ fn a_session_whose_client_says_far_too_much_lives_as_long_as_its_server() {
     let mut server = GoServer::start(&[]);
     let mut config = config(server.port);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
     let clients = [(15 * 1024, 200), (17 * 1024, 404)].map(|(bytes, then)| {
         let can = json!({"roots": {}, "experimental": {"example.com/x": {"text": "x".repeat(bytes)}}});
         (Client::with_capabilities(&sidecar, None, "2025-11-25", &can), then)
@@ -246,9 +234,7 @@ fn what_a_client_has_set_is_set_again() {
     let (server, heard) = forgetful(forget.clone());
     let mut config = config(server.port);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
     let client = Client::open(&sidecar, None);
     set(&client);
     forget.store(true, Ordering::Relaxed);
@@ -429,9 +415,7 @@ fn what_a_client_has_set_is_told_again_to_a_replica_that_restarts() {
 #[test]
 fn what_a_client_has_set_outlives_the_sidecar_of_the_only_replica() {
     let (server, heard) = forgetful(Arc::default());
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &Sidecar::POD).ready();
     let (kept, ended) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
     ended.ask("logging/setLevel", json!({"level": "error"}));
     set(&kept);

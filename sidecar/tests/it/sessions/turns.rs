@@ -9,10 +9,10 @@ use std::time::Duration;
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
-use crate::harness::config::keys;
+use crate::harness::config::{callers, keys};
 use crate::harness::scripted::UPSTREAM_SESSION;
 use crate::harness::{
-    Client, Events, Files, Gate, Request, Scripted, Sidecar, client, config, eventually, scripted, within,
+    Client, Events, Gate, Request, Scripted, Sidecar, client, config, eventually, scripted, within,
 };
 
 /// The revision of a server that gives session ids.
@@ -194,9 +194,7 @@ fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
     let mut config = config(server.port);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     config.sessions.per_principal = u32::try_from(OWN).unwrap();
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config, &callers()).ready();
     let listens = |key: &str, name: String, resources: usize| {
         let client = Client::of(&sidecar, Some(key), NAMED);
         for number in 0..resources {
@@ -239,9 +237,7 @@ fn a_session_that_ends_while_it_is_set_again_takes_no_place_any_more() {
     let mut config = config(server.port);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
     config.sessions.per_principal = u32::try_from(OWN).unwrap();
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config, &keys(&[("alice", "key-a")])).ready();
     let clients: Vec<_> = (0..OWN).map(|_| Client::of(&sidecar, Some("key-a"), NAMED)).collect();
     for (number, client) in clients.iter().enumerate() {
         for resource in 0..8 {
@@ -299,9 +295,7 @@ fn a_client_that_listens_does_not_wait_for_all_those_that_do_not() {
             None => Sidecar::start(&config).ready(),
             Some(_) => {
                 let all: Vec<_> = names.iter().map(|name| (&**name, &**name)).collect();
-                let files = Files::new();
-                files.write_with_keys(&config, &keys(&all));
-                Sidecar::with(files, &[]).loaded().ready()
+                Sidecar::keyed(&config, &keys(&all)).ready()
             }
         };
         let clients: Vec<_> = (0..=OTHERS).map(|number| Client::of(&sidecar, key(number), NAMED)).collect();

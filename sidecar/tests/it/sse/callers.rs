@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::caller::{Caller, call, echo};
 use crate::harness::client::initialize;
-use crate::harness::config::{idle, keys};
+use crate::harness::config::{callers, idle, keys};
 use crate::harness::http::{connect, read_chunk};
 use crate::harness::replicas::Network;
 use crate::harness::{
@@ -23,7 +23,7 @@ fn guarded(server: &GoServer) -> Sidecar {
     let files = Files::new();
     let mut config = config(server.port);
     config.limits.request_bytes = 20_000;
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config, &callers());
     Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded().ready()
 }
 
@@ -32,9 +32,7 @@ fn guarded(server: &GoServer) -> Sidecar {
 fn r011_a_stream_lives_while_the_server_takes_its_time_to_greet() {
     let gate = Gate::default();
     let server = Scripted::greeting(&gate, |_, stream| scripted::no_stream(stream));
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &keys(&[("alice", "key-a")]));
     let mut stream = connect(sidecar.mcp);
     Caller::request(Some("key-a")).write(&mut stream);
     let mut reader = BufReader::new(stream);
@@ -171,9 +169,7 @@ fn a_revoked_key_keeps_no_stream_open_in_which_much_is_said() {
     });
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 60_000;
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config, &callers()).ready();
     let mut alice = Caller::open(&sidecar, Some("key-a"));
     assert_eq!(alice.post(&sidecar, &call(1, "flood", &json!({}))).status, 202);
     alice.hear();
@@ -203,9 +199,7 @@ fn a_revoked_key_keeps_no_session_whose_client_does_not_read() {
     });
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 300_000;
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config, &callers()).ready();
     let alice = Caller::open(&sidecar, Some("key-a"));
     assert_eq!(alice.post(&sidecar, &call(1, "flood", &json!({}))).status, 202);
     eventually("nobody reads", || {
@@ -359,9 +353,7 @@ fn streams_are_bounded() {
     let server = GoServer::start(&[]);
     let mut config = config(server.port);
     config.sessions.per_principal = 2;
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config, &callers()).ready();
     let one = Caller::open(&sidecar, Some("key-a"));
     let _two = Caller::begin(&sidecar, Some("key-a"));
     assert_eq!(Caller::request(Some("key-a")).send(sidecar.mcp).status, 429);

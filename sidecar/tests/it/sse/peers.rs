@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::config::keys;
 use crate::harness::peer::{everything, everything_over_sse, node, python, python_sse_server};
 use crate::harness::recorder::Recorder;
-use crate::harness::{Client, Files, GoServer, Sidecar, config, eventually};
+use crate::harness::{Client, GoServer, Sidecar, config, eventually};
 
 /// Lists, calls, reads, hears progress, answers and cancels.
 const TYPESCRIPT: &str = r#"
@@ -128,9 +128,7 @@ fn clients_that_were_never_updated() {
     eventually("no session is left behind", || sidecar.metric("longshore_sessions") == 0.0);
 
     let server = GoServer::start(&[]);
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a")]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
+    let sidecar = Sidecar::keyed(&config(server.port), &keys(&[("alice", "key-a")])).ready();
     let heard_by = Recorder::of_clients(0, sidecar.mcp);
     let url = format!("http://127.0.0.1:{}/sse", heard_by.port);
     let seen = python(PYTHON, &[&url, "key-a"]);

@@ -386,9 +386,7 @@ fn a_start_that_came_too_late_is_no_hindrance() {
 
 #[test]
 fn the_shim_may_come_late() {
-    let files = Files::new();
-    files.write(&stdio());
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::start(&stdio());
     let reply = Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
     assert!(error(&reply.message()).contains("does not run"), "{}", reply.text());
     let _shim = Shim::start(&sidecar.files, &server(&[]));

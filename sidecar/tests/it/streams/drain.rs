@@ -11,9 +11,7 @@ use serde_json::json;
 
 use super::{answer, event, note, said};
 use crate::harness::replicas::Network;
-use crate::harness::{
-    Client, Events, Files, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted,
-};
+use crate::harness::{Client, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
 /// Sooner than a sidecar that waits for calls in vain, which it does for more than twenty seconds.
 const SOON: Duration = Duration::from_secs(18);
@@ -50,9 +48,7 @@ fn replica(config: &Config, server: &Scripted) -> (Sidecar, (Sidecar, Network)) 
 }
 
 fn sidecar(server: &Scripted) -> Sidecar {
-    let files = Files::new();
-    files.write(&config(server.port));
-    Sidecar::with(files, &["--drain-minimum-ms", "300"]).loaded()
+    Sidecar::flagged(&config(server.port), &["--drain-minimum-ms", "300"])
 }
 
 #[test]

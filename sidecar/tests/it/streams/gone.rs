@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{answer, event, note, said};
 use crate::harness::replicas::Network;
 use crate::harness::shim::{self, serving, stdio};
-use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// As many as another pod would keep.
 const SUBSCRIPTIONS: usize = 64;
@@ -45,9 +45,7 @@ fn says_their_number() -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'sta
 #[test]
 fn a_stream_of_no_call_goes_on_after_a_crash_with_what_may_have_been_missed() {
     let server = Scripted::offering(offers(), says_their_number());
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &Sidecar::POD).ready();
     let client = Client::open(&sidecar, None);
     let mut stream = Events::open(&client.get(), sidecar.mcp);
     assert!(stream.any().is_some_and(|event| event.data.is_empty()));
@@ -244,9 +242,7 @@ fn a_call_whose_sidecar_died_is_answered_by_an_error() {
         waits.pass();
         scripted::json(stream, &answer(request));
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &Sidecar::POD).loaded().ready();
+    let sidecar = Sidecar::flagged(&config(server.port), &Sidecar::POD).ready();
     let client = Client::open(&sidecar, None);
     let session = client.session.clone();
     let begun = |id: &Value| {

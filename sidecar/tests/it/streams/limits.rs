@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{answer, argument, event, is_told_of_loss, note};
-use crate::harness::config::keys;
+use crate::harness::config::callers;
 use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server that answers with JSON when the gate is open.
@@ -103,9 +103,7 @@ fn all_streams_together_hold_only_so_much() {
         let large = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": text}});
         scripted::events(stream, &[&event(&large.to_string()), &event(&answer(request))]);
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "1000000"]).loaded();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-stream-bytes", "1000000"]);
     let clients: Vec<_> = (0..30).map(|_| Client::open(&sidecar, None)).collect();
     let first: Vec<_> = clients
         .iter()
@@ -136,7 +134,7 @@ fn say_much(request: &Request, stream: &mut TcpStream) {
 fn what_is_kept_of_one_principal_does_not_push_out_another() {
     let server = Scripted::start(say_much);
     let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(&config(server.port), &callers());
     let sidecar = Sidecar::with(files, &["--max-stream-bytes", "1000000"]).loaded();
     let alice = Client::open(&sidecar, Some("key-a"));
     let mut first = alice.stream("t", json!({"bytes": 100_000}));
@@ -178,9 +176,7 @@ fn who_reads_an_answer_reads_it_to_its_end() {
     let mut config = config(server.port);
     config.sessions.resume.max_bytes = 20_000;
     config.limits.request_timeout_ms = 60_000;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "500000"]).loaded();
+    let sidecar = Sidecar::flagged(&config, &["--max-stream-bytes", "500000"]);
     let client = Client::open(&sidecar, None);
     tell.send(true).unwrap();
     let mut stream = client.stream("t", json!({}));

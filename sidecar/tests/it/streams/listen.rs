@@ -8,7 +8,7 @@ use super::{CHANGED, event, note, open, said, told};
 use crate::harness::config::{idle, rule};
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
-    Client, Events, Files, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
+    Client, Events, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
 };
 
 #[test]
@@ -218,9 +218,7 @@ fn a_session_that_listens_is_not_idle() {
     let (server, tell) = told();
     let mut config = config(server.port);
     config.sessions.resume.ttl_ms = 500;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
     let mut stream = open(&client);
     sidecar.runs(&sidecar.files.write(&idle(config, 300)));

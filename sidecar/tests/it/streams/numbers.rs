@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{answer, event, note};
 use crate::harness::shim::{self, serving, stdio};
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, client, config, scripted};
+use crate::harness::{Client, Events, Gate, Scripted, Sidecar, client, config, scripted};
 
 /// How a server answers.
 #[derive(Clone, Copy, Debug)]
@@ -161,9 +161,7 @@ fn what_comes_before_a_session_has_no_ids() {
         let first = format!("id: 1\nretry: 10\n{NOTE}\n\n");
         scripted::events(stream, &[&first, &format!("id: 2\ndata: {answer}\n\n")]);
     });
-    let files = Files::new();
-    files.write(&config(port));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::start(&config(port));
     let reply = crate::harness::Request::post(client::initialize("2025-11-25")).send(sidecar.mcp);
     assert_eq!(reply.events().len(), 2);
     assert!(!reply.text().contains("id: ") && !reply.text().contains("retry"), "{}", reply.text());

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{answer, argument, event, is_told_of_loss, note, said};
-use crate::harness::config::{idle, keys};
+use crate::harness::config::{callers, idle};
 use crate::harness::shim::{self, serving, stdio};
-use crate::harness::{Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::{Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, scripted};
 
 /// A server that says what it is told, one word at a time: a note, or nothing for the answer.
 fn told() -> (Scripted, Sender<Option<usize>>) {
@@ -104,9 +104,7 @@ fn what_never_was_there_is_an_error() {
     let server = Scripted::start(|request, stream| {
         scripted::events(stream, &[&event(&note(1)), &event(&note(2)), &event(&answer(request))]);
     });
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &callers());
     let alice = Client::open(&sidecar, Some("key-a"));
     let other = Client::open(&sidecar, Some("key-a"));
     let bob = Client::open(&sidecar, Some("key-b"));
@@ -363,9 +361,7 @@ fn a_session_with_something_kept_is_not_idle() {
     let (server, tell) = told();
     let mut config = config(server.port);
     config.sessions.resume.ttl_ms = 8_000;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::start(&config);
     let client = Client::open(&sidecar, None);
     tell.send(Some(1)).unwrap();
     tell.send(None).unwrap();

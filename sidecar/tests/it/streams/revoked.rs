@@ -6,15 +6,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{answer, event, note, open, told};
-use crate::harness::config::keys;
-use crate::harness::{Client, Events, Files, Gate, Scripted, Sidecar, config, eventually, scripted};
+use crate::harness::config::{callers, keys};
+use crate::harness::{Client, Events, Gate, Scripted, Sidecar, config, eventually, scripted};
 
 #[test]
 fn a_key_that_is_revoked_hears_nothing_more() {
     let (server, tell) = told();
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &callers());
     let clients = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
     let mut streams = clients.each_ref().map(open);
     for stream in &mut streams {
@@ -37,10 +35,8 @@ fn a_key_that_is_revoked_hears_nothing_more() {
 fn a_key_that_is_revoked_hears_nothing_more_of_what_another_has_opened() {
     for resumes in [false, true] {
         let (server, _tell) = told();
-        let files = Files::new();
         let both = [("alice", "key-a"), ("alice", "key-b")];
-        files.write_with_keys(&config(server.port), &keys(&both));
-        let sidecar = Sidecar::with(files, &[]).loaded();
+        let sidecar = Sidecar::keyed(&config(server.port), &keys(&both));
         let client = Client::open(&sidecar, Some("key-b"));
         let mut opened = open(&client);
         opened.any().unwrap();
@@ -66,10 +62,8 @@ fn a_key_that_is_revoked_hears_nothing_more_of_what_another_has_opened() {
 fn whoever_has_joined_what_a_revoked_key_has_opened_comes_back_with_a_key_that_lives() {
     for (revision, breaks) in [("2025-06-18", true), ("2025-11-25", false)] {
         let (server, _tell) = told();
-        let files = Files::new();
         let both = [("alice", "key-a"), ("alice", "key-b")];
-        files.write_with_keys(&config(server.port), &keys(&both));
-        let sidecar = Sidecar::with(files, &[]).loaded();
+        let sidecar = Sidecar::keyed(&config(server.port), &keys(&both));
         let client = Client::of(&sidecar, Some("key-a"), revision);
         drop(open(&client));
         let client = client.with_key("key-b");
@@ -104,9 +98,7 @@ fn a_key_that_was_revoked_has_nothing_opened() {
         scripted::chunk(stream, &event(&note(1)));
         let _ = std::io::Read::read(stream, &mut [0]);
     });
-    let files = Files::new();
-    files.write_with_keys(&config(server.port), &keys(&[("alice", "key-a"), ("bob", "key-b")]));
-    let sidecar = Sidecar::with(files, &[]).loaded();
+    let sidecar = Sidecar::keyed(&config(server.port), &callers());
     let client = Client::open(&sidecar, Some("key-a"));
     let (get, mcp) = (client.get(), sidecar.mcp);
     let opened = std::thread::spawn(move || Events::open(&get, mcp));

@@ -11,9 +11,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::{answer, argument, event, note};
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
-use crate::harness::{
-    Client, Events, Files, Gate, Request, Scripted, Sidecar, config, eventually, scripted, within,
-};
+use crate::harness::{Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, scripted, within};
 
 /// A server that says as much as anybody takes.
 fn flood() -> Scripted {
@@ -35,9 +33,7 @@ fn whoever_does_not_read_costs_little_and_nobody_else() {
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 15_000;
     config.sessions.resume.max_bytes = 1 << 20;
-    let files = Files::new();
-    files.write(&config);
-    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "20000000"]).loaded();
+    let sidecar = Sidecar::flagged(&config, &["--max-stream-bytes", "20000000"]);
     let other = Client::open(&sidecar, None);
     other.call("t", json!({}));
     let before = sidecar.memory();
@@ -84,9 +80,7 @@ fn many_who_do_not_read_cost_little_each() {
     // What is under way to one, in the kernel for a part of it, can be asked for again.
     for (kept, each) in [(48_000_000_u64, 512 << 10), (8_000_000, 224 << 10), (1_000_000, 224 << 10)] {
         let server = flood();
-        let files = Files::new();
-        files.write(&config(server.port));
-        let sidecar = Sidecar::with(files, &["--max-stream-bytes", &kept.to_string()]).loaded();
+        let sidecar = Sidecar::flagged(&config(server.port), &["--max-stream-bytes", &kept.to_string()]);
         let client = Client::open(&sidecar, None);
         client.call("t", json!({}));
         let before = sidecar.memory();
@@ -134,9 +128,7 @@ fn many_who_do_not_read_large_events_cost_little_each() {
         let chunk = format!("{:x}\r\n{event}\r\n", event.len());
         while std::io::Write::write_all(stream, chunk.as_bytes()).is_ok() {}
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-stream-bytes", "1000000"]).loaded();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-stream-bytes", "1000000"]);
     let client = Client::open(&sidecar, None);
     client.call("t", json!({}));
     let before = sidecar.memory();
@@ -190,9 +182,7 @@ fn whoever_does_not_read_keeps_nobody_from_large_answers_for_long() {
             piece = format!("{half}\"}}}}\n\n{begin}{half}");
         }
     });
-    let files = Files::new();
-    files.write(&config(server.port));
-    let sidecar = Sidecar::with(files, &["--max-held-bytes", "100000"]).loaded();
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-held-bytes", "100000"]);
     let other = Client::open(&sidecar, None);
     let call = || other.send("tools/call", json!({"name": "t", "arguments": {}})).message();
     // It is one only if the end of what the machine gives at once leaves enough of an event.

@@ -4,7 +4,7 @@ use longshore_sidecar_config::{Isolation, Processes};
 use serde_json::{Value, json};
 
 use super::task;
-use crate::harness::config::{keys, processes};
+use crate::harness::config::{callers, processes};
 use crate::harness::shim::{server, settled, stdio};
 use crate::harness::sse_server::{Say, SseServer};
 use crate::harness::{Client, Events, Files, Shim, Sidecar};
@@ -42,7 +42,7 @@ fn r047_the_token_of_a_task_outlives_its_call_over_stdio() {
         let mut config = stdio();
         config.limits.processes = Some(Processes { isolation, ..processes(4, 4) });
         let files = Files::new();
-        files.write_with_keys(&config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+        files.write_with_keys(&config, &callers());
         let shim = Shim::start(&files, &server(&[]));
         let sidecar = Sidecar::with(files, &[]).loaded().ready();
         settled(&shim, &sidecar, &config);

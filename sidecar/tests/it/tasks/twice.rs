@@ -71,9 +71,7 @@ impl Counting {
 fn in_front_of(server: &Scripted) -> Sidecar {
     let mut config = config(server.port);
     config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&KEYS));
-    Sidecar::with(files, &[]).loaded().ready()
+    Sidecar::keyed(&config, &keys(&KEYS)).ready()
 }
 
 fn open<'a>(sidecar: &'a Sidecar, key: &str) -> Client<'a> {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use super::is_unknown;
-use crate::harness::config::keys;
+use crate::harness::config::callers;
 use crate::harness::peer::{Peer, free_port};
 use crate::harness::{Client, Events, Files, Shim, Sidecar, config, eventually, own, shim};
 
@@ -17,7 +17,7 @@ fn example(transport: &str, port: u16) -> Vec<String> {
 }
 
 fn sidecar(config: &longshore_sidecar_config::Config, files: Files) -> Sidecar {
-    files.write_with_keys(config, &keys(&[("alice", "key-a"), ("bob", "key-b")]));
+    files.write_with_keys(config, &callers());
     Sidecar::with(files, &[]).loaded().ready()
 }
 
