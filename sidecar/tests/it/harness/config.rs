@@ -54,6 +54,12 @@ pub(crate) fn idle(mut config: Config, milliseconds: u64) -> Config {
     config
 }
 
+/// The same with this for sessions that are lost with their server or their replica.
+pub(crate) fn on_loss(mut config: Config, what: OnOwnerLoss) -> Config {
+    config.sessions.on_owner_loss = what;
+    config
+}
+
 /// So many processes, each of them of one session.
 pub(crate) fn processes(total: u32, per_principal: u32) -> Processes {
     Processes {

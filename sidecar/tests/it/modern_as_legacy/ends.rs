@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{able, echoing, sidecar};
-use crate::harness::config::idle;
+use crate::harness::config::{idle, on_loss};
 use crate::harness::replicas::Network;
 use crate::harness::scripted::{self, message};
 use crate::harness::{Client, Request, Scripted, Sidecar, client, config, eventually};
@@ -15,8 +15,7 @@ const ALICE: Option<&str> = Some("key-a");
 #[test]
 fn sessions_go_on_at_another_replica_whatever_is_wanted_of_lost_ones() {
     let servers = [(); 3].map(|()| echoing());
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::NotFound;
+    let config = on_loss(config(0), OnOwnerLoss::NotFound);
     let network = Network::new();
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let can = json!({"roots": {}, "sampling": {}});
@@ -46,9 +45,7 @@ fn sessions_survive_the_sidecar_itself() {
     let server = echoing();
     let network = Network::new();
     network.list(&[1]);
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::NotFound;
-    let sidecar = network.start(1, &config).ready();
+    let sidecar = network.start(1, &on_loss(config(server.port), OnOwnerLoss::NotFound)).ready();
     let client = Client::with_capabilities(&sidecar, ALICE, "2025-11-25", &json!({"roots": {}}));
     client.ask("logging/setLevel", json!({"level": "error"}));
     sidecar.log(|line| line["message"] == "what a client has set is written down");

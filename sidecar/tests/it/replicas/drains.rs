@@ -9,7 +9,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::config::keys;
+use crate::harness::config::{keys, on_loss};
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::scripted::Greeting;
@@ -26,8 +26,7 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
     {
         let mut servers = [(); 3].map(|()| GoServer::start(flags));
         let network = Network::new();
-        let mut config = config(0);
-        config.sessions.on_owner_loss = what;
+        let config = on_loss(config(0), what);
         let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
         let sessions: Vec<_> = (0..12).map(|_| Client::open(&replicas[0], ALICE).session).collect();
@@ -147,8 +146,7 @@ fn sessions_wait_for_somebody_who_takes_them() {
         })
     });
     let network = Network::new();
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let mut config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     config.limits.request_timeout_ms = 60_000;
     let replicas = network.replicas(&config, &[servers[0].port]);
     let (idle, busy) = (Client::open(&replicas[0], ALICE), Client::open(&replicas[0], ALICE));
@@ -187,8 +185,7 @@ fn a_session_whose_handshake_is_under_way_moves_too() {
         Scripted::start(|_, stream| scripted::no_stream(stream)),
     ];
     let network = Network::new();
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let mut stream = connect(replicas[0].mcp);
     Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut stream);
@@ -220,8 +217,7 @@ fn a_session_that_is_being_taken_over_moves_on() {
         Scripted::greeting_again(REVISION, greeting, |_, stream| scripted::no_stream(stream))
     });
     let network = Network::ending_slowly();
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let client = Client::of(&replicas[0], ALICE, REVISION);
     let ends = |number: usize| {
@@ -256,8 +252,7 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
     };
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let clients = [(); 2].map(|()| Client::open(&replicas[0], ALICE));
     let mut streams = clients.each_ref().map(|client| Events::open(&client.get(), replicas[0].mcp));

@@ -6,8 +6,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::on_loss;
-use crate::harness::config::{callers, hex};
+use crate::harness::config::{callers, hex, on_loss};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Files, Gate, GoServer, Scripted, Sidecar, config, eventually};
 
@@ -19,7 +18,7 @@ fn an_end_that_is_lost_with_its_replica_is_noted_where_it_came() {
     let gate = Gate::default();
     let servers = [(); 2].map(|()| Scripted::ending(&gate));
     let network = Network::new();
-    let config = on_loss(OnOwnerLoss::Reinitialize);
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let client = Client::open(&replicas[0], ALICE);
     let other = client.through(&replicas[1]);
@@ -72,7 +71,7 @@ fn a_session_that_nobody_used_or_that_is_too_old_never_lives_again() {
         let flags = if what == OnOwnerLoss::NotFound { &["-stateless"][..] } else { &[] };
         let mut servers = [(); 3].map(|()| GoServer::start(flags));
         let network = Network::new();
-        let mut config = on_loss(what);
+        let mut config = on_loss(config(0), what);
         if is_idle {
             config.sessions.idle_timeout_ms = 4_000;
         } else {

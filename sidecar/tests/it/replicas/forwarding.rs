@@ -9,7 +9,7 @@ use longshore_sidecar_config::{OnOwnerLoss, ports};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::config::{callers, keys, session_key};
+use crate::harness::config::{callers, keys, on_loss, session_key};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
@@ -325,8 +325,7 @@ fn a_call_waits_for_its_session_also_by_way_of_another_replica() {
         })
     });
     let network = Network::new();
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let mut config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     config.limits.request_timeout_ms = 2_000;
     let replicas = network.replicas(&config, &[lost.port, next[0].port, next[1].port]);
     let sessions = [(); SESSIONS].map(|()| Client::of(&replicas[0], ALICE, REVISION).session);
@@ -366,8 +365,7 @@ fn a_replica_that_dies_with_a_call_is_an_error_with_its_id() {
         let _ = begun.lock().unwrap().send(());
         std::thread::sleep(Duration::from_secs(60));
     });
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     for tool in ["json", "events"] {
         let network = Network::new();
         let replicas = network.replicas(&config, &[server.port; 2]);

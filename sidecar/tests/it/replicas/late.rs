@@ -8,6 +8,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::harness::config::on_loss;
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::Network;
 use crate::harness::{Client, GoServer, Over, Request, client, config, eventually};
@@ -63,8 +64,7 @@ fn sessions_that_are_never_idle_move_too() {
     for (revision, batched) in [("2025-11-25", false), ("2025-03-26", true)] {
         let servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let mut config = config(0);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
         let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let session = Client::of(&replicas[0], ALICE, revision).session.clone();
         let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -191,8 +191,7 @@ fn a_pod_that_ends_does_so_whatever_becomes_of_the_servers_hook() {
 fn a_call_that_comes_last_waits_for_replicas_that_are_silent() {
     let mut servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let client = Client::open(&replicas[0], ALICE);
     let mut stream = connect(replicas[0].mcp);

@@ -8,7 +8,7 @@ use longshore_sidecar_config::{Config, OnOwnerLoss, Upstream};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::config::keys;
+use crate::harness::config::{keys, on_loss};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{
     Client, Event, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted,
@@ -157,8 +157,7 @@ fn who_listens_waits_for_a_server_that_is_still_to_begin_the_session_again() {
     for (revision, is_revoked) in [(OLD, false), ("2025-11-25", false), (OLD, true)] {
         let mut servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let mut config = config(0);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
         let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let client = Client::of(&replicas[0], ALICE, revision);
         replicas[0].signal(Signal::KILL);

@@ -9,9 +9,8 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::on_loss;
 use crate::harness::client::echo;
-use crate::harness::config::{callers, keys};
+use crate::harness::config::{callers, keys, on_loss};
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
@@ -30,7 +29,8 @@ fn sessions_of_a_dead_pod_go_on_where_they_can() {
     ] {
         let mut servers = [(); 3].map(|()| GoServer::start(flags));
         let network = Network::new();
-        let replicas = network.replicas(&on_loss(what), &servers.each_ref().map(|server| server.port));
+        let config = on_loss(config(0), what);
+        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let lost = Client::open(&replicas[0], ALICE);
         let kept = Client::open(&replicas[1], ALICE);
         echo(&lost.through(&replicas[1]));
@@ -60,7 +60,7 @@ fn sessions_of_a_dead_pod_go_on_where_they_can() {
 fn a_session_that_ends_with_its_pod_is_lost_also_while_another_pod_is_silent() {
     let servers = [(); 3].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let config = on_loss(OnOwnerLoss::NotFound);
+    let config = on_loss(config(0), OnOwnerLoss::NotFound);
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let lost = Client::open(&replicas[0], ALICE);
     let kept = Client::open(&replicas[1], ALICE);
@@ -81,7 +81,7 @@ fn a_session_that_ends_with_its_pod_is_lost_also_while_another_pod_is_silent() {
 fn a_session_that_is_lost_is_lost_also_where_there_is_no_room() {
     let mut servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let mut config = on_loss(OnOwnerLoss::NotFound);
+    let mut config = on_loss(config(0), OnOwnerLoss::NotFound);
     config.sessions.per_principal = 1;
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let [lost, kept] = [0, 1].map(|number| Client::open(&replicas[number], ALICE));
@@ -133,7 +133,7 @@ fn a_session_that_is_begun_again_counts_like_a_new_one() {
     for (per_principal, total, holder, status) in [(1, 10, ALICE, 429), (1, 1, Some("key-b"), 503)] {
         let mut servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let mut config = on_loss(OnOwnerLoss::Reinitialize);
+        let mut config = on_loss(config(0), OnOwnerLoss::Reinitialize);
         (config.sessions.per_principal, config.sessions.total) = (per_principal, total);
         let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let lost = Client::open(&replicas[0], ALICE);
@@ -183,7 +183,7 @@ fn a_session_whose_client_says_too_much_lives_as_long_as_its_pod() {
     for drains in [false, true] {
         let mut servers = [(); 3].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let config = on_loss(OnOwnerLoss::Reinitialize);
+        let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
         let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let open = |can| Client::with_capabilities(&replicas[0], ALICE, "2025-11-25", &can);
         let (lost, kept) = (open(large.clone()), open(json!({"roots": {}})));
@@ -232,8 +232,7 @@ fn a_session_that_is_found_late_is_only_its_own_principals() {
         let greeting = Greeting::At(gate.clone());
         let next = Scripted::greeting_again(REVISION, greeting, |_, stream| scripted::no_stream(stream));
         let network = Network::new();
-        let mut config = config(next.port);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let mut config = on_loss(config(next.port), OnOwnerLoss::Reinitialize);
         let replicas = network.replicas(&config, &[lost.port, next.port]);
         let client = Client::of(&replicas[0], ALICE, REVISION);
         replicas[0].signal(Signal::KILL);
@@ -300,7 +299,7 @@ fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
     let servers = takers();
     let network = Network::new();
     let ports = servers.each_ref().map(|server| server.port);
-    let replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
     let client = Client::open(&replicas[0], ALICE);
     client.ask("logging/setLevel", json!({"level": "warning"}));
     client.ask("resources/subscribe", json!({"uri": "file:///a"}));
@@ -331,7 +330,7 @@ fn what_was_set_elsewhere_is_set_again_where_its_session_was_opened() {
     let servers = takers();
     let network = Network::new();
     let ports = servers.each_ref().map(|server| server.port);
-    let mut replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let mut replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
     let (second, first) = (replicas.pop().unwrap(), replicas.pop().unwrap());
     let session = Client::open(&first, ALICE).session.clone();
     first.signal(Signal::KILL);
@@ -354,7 +353,7 @@ fn what_was_set_is_set_again_by_the_sidecar_that_comes_after_one() {
     let servers = takers();
     let network = Network::new();
     let ports = servers.each_ref().map(|server| server.port);
-    let mut replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let mut replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
     let (second, first) = (replicas.pop().unwrap(), replicas.pop().unwrap());
     let client = Client::open(&first, ALICE);
     client.ask("resources/subscribe", json!({"uri": "file:///a"}));
@@ -395,7 +394,7 @@ fn what_was_set_is_set_once_more_where_the_server_was_gone_before_it_had_all() {
     ];
     let network = Network::new();
     let ports = servers.each_ref().map(|server| server.port);
-    let replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
     let client = Client::open(&replicas[0], ALICE);
     client.ask("resources/subscribe", json!({"uri": "file:///a"}));
     eventually("the other one keeps it", || replicas[0].copied(1) > 0);
@@ -425,7 +424,7 @@ fn what_was_set_in_a_crowd_is_set_again_once_by_who_takes_its_sessions_over() {
     });
     let network = Network::new();
     let ports = servers.each_ref().map(|server| server.port);
-    let replicas = network.replicas(&on_loss(OnOwnerLoss::NotFound), &ports);
+    let replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
     let clients = [(); CLIENTS].map(|()| Client::open(&replicas[0], ALICE));
     for (number, client) in clients.iter().enumerate() {
         client.ask("resources/subscribe", json!({"uri": format!("file:///{number}")}));

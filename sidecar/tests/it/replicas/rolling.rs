@@ -10,6 +10,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::harness::config::on_loss;
 use crate::harness::replicas::{Network, knows};
 use crate::harness::{Client, GoServer, Over, Request, Sidecar, config, eventually};
 
@@ -22,8 +23,7 @@ struct Pod {
 
 fn start(network: &Network, number: u8) -> Pod {
     let server = GoServer::start(&[]);
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     Pod { number, sidecar: network.start(number, &config).ready(), server }
 }
 

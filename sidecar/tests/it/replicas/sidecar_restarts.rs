@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::client::echo;
+use crate::harness::config::on_loss;
 use crate::harness::replicas::Network;
 use crate::harness::{Client, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
 
@@ -81,8 +82,7 @@ fn a_sidecar_that_ends_alone_beside_a_server_that_answers_amiss_moves_nothing() 
     let servers = [pings.clone(), Arc::default()]
         .map(|pings| Scripted::unlisting(pings, |_, stream| scripted::no_stream(stream)));
     let network = Network::new();
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
     let _client = Client::open(&replicas[0], ALICE);
     // It is greeted again, and lists nothing.
@@ -99,8 +99,7 @@ fn a_sidecar_that_ends_alone_comes_back_to_its_sessions() {
     for what in [OnOwnerLoss::NotFound, OnOwnerLoss::Reinitialize] {
         let servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let mut config = config(0);
-        config.sessions.on_owner_loss = what;
+        let config = on_loss(config(0), what);
         let mut replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
         let session = Client::open(&replicas[0], ALICE).session;
         let (stays, ends) = (replicas.pop().unwrap(), replicas.pop().unwrap());

@@ -10,6 +10,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
 use super::restarts::{again, forgetful, set};
+use crate::harness::config::on_loss;
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within};
@@ -21,8 +22,7 @@ fn a_session_is_begun_again_in_its_own_revision_or_not_at_all() {
     for (pin, status) in [("2025-06-18", 200), ("2025-11-25", 404), ("2026-07-28", 404)] {
         let forget = Arc::<AtomicBool>::default();
         let (server, heard) = forgetful(forget.clone());
-        let mut config = config(server.port);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+        let mut config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
         let sidecar = Sidecar::start(&config).ready();
         let client = Client::of(&sidecar, None, "2025-06-18");
         assert_eq!(client.send("tools/call", json!({"name": "t"})).status, 200, "{pin}");
@@ -49,9 +49,7 @@ fn a_session_that_is_begun_again_by_halves_is_ended_at_its_server() {
         }
         scripted::json(stream, &scripted::reply_to(request, &json!({})));
     });
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, "2025-03-26");
     forget.store(true, Ordering::Relaxed);
     let lost = client.call("t", json!({}));
@@ -75,8 +73,7 @@ fn a_session_is_begun_again_for_those_who_wait_still() {
             }
             scripted::json(stream, &scripted::reply_to(request, &json!({})));
         });
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let mut config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     config.limits.request_timeout_ms = 1_000;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::of(&sidecar, None, "2025-03-26");
@@ -120,9 +117,7 @@ fn r066_a_session_is_begun_again_whose_server_says_that_its_caller_is_a_stranger
             scripted::json(stream, &scripted::reply_to(request, &json!({})));
         };
         let server = Scripted::pinged_greeting_again("2025-03-26", greeting, answer);
-        let mut config = config(server.port);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-        let sidecar = Sidecar::start(&config).ready();
+        let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
         let client = Client::of(&sidecar, None, "2025-03-26");
         assert_eq!(client.call("t", json!({}))["result"], json!({}), "{case}");
         forget.store(true, Ordering::Relaxed);
@@ -163,9 +158,7 @@ fn the_rest_of_a_call_is_not_asked_for_in_a_session_that_was_begun_since() {
         }
         scripted::write(stream, "0\r\n\r\n");
     });
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, REVISION);
     let mut call = client.stream("t", json!({}));
     assert_eq!(call.next().unwrap().message()["params"]["data"], "begun");
@@ -195,9 +188,7 @@ fn a_call_that_hears_late_that_its_session_is_unknown_is_made_again_too() {
         }
         scripted::json(stream, &scripted::reply_to(request, &json!({})));
     });
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, REVISION);
     let mut call = connect(sidecar.mcp);
     client.request(client.message("tools/call", &json!({"name": "late"}))).write(&mut call);
@@ -221,9 +212,7 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
         }
         scripted::json(stream, &scripted::reply_to(request, &json!({})));
     });
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, "2025-11-25");
     let mut call = connect(sidecar.mcp);
     client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut call);

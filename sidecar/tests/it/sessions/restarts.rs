@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::client::echo;
-use crate::harness::config::{keys, session_key};
+use crate::harness::config::{keys, on_loss, session_key};
 use crate::harness::http::connect;
 use crate::harness::replicas::{Network, knows};
 use crate::harness::shim::{server, serving, stdio};
@@ -91,9 +91,7 @@ fn a_session_whose_server_has_a_long_name_for_it_lives_as_long_as_its_sidecar() 
         let server = Scripted::naming(name.clone(), |request, stream| {
             scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
         });
-        let mut config = config(server.port);
-        config.sessions.on_owner_loss = what;
-        let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
+        let sidecar = Sidecar::flagged(&on_loss(config(server.port), what), &Sidecar::POD).ready();
         let client = Client::open(&sidecar, None);
         let session = client.session.clone();
         assert!(session.len() < 1_024, "{}", session.len());
@@ -133,9 +131,7 @@ fn the_server_hears_of_the_end_of_a_session_that_an_earlier_sidecar_opened() {
 fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
     for what in [OnOwnerLoss::NotFound, OnOwnerLoss::Reinitialize] {
         let mut server = GoServer::start(&[]);
-        let mut config = config(server.port);
-        config.sessions.on_owner_loss = what;
-        let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
+        let sidecar = Sidecar::flagged(&on_loss(config(server.port), what), &Sidecar::POD).ready();
         let clients: Vec<_> = (0..4).map(|_| Client::open(&sidecar, None)).collect();
         server.kill();
         server.start_again();
@@ -161,8 +157,7 @@ fn a_server_that_restarts_alone_ends_its_sessions_or_begins_them_again() {
 #[test]
 fn a_session_whose_client_says_far_too_much_lives_as_long_as_its_server() {
     let mut server = GoServer::start(&[]);
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
     let clients = [(15 * 1024, 200), (17 * 1024, 404)].map(|(bytes, then)| {
         let can = json!({"roots": {}, "experimental": {"example.com/x": {"text": "x".repeat(bytes)}}});
@@ -182,9 +177,7 @@ fn a_session_whose_client_says_far_too_much_lives_as_long_as_its_server() {
 #[test]
 fn a_call_whose_response_has_begun_goes_on_in_the_session_that_is_begun_again() {
     let mut server = GoServer::start(&[]);
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, "2025-11-25");
     server.kill();
     let mut call = client.stream("echo", json!({"text": "a"}));
@@ -232,8 +225,7 @@ pub(super) fn again(heard: &Heard) -> Vec<String> {
 fn what_a_client_has_set_is_set_again() {
     let forget = Arc::new(AtomicBool::new(false));
     let (server, heard) = forgetful(forget.clone());
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     let sidecar = Sidecar::flagged(&config, &Sidecar::POD).ready();
     let client = Client::open(&sidecar, None);
     set(&client);
@@ -248,9 +240,7 @@ fn what_is_begun_again_for_nobody_is_ended_at_its_server() {
     for (ends, status) in [(true, 404), (false, 200)] {
         let (forget, gate) = (Arc::new(AtomicBool::new(false)), Gate::default());
         let (server, heard) = slow_to_set(&forget, &gate, !ends);
-        let mut config = config(server.port);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-        let sidecar = Sidecar::start(&config).ready();
+        let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
         let client = Client::open(&sidecar, None);
         client.ask("logging/setLevel", json!({"level": "warning"}));
         forget.store(true, Ordering::Relaxed);
@@ -278,8 +268,7 @@ fn what_is_begun_again_for_nobody_is_ended_at_its_server() {
 fn a_session_is_begun_again_once_however_long_that_takes() {
     let (forget, gate) = (Arc::new(AtomicBool::new(false)), Gate::default());
     let (server, heard) = slow_to_set(&forget, &gate, false);
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let mut config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     config.limits.request_timeout_ms = 1_000;
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
@@ -332,8 +321,7 @@ fn slow_to_set(forget: &Arc<AtomicBool>, gate: &Gate, refuses: bool) -> (Scripte
 #[test]
 fn what_a_client_has_set_outlives_its_replica() {
     let (server, heard) = forgetful(Arc::default());
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let network = Network::new();
     let replicas = network.replicas(&config, &[server.port; 3]);
     let client = Client::open(&replicas[0], Some("key-a"));
@@ -358,8 +346,7 @@ fn what_a_client_has_set_outlives_its_replica() {
 fn what_a_client_has_set_is_passed_on_by_a_replica_that_ends() {
     const SESSIONS: usize = 6;
     let (server, heard) = forgetful(Arc::default());
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let network = Network::new();
     let mut replicas = network.replicas(&config, &[server.port; 3]);
     let (last, ending, owner) = (replicas.pop().unwrap(), replicas.pop().unwrap(), replicas.pop().unwrap());
@@ -384,8 +371,7 @@ fn what_a_client_has_set_is_passed_on_by_a_replica_that_ends() {
 #[test]
 fn what_a_client_has_set_is_told_again_to_a_replica_that_restarts() {
     let (server, heard) = forgetful(Arc::default());
-    let mut config = config(0);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     let network = Network::new();
     let mut replicas = network.replicas(&config, &[server.port; 2]);
     let (mut other, owner) = (replicas.pop().unwrap(), replicas.pop().unwrap());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
-use crate::harness::config::{callers, keys};
+use crate::harness::config::{callers, keys, on_loss};
 use crate::harness::scripted::UPSTREAM_SESSION;
 use crate::harness::{
     Client, Events, Gate, Request, Scripted, Sidecar, client, config, eventually, scripted, within,
@@ -55,9 +55,7 @@ pub(super) fn take(request: &Request, stream: &mut TcpStream, is_mute: bool) {
 
 /// A sidecar in front of it that begins sessions again.
 pub(super) fn beginning_again(server: &Scripted) -> Sidecar {
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    Sidecar::start(&config).ready()
+    Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready()
 }
 
 /// How often a server was told of each resource.
@@ -191,8 +189,7 @@ fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
             let _ = std::io::Read::read(stream, &mut [0]);
         }
     });
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let mut config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     config.sessions.per_principal = u32::try_from(OWN).unwrap();
     let sidecar = Sidecar::keyed(&config, &callers()).ready();
     let listens = |key: &str, name: String, resources: usize| {
@@ -234,8 +231,7 @@ fn a_session_that_ends_while_it_is_set_again_takes_no_place_any_more() {
         }
         take(request, stream, holds.load(Ordering::SeqCst));
     });
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
+    let mut config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     config.sessions.per_principal = u32::try_from(OWN).unwrap();
     let sidecar = Sidecar::keyed(&config, &keys(&[("alice", "key-a")])).ready();
     let clients: Vec<_> = (0..OWN).map(|_| Client::of(&sidecar, Some("key-a"), NAMED)).collect();

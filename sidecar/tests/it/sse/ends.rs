@@ -7,6 +7,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::{Value, json};
 
 use super::{hear, said};
+use crate::harness::config::on_loss;
 use crate::harness::http::connect;
 use crate::harness::scripted::message;
 use crate::harness::sse_server::Say;
@@ -108,9 +109,7 @@ fn a_server_that_speaks_another_revision_after_a_restart_ends_sessions_and_serve
 #[test]
 fn a_session_is_begun_again_where_that_is_allowed() {
     let server = SseServer::start(hear);
-    let mut config = server.config();
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(server.config(), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::open(&sidecar, None);
     for way in WAYS {
         client.send("tools/call", json!({"name": way, "arguments": {}}));
@@ -123,9 +122,7 @@ fn a_session_is_begun_again_where_that_is_allowed() {
 #[test]
 fn a_call_that_the_server_has_taken_is_not_made_again_when_it_forgets_the_session() {
     let server = SseServer::start(hear);
-    let mut config = server.config();
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(server.config(), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::open(&sidecar, None);
     let named = |tool| {
         let seen = server.seen_all();

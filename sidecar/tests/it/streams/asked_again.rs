@@ -12,6 +12,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
 use super::{CHANGED, answer, event, note, open, said, told};
+use crate::harness::config::on_loss;
 use crate::harness::http::connect;
 use crate::harness::{
     Client, Event, Gate, GoServer, Request, Scripted, Sessionless, Sidecar, config, eventually, scripted,
@@ -155,9 +156,7 @@ fn a_stream_that_the_server_ends_is_opened_again() {
 fn a_stream_stays_open_while_its_server_is_away() {
     for revision in ["2025-06-18", "2025-11-25"] {
         let mut server = GoServer::start(&[]);
-        let mut config = config(server.port);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-        let sidecar = Sidecar::start(&config).ready();
+        let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
         let clients = [(); 2].map(|()| Client::of(&sidecar, None, revision));
         let before = open(&clients[0]);
         server.kill();
@@ -238,9 +237,7 @@ fn what_a_server_said_between_two_streams_may_have_been_missed() {
 #[test]
 fn a_session_that_only_listens_is_begun_again_with_its_server() {
     let mut server = GoServer::start(&[]);
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    let sidecar = Sidecar::start(&config).ready();
+    let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::open(&sidecar, None);
     server.kill();
     server.start_again();
@@ -283,9 +280,7 @@ fn a_stream_begins_anew_in_a_session_that_is_begun_again() {
             }
             scripted::write(stream, "0\r\n\r\n");
         });
-        let mut config = config(server.port);
-        config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-        let sidecar = Sidecar::start(&config).ready();
+        let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
         let client = Client::of(&sidecar, None, REVISION);
         let mut stream = open(&client);
         assert_eq!(said(&stream.next().unwrap()), "1");

@@ -8,7 +8,7 @@ use longshore_sidecar_config::{Isolation, OnOwnerLoss, Processes};
 use serde_json::{Value, json};
 
 use super::{is_unknown, task};
-use crate::harness::config::{keys, processes};
+use crate::harness::config::{keys, on_loss, processes};
 use crate::harness::shim::{server, settled, stdio};
 use crate::harness::{Client, Files, Scripted, Shim, Sidecar, config, scripted};
 
@@ -69,9 +69,7 @@ impl Counting {
 
 /// A sidecar in front of it, which begins sessions again.
 fn in_front_of(server: &Scripted) -> Sidecar {
-    let mut config = config(server.port);
-    config.sessions.on_owner_loss = OnOwnerLoss::Reinitialize;
-    Sidecar::keyed(&config, &keys(&KEYS)).ready()
+    Sidecar::keyed(&on_loss(config(server.port), OnOwnerLoss::Reinitialize), &keys(&KEYS)).ready()
 }
 
 fn open<'a>(sidecar: &'a Sidecar, key: &str) -> Client<'a> {
