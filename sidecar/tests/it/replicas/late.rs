@@ -1,6 +1,8 @@
 //! What comes to a pod that ends, until its end.
 
 use std::io::BufReader;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -111,6 +113,24 @@ fn answer(reply: &Reply) -> Value {
     }
 }
 
+/// Has a pod end in which this client has a call under way, and waits until it takes no more of them by that way. The call
+/// and the server's hook go on until these are dropped.
+fn ends_during_a_call(client: &Client<'_>, way: &Client<'_>) -> (TcpStream, UnixStream) {
+    let replica = client.sidecar;
+    let mut stream = connect(replica.mcp);
+    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
+    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    eventually("the call is under way", || replica.metric("longshore_calls") == 1.0);
+    let hook = replica.hook();
+    replica.signal(Signal::TERM);
+    eventually("no more calls are taken", || takes_no_call(way));
+    (stream, hook)
+}
+
+fn takes_no_call(way: &Client<'_>) -> bool {
+    way.send("tools/call", json!({"name": "echo", "arguments": {"text": "e"}})).status == 404
+}
+
 /// Its client names the session from before still, which a pod that ends keeps for a call that is under way.
 #[test]
 fn who_begins_anew_does_so_while_its_session_ends() {
@@ -118,24 +138,13 @@ fn who_begins_anew_does_so_while_its_session_ends() {
     let network = Network::new();
     let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
     let client = Client::open(&replicas[0], ALICE);
-    let mut stream = connect(replicas[0].mcp);
-    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
-    client.request(client.message("tools/call", &slow)).write(&mut stream);
-    eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
-    let hook = replicas[0].hook();
-    replicas[0].signal(Signal::TERM);
-    let through = client.through(&replicas[1]);
-    eventually("no more calls are taken", || {
-        let echo = json!({"name": "echo", "arguments": {"text": "e"}});
-        through.send("tools/call", echo).status == 404
-    });
+    let _under_way = ends_during_a_call(&client, &client.through(&replicas[1]));
     let begin = Request::post(client::initialize("2025-11-25")).key("key-a");
     let reply = begin.header("mcp-session-id", &client.session).send(replicas[1].mcp);
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_ne!(reply.header("mcp-session-id"), Some(&*client.session));
     replicas[1].audit(|line| line["method"] == "initialize" && line["decision"] == "permit");
     assert_eq!(replicas[0].metric("longshore_calls"), 1.0, "the call goes on");
-    drop(hook);
 }
 
 /// Errors that answer what is in it would not have its client begin anew.
@@ -145,15 +154,9 @@ fn a_batch_in_a_session_that_ends_is_refused_as_a_whole() {
     let network = Network::new();
     let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
     let client = Client::of(&replicas[0], ALICE, "2025-03-26");
-    let mut stream = connect(replicas[0].mcp);
-    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
-    client.request(client.message("tools/call", &slow)).write(&mut stream);
-    eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
-    let hook = replicas[0].hook();
-    replicas[0].signal(Signal::TERM);
     let through = client.through(&replicas[1]);
+    let _under_way = ends_during_a_call(&client, &through);
     let echo = json!({"name": "echo", "arguments": {"text": "e"}});
-    eventually("no more calls are taken", || through.send("tools/call", echo.clone()).status == 404);
     for client in [&client, &through] {
         let [call, ping, other] = [("tools/call", &echo), ("ping", &json!({})), ("ping", &json!({}))]
             .map(|(method, params)| client.message(method, params));
@@ -162,7 +165,6 @@ fn a_batch_in_a_session_that_ends_is_refused_as_a_whole() {
         let reply = client.request(format!("[{other}]")).send(client.sidecar.mcp);
         assert_eq!(reply.status, 200, "what is no call is heard: {}", reply.text());
     }
-    drop(hook);
 }
 
 /// The hook of a server that dies goes with it, and so does one whose kubelet starts again.
@@ -172,18 +174,10 @@ fn a_pod_that_ends_does_so_whatever_becomes_of_the_servers_hook() {
     let network = Network::new();
     let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
     let client = Client::open(&replicas[0], ALICE);
-    let mut stream = connect(replicas[0].mcp);
-    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
-    client.request(client.message("tools/call", &slow)).write(&mut stream);
-    eventually("the call is under way", || replicas[0].metric("longshore_calls") == 1.0);
-    let hook = replicas[0].hook();
-    replicas[0].signal(Signal::TERM);
-    let echo = json!({"name": "echo", "arguments": {"text": "e"}});
-    let ends = || client.send("tools/call", echo.clone()).status == 404;
-    eventually("no more calls are taken", ends);
+    let (_call, hook) = ends_during_a_call(&client, &client);
     drop(hook);
     replicas[0].log(|line| line["message"] == "the server's preStop hook closed its connection");
-    assert!(ends());
+    assert!(takes_no_call(&client));
 }
 
 /// The others are there, and too busy to say so in time.
