@@ -4,6 +4,7 @@ mod abandoned_handshakes;
 mod again;
 mod late;
 mod restarts;
+mod set_again;
 mod turns;
 
 use std::collections::HashSet;

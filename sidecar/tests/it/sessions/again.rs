@@ -9,7 +9,7 @@ use std::time::Duration;
 use longshore_sidecar_config::OnOwnerLoss;
 use serde_json::json;
 
-use super::restarts::{again, forgetful, set};
+use super::set_again::{again, forgetful, set};
 use crate::harness::config::on_loss;
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
