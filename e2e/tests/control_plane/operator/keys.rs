@@ -1,11 +1,9 @@
 //! Session keys: made once, kept, rotated when asked, and made anew when they are lost.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use longshore_e2e::testing::{Namespace, PATIENCE};
+use longshore_e2e::testing::{Namespace, eventually};
 use serde_json::{Value, json};
 
 use super::node::{Node, configuration};
@@ -39,11 +37,10 @@ async fn seals_with(namespace: &Namespace<'_>) -> u64 {
 
 /// Waits until sidecars are told something else than this.
 async fn changed(namespace: &Namespace<'_>, before: &str) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while configuration(namespace).await == before {
-        assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("the configuration changes", async || {
+        (configuration(namespace).await != before).then_some(()).ok_or("it does not")
+    })
+    .await;
 }
 
 #[test]
@@ -67,12 +64,10 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         let operator = Operator::start(namespace);
         until("the operator leads", || operator.leads()).await;
         namespace.apply(&server("{replicas: 2, sessions: {total: 77}}")).await;
-        let told = async || configuration(namespace).await.contains("\"total\":77");
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !told().await {
-            assert!(tokio::time::Instant::now() < deadline, "the configuration does not change");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually("the configuration changes", async || {
+            configuration(namespace).await.contains("\"total\":77").then_some(()).ok_or("it does not")
+        })
+        .await;
         assert_eq!(wait_for_keys(namespace, 1, &[]).await, first);
 
         // Its owner asks for another. The sidecars have not loaded the newest configuration: nothing moves.
@@ -96,11 +91,10 @@ fn a_key_outlives_operators_and_another_follows_when_every_pod_knows_it() {
         operator.looks_again("demo", looks).await;
         assert_eq!(seals_with(namespace).await, first[0].0, "one of two pods knows the new key");
         nodes[1].load_configuration(namespace).await;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while seals_with(namespace).await != both[1].0 {
-            assert!(tokio::time::Instant::now() < deadline, "the new key never seals");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually("the new key seals", async || {
+            (seals_with(namespace).await == both[1].0).then_some(()).ok_or("it does not")
+        })
+        .await;
         assert_eq!(
             wait_for_keys(namespace, 2, &[]).await,
             both,

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, Component, Shape};
 use longshore_e2e::longshore::NAMESPACE;
-use longshore_e2e::testing::{Kind, Namespace, PATIENCE, Room, eventually};
+use longshore_e2e::testing::{Kind, Namespace, Room, eventually};
 use serde_json::Value;
 
 use super::stand::{
@@ -247,14 +247,11 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
             let upgraded = list.into_iter().filter(is_upgraded);
             upgraded.map(|deployment| deployment.name_any()).filter(|name| name != asleep).collect::<Vec<_>>()
         };
-        let deadline = Instant::now() + PATIENCE;
-        let first = loop {
-            if let [first] = &*upgraded().await {
-                break first.clone();
-            }
-            assert!(Instant::now() < deadline, "no server was upgraded");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
+        let first = eventually("one server is upgraded", async || match &*upgraded().await {
+            [first] => Ok(first.clone()),
+            others => Err(others.len()),
+        })
+        .await;
         // Nothing serves here, so nobody else's turn comes while that one is there.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(upgraded().await, std::slice::from_ref(&first));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use longshore_e2e::testing::{Namespace, PATIENCE};
+use longshore_e2e::testing::{Namespace, eventually};
 use longshore_sidecar_config::inventory::{
     ConfigState, Connection, ConnectionState, Inventory, Phase, ServerDescription, Short,
 };
@@ -105,32 +105,24 @@ impl Node {
     pub(super) async fn find_pod(&self, namespace: &Namespace<'_>, not: &str) -> String {
         let pods: Api<Pod> = namespace.api();
         let list = ListParams::default().labels("longshore.dev/server=demo");
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            let found = pods.list(&list).await.unwrap();
-            if let Some(pod) = found.items.into_iter().find(|pod| pod.name_any() != not) {
-                return pod.name_any();
-            }
-            assert!(tokio::time::Instant::now() < deadline, "was waiting for a pod");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually("there is a pod", async || {
+            let mut names = pods.list(&list).await.unwrap().items.into_iter().map(|pod| pod.name_any());
+            names.find(|name| name != not).ok_or("there is none")
+        })
+        .await
     }
 
     /// Waits until there are so many pods, and returns their names.
     pub(super) async fn find_pods(&self, namespace: &Namespace<'_>, count: usize) -> Vec<String> {
         let pods: Api<Pod> = namespace.api();
         let list = ListParams::default().labels("longshore.dev/server=demo");
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
+        eventually(&format!("there are {count} pods"), async || {
             let found = pods.list(&list).await.unwrap().items;
             let living = found.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
             let names: Vec<_> = living.map(|pod| pod.name_any()).collect();
-            if names.len() == count {
-                return names;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "was waiting for {count} pods: {names:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            if names.len() == count { Ok(names) } else { Err(names.join(", ")) }
+        })
+        .await
     }
 
     /// Waits for a pod other than `not`, and says of it what a kubelet says of one that runs. Returns its name.

@@ -15,7 +15,7 @@ use longshore_crds::McpServer;
 use longshore_e2e::cluster::{Cluster, run};
 use longshore_e2e::longshore::{NAMESPACE, chart, helm};
 use longshore_e2e::mcp_client::{Answer, Endpoint};
-use longshore_e2e::testing::{Namespace, PATIENCE};
+use longshore_e2e::testing::{Namespace, PATIENCE, eventually};
 use serde_json::{Value, json};
 
 use super::node::Node;
@@ -401,11 +401,10 @@ pub(super) async fn permit_only(namespace: &Namespace<'_>, resource: &str, expre
 
 /// Waits until kubectl is refused this.
 pub(super) async fn wait_until_refused(namespace: &Namespace<'_>, arguments: &[&str]) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while namespace.kubectl(arguments).await.is_ok() {
-        assert!(tokio::time::Instant::now() < deadline, "the policy is not in force");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    eventually("it is refused", async || {
+        namespace.kubectl(arguments).await.is_err().then_some(()).ok_or("it is not")
+    })
+    .await;
 }
 
 /// Shows the end of a program's log, if the test fails.

@@ -13,7 +13,9 @@ use longshore_e2e::testing::{Kind, Namespace, Room, Stage, eventually};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::stand::{ADA, Operator, condition, has_key, install, is, kubectl, ready, wait_for};
+use super::stand::{
+    ADA, Operator, condition, has_key, install, is, kubectl, ready, wait_for, wait_until_refused,
+};
 use super::{LEAST, STAGE, merge, server};
 
 /// For an operator that looks after every namespace.
@@ -37,12 +39,8 @@ async fn webhook_is_down(namespace: &Namespace<'_>, particulars: Value) -> Strin
         "metadata": {"name": name}, "webhooks": [webhook],
     });
     namespace.apply(&configuration.to_string()).await;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
     let create = ["create", "deployment", "probe", "--image=x", "--dry-run=server"];
-    while namespace.kubectl(&create).await.is_ok() {
-        assert!(tokio::time::Instant::now() < deadline, "the webhook is not in force");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    wait_until_refused(namespace, &create).await;
     name
 }
 
