@@ -387,9 +387,7 @@ fn r007_what_a_server_writes_in_batches_is_understood() {
             opens.pass();
             let changed = told("notifications/tools/list_changed");
             scripted::chunk(stream, &batch(&[changed.clone(), changed]));
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         let asked = scripted::message(request);
         let mut progress = told("notifications/progress");

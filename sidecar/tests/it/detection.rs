@@ -64,10 +64,7 @@ fn take(manner: Manner, request: &Request, stream: &mut TcpStream) {
             std::thread::sleep(after);
             scripted::json_with(stream, 400, "mcp-session-id: unwanted\r\n", "{}");
         }
-        Manner::Silence => {
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-        }
+        Manner::Silence => scripted::until_closed(stream),
         Manner::Hangup => stream.shutdown(Shutdown::Both).unwrap(),
     }
 }

@@ -227,8 +227,7 @@ fn what_cannot_be_answered_is_an_error_to_the_server() {
         no_stream_or(move |_, stream| {
             scripted::begin_events(stream);
             scripted::chunk(stream, &question);
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         }),
     );
     let sidecar = Sidecar::start(&configured(server.port)).ready();
@@ -258,7 +257,7 @@ fn what_belongs_to_no_call_is_carried_too() {
         ] {
             scripted::chunk(stream, &format!("data: {message}\n\n"));
         }
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let sidecar = Sidecar::start(&configured(server.port)).ready();
     for (revision, first) in [

@@ -21,8 +21,7 @@ fn r069_an_answer_that_does_not_come_is_ended_and_cancelled() {
             if events {
                 scripted::begin_events(stream);
             }
-            // Until the sidecar has gone.
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         });
         let mut config = config(server.port);
         let sidecar = Sidecar::start(&config);
@@ -85,7 +84,7 @@ fn r069_a_call_is_cancelled_at_a_server_of_any_era() {
     fn hang(gone: &Arc<AtomicBool>) -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static {
         let gone = gone.clone();
         move |_, stream| {
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
             gone.store(true, Ordering::SeqCst);
         }
     }
@@ -128,8 +127,7 @@ fn r069_a_call_in_which_the_server_says_too_much_is_cancelled() {
     let server = Scripted::start(|_, stream| {
         scripted::begin_events(stream);
         scripted::chunk(stream, &format!("data: {}", "x".repeat(SIZE)));
-        // Until the sidecar has gone.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
@@ -155,10 +153,7 @@ fn r069_a_call_in_which_the_server_says_too_much_is_cancelled() {
 fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
     type Seen<'a> = &'a dyn Fn(&str) -> Vec<Request>;
     const NOTE: &str = "notifications/roots/list_changed";
-    let http = Scripted::hearing(&Gate::default(), |_, stream| {
-        // Until the sidecar has gone.
-        let _ = std::io::Read::read(stream, &mut [0]);
-    });
+    let http = Scripted::hearing(&Gate::default(), |_, stream| scripted::until_closed(stream));
     let sse = SseServer::start(|_, _| {});
     let servers: [(_, Seen<'_>); 2] =
         [(config(http.port), &|method| http.seen(method)), (sse.config(), &|method| sse.seen(method))];
@@ -191,10 +186,7 @@ fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
 #[test]
 fn calls_that_are_cancelled_together_end_together() {
     const CALLS: usize = 80;
-    let server = Scripted::start(|_, stream| {
-        // Until the sidecar has gone.
-        let _ = std::io::Read::read(stream, &mut [0]);
-    });
+    let server = Scripted::start(|_, stream| scripted::until_closed(stream));
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::of(&sidecar, None, "2025-11-25");
     let calls = [(); CALLS].map(|()| {
@@ -259,11 +251,7 @@ fn a_client_that_goes_away_cancels_nothing_and_leaves_nothing() {
 fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
     let server =
         Scripted::start(|request, stream| match scripted::message(request)["params"]["name"].as_str() {
-            Some("hang") => {
-                scripted::begin_events(stream);
-                // Until the other side closes.
-                let _ = std::io::Read::read(stream, &mut [0]);
-            }
+            Some("hang") => scripted::stays_open(stream),
             _ => scripted::json(stream, &scripted::reply_to(request, &json!({"content": []}))),
         });
     let sidecar = Sidecar::start(&config(server.port)).ready();

@@ -42,8 +42,7 @@ fn r069_the_questions_of_a_call_that_comes_to_nothing_are_taken_back() {
             scripted::chunk(stream, &format!("data: {taken_back}\n\n"));
             gates[usize::try_from(at).unwrap()].pass();
             if let End::TimesOut = end {
-                // Until the sidecar has gone.
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
             }
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -138,8 +137,7 @@ fn r069_what_is_open_in_a_call_that_comes_to_nothing_is_taken_back_once() {
                 let params = json!({"requestId": "elsewhere"});
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
                 scripted::chunk(stream, &format!("data: {told}\n\n"));
-                let _ = std::io::Read::read(stream, &mut [0]);
-                return;
+                return scripted::until_closed(stream);
             }
             for id in ["elsewhere", "once", "twice", "twice"] {
                 scripted::chunk(stream, &question(id));

@@ -19,7 +19,7 @@ use manners::Manners;
 use serve::serve;
 pub(crate) use wire::{
     accepted, answered, begin_events, chunk, events, json, json_with, message, method_of, no_stream, parse,
-    read, reply_to, write,
+    read, reply_to, stays_open, until_closed, write,
 };
 
 /// The server.

@@ -1,6 +1,6 @@
 //! One caller that has many connections, each of them with something under way: the others find some all the same.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -116,9 +116,7 @@ fn one_caller_whose_connections_are_busy_leaves_some_to_others() {
                 let method = "notifications/subscriptions/acknowledged";
                 let first = json!({"jsonrpc": "2.0", "method": method, "params": params});
                 scripted::chunk(stream, &format!("data: {first}\n\n"));
-                // Until the other side closes.
-                let _ = stream.read(&mut [0]);
-                return;
+                return scripted::until_closed(stream);
             }
             _ => json!({"content": []}),
         };

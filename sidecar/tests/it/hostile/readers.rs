@@ -29,8 +29,7 @@ fn asking() -> Scripted {
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
         scripted::chunk(stream, &format!("data: {question}\n\n"));
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     })
 }
 

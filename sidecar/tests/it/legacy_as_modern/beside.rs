@@ -62,9 +62,7 @@ fn r032_what_is_asked_beside_a_call_of_who_cannot_be_asked_ends_it() {
 fn a_stream_that_is_late_hardly_holds_up_who_cannot_be_asked() {
     let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
         if request.method == "GET" {
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
     });
@@ -93,10 +91,7 @@ fn a_call_waits_for_a_stream_that_the_one_before_did_not_wait_for() {
         if request.method == "GET" {
             thread::sleep(Duration::from_millis(500));
             is_open.store(true, Ordering::SeqCst);
-            scripted::begin_events(stream);
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::stays_open(stream);
         }
         if scripted::method_of(request) == "tools/call" {
             called.lock().unwrap().push(is_open.load(Ordering::SeqCst));
@@ -122,10 +117,7 @@ fn r066_a_server_without_session_ids_is_greeted_again_after_its_restart() {
     let offers = json!({"tools": {}});
     let server = Scripted::nameless_pinging_listening(offers, pings.clone(), |request, stream| {
         if request.method == "GET" {
-            scripted::begin_events(stream);
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::stays_open(stream);
         }
         scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
     });

@@ -120,11 +120,7 @@ fn r066_a_call_is_made_again_only_in_place_of_a_forgotten_session() {
 fn levels_that_a_server_never_answers_to_hold_up_one_call() {
     let can = json!({"logging": {}});
     let server = Scripted::offering(can, |request, stream| match &*scripted::method_of(request) {
-        "logging/setLevel" => {
-            scripted::begin_events(stream);
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-        }
+        "logging/setLevel" => scripted::stays_open(stream),
         _ => {
             let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
             scripted::json(stream, &scripted::reply_to(request, &result));
@@ -148,9 +144,7 @@ fn a_level_is_told_again_where_its_first_call_was_given_up() {
     let server = Scripted::offering(json!({"logging": {}}), move |request, stream| {
         if scripted::method_of(request) == "logging/setLevel" {
             if first.swap(false, Ordering::SeqCst) {
-                // Until the other side closes.
-                let _ = std::io::Read::read(stream, &mut [0]);
-                return;
+                return scripted::until_closed(stream);
             }
             opens.pass();
         }

@@ -1,6 +1,5 @@
 //! What a server asks as soon as it is greeted, when no call is under way.
 
-use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,9 +28,7 @@ fn forgetting(forgets: bool) -> Scripted {
             scripted::begin_events(stream);
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
             scripted::chunk(stream, &format!("data: {question}\n\n"));
-            // Until the other side closes.
-            let _ = stream.read(&mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         if scripted::method_of(request) == "tools/call" && forgets.swap(false, Ordering::SeqCst) {
             return scripted::json_with(stream, 404, "", "{}");
@@ -133,10 +130,7 @@ fn a_session_that_is_forgotten_before_its_first_call_is_followed_by_one_that_beg
 fn a_server_that_asks_nothing_when_it_is_greeted_is_not_waited_for_in_each_session() {
     let server = Scripted::offering(json!({"tools": {}}), |request, stream| {
         if request.method == "GET" {
-            scripted::begin_events(stream);
-            // Until the other side closes.
-            let _ = stream.read(&mut [0]);
-            return;
+            return scripted::stays_open(stream);
         }
         scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
     });

@@ -147,8 +147,7 @@ fn a_client_that_does_not_read_holds_others_up_once() {
             }
             None => return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
         }
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let mut config = config(server.port);
     // A second for each pair of them would be more than that.

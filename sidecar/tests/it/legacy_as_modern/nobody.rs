@@ -28,9 +28,7 @@ fn asking(aside: bool, goes_on: Option<Gate>) -> Scripted {
         if request.method == "GET" {
             asks.pass();
             scripted::chunk(stream, &question);
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         if aside {
             asks.open();
@@ -90,8 +88,7 @@ fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
         scripted::chunk(stream, &format!("data: {question}\n\n"));
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 20_000;
@@ -186,8 +183,7 @@ fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in
             scripted::begin_events(stream);
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
             scripted::chunk(stream, &format!("data: {question}\n\n"));
-            // Until the other side closes.
-            let _ = stream.read(&mut [0]);
+            scripted::until_closed(stream);
         });
         let sidecar = Sidecar::start(&config(port)).ready();
         let mut reply = call("t", json!({}), &can).send(sidecar.mcp);

@@ -197,9 +197,7 @@ fn what_nobody_knows_passes_in_calls_alone() {
             scripted::begin_events(stream);
             scripted::chunk(stream, &note("com.example/done"));
             scripted::chunk(stream, &note("notifications/tools/list_changed"));
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         let result = json!({"tools": [], "content": []});
         let answer = format!("data: {}\n\n", scripted::reply_to(request, &result));
@@ -224,9 +222,7 @@ fn r068_progress_beside_a_call_reaches_the_call() {
     let server = Scripted::of_with("2025-06-18", json!({"tools": {}}), move |request, client| {
         if request.method == "GET" {
             *stream.lock().unwrap() = Some(client.try_clone().unwrap());
-            scripted::begin_events(client);
-            let _ = std::io::Read::read(client, &mut [0]);
-            return;
+            return scripted::stays_open(client);
         }
         let message = scripted::message(request);
         if message["method"] == "tools/call" {
@@ -263,8 +259,7 @@ fn what_a_server_says_beside_the_only_call_is_heard_in_it() {
         if request.method == "GET" {
             scripted::begin_events(client);
             *stream.lock().unwrap() = Some(client.try_clone().unwrap());
-            let _ = std::io::Read::read(client, &mut [0]);
-            return;
+            return scripted::until_closed(client);
         }
         if scripted::method_of(request) == "tools/call" {
             let said = (0..MANY).map(|number| {

@@ -148,9 +148,7 @@ fn what_the_server_takes_is_heard_of_beside_what_it_does_not_answer() {
         }
         let uri = scripted::message(request)["params"]["uri"].as_str().unwrap_or_default().to_owned();
         if uri.contains("mute") {
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         let result = json!({"resources": [], "resourceTemplates": []});
         scripted::json(stream, &scripted::reply_to(request, &result));
@@ -202,8 +200,7 @@ fn a_burst_ends_no_stream_but_that_of_who_does_not_read() {
         (0..24).for_each(|_| scripted::chunk(stream, &updated("b:large".to_owned(), LARGE)));
         let burst: String = (0..NEWS).map(|number| updated(format!("a:b/{number}"), 0)).collect();
         scripted::chunk(stream, &burst);
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let open = |id: &str, uri: &str| {
@@ -251,12 +248,6 @@ fn more_listeners_than_a_session_may_have_may_try_again() {
     });
 }
 
-/// A stream that says nothing.
-fn stays_open(stream: &mut std::net::TcpStream) {
-    scripted::begin_events(stream);
-    let _ = std::io::Read::read(stream, &mut [0]);
-}
-
 /// What it says between two streams goes to nobody, however the first has ended, and whatever it calls an event that no header
 /// can name.
 #[test]
@@ -271,7 +262,7 @@ fn what_a_server_said_between_two_streams_may_have_been_missed_by_those_who_list
                 return scripted::json(stream, &scripted::reply_to(request, &result));
             }
             if asked.fetch_add(1, Ordering::SeqCst) > 0 {
-                return stays_open(stream);
+                return scripted::stays_open(stream);
             }
             scripted::begin_events(stream);
             scripted::chunk(stream, first);
@@ -330,7 +321,7 @@ fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
                     ends.pass();
                 }
                 1 => {}
-                _ => return stays_open(stream),
+                _ => return scripted::stays_open(stream),
             }
             let _ = stream.shutdown(Shutdown::Both);
         });
@@ -373,7 +364,7 @@ fn what_a_server_without_session_ids_refuses_once_its_stream_has_ended_is_promis
             return scripted::json(stream, &scripted::reply_to(request, &result));
         }
         if asked.fetch_add(1, Ordering::SeqCst) > 0 {
-            return stays_open(stream);
+            return scripted::stays_open(stream);
         }
         scripted::begin_events(stream);
         ends.pass();
@@ -411,7 +402,7 @@ fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_those_who
                 return scripted::json_with(stream, 409, "", "{}");
             }
             if number >= 6 {
-                return stays_open(stream);
+                return scripted::stays_open(stream);
             }
             scripted::begin_events(stream);
             cuts.pass();

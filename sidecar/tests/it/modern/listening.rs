@@ -33,8 +33,7 @@ fn tell(request: &Request, stream: &mut TcpStream) {
     for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
         scripted::chunk(stream, &format!("data: {}\n\n", notification(method)));
     }
-    // Until the other side closes.
-    let _ = std::io::Read::read(stream, &mut [0]);
+    scripted::until_closed(stream);
 }
 
 fn listen(id: &str) -> Request {
@@ -105,11 +104,7 @@ fn r042_a_subscription_stays_where_there_is_nobody_else() {
 /// 42: acknowledged first, also where it ends before the server has said anything.
 #[test]
 fn r042_a_subscription_that_ends_at_once_is_acknowledged_before() {
-    let server = Scripted::of_both(json!({}), |_, stream| {
-        scripted::begin_events(stream);
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
-    });
+    let server = Scripted::of_both(json!({}), |_, stream| scripted::stays_open(stream));
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let mut events = Events::open(&listen("l"), sidecar.mcp);
     sidecar.signal(rustix::process::Signal::TERM);

@@ -276,7 +276,7 @@ fn r073_a_server_that_cannot_tell_now_is_asked_again() {
                 }
                 scripted::begin_events(stream);
                 acknowledge(stream, &message["id"], &message["params"]["notifications"]);
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
             });
         let sidecar = sidecar(&server);
         let client = able(&sidecar, "2025-11-25");
@@ -347,8 +347,7 @@ fn a_server_that_keeps_ending_its_stream_is_asked_less_and_less_often() {
                 acknowledge(stream, &message["id"], &message["params"]["notifications"]);
                 let meta = &message["params"]["_meta"];
                 if meta["io.modelcontextprotocol/clientInfo"]["name"] == "longshore-sidecar" {
-                    let _ = std::io::Read::read(stream, &mut [0]);
-                    return;
+                    return scripted::until_closed(stream);
                 }
                 asked.lock().unwrap().push(Instant::now());
                 if says_so {

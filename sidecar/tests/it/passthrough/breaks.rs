@@ -86,8 +86,7 @@ fn r066_a_stream_that_breaks_with_its_server_is_an_error_at_once() {
     for is_modern in [false, true] {
         let server = Scripted::start(|request, stream| {
             begin(request, stream, LATER);
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         });
         let way = Way::to(server.port);
         let mut config = config(way.port);

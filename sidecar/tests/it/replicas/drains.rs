@@ -326,9 +326,9 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged"});
                 scripted::begin_events(stream);
                 scripted::chunk(stream, &format!("data: {told}\n\n"));
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
             } else if message["params"]["name"] == "hang" {
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
                 gone.store(true, Ordering::SeqCst);
             } else {
                 scripted::json(stream, &scripted::reply_to(request, &json!({"resultType": "complete"})));

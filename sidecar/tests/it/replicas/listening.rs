@@ -1,7 +1,7 @@
 //! Clients of revisions that do not know of streams which end early, where pods end: some of them come back only to a
 //! stream that has broken off.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use longshore_sidecar_config::{Config, OnOwnerLoss, Upstream};
@@ -27,11 +27,7 @@ fn server(gate: &Gate) -> Scripted {
             "tools/list" => {
                 return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
             }
-            _ => {
-                scripted::begin_events(stream);
-                let _ = stream.read(&mut [0]);
-                return;
-            }
+            _ => return scripted::stays_open(stream),
         }
         scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
     })
@@ -138,8 +134,7 @@ fn who_asks_for_a_stream_that_opens_late_gets_it_by_way_of_another_pod() {
                 return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
             }
             std::thread::sleep(Duration::from_secs(7));
-            scripted::begin_events(stream);
-            let _ = stream.read(&mut [0]);
+            scripted::stays_open(stream);
         })
     });
     let network = Network::new();

@@ -412,9 +412,7 @@ fn what_was_set_in_a_crowd_is_set_again_once_by_who_takes_its_sessions_over() {
     let servers = [0, 3].map(|seconds| {
         Scripted::nameless_listening(move |request, stream| {
             if request.method == "GET" {
-                scripted::begin_events(stream);
-                let _ = std::io::Read::read(stream, &mut [0]);
-                return;
+                return scripted::stays_open(stream);
             }
             if scripted::method_of(request) == "resources/subscribe" {
                 std::thread::sleep(Duration::from_secs(seconds));

@@ -154,7 +154,7 @@ fn the_rest_of_a_call_is_not_asked_for_in_a_session_that_was_begun_since() {
             scripted::chunk(stream, &format!("retry: 50\nid: e1\ndata: {begun}\n\n"));
             ends.pass();
         } else {
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         }
         scripted::write(stream, "0\r\n\r\n");
     });
@@ -299,7 +299,7 @@ fn what_a_client_has_set_is_set_again_where_a_stream_of_such_a_server_breaks() {
         }
         scripted::begin_events(stream);
         if has_ended.swap(true, Ordering::SeqCst) {
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         } else {
             ends.pass();
             let _ = stream.shutdown(std::net::Shutdown::Both);

@@ -37,7 +37,7 @@ impl New {
             if request.method == "GET" {
                 scripted::begin_events(stream);
                 if was_cut.swap(true, Ordering::SeqCst) {
-                    let _ = std::io::Read::read(stream, &mut [0]);
+                    scripted::until_closed(stream);
                 } else {
                     scripted::chunk(stream, "retry: 50\n\n");
                     gate.pass();

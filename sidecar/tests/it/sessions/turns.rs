@@ -46,9 +46,7 @@ pub(super) fn restarting(
 /// Takes what a client has set, or never answers if it is `mute` and has that in its name.
 pub(super) fn take(request: &Request, stream: &mut TcpStream, is_mute: bool) {
     if is_mute && scripted::message(request)["params"]["uri"].to_string().contains("mute") {
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
-        return;
+        return scripted::until_closed(stream);
     }
     scripted::json(stream, &scripted::reply_to(request, &json!({})));
 }
@@ -93,7 +91,7 @@ fn what_clients_have_set_is_set_again_for_some_of_them_at_a_time() {
                 cuts.pass();
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             } else {
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
             }
         });
         let sidecar = beginning_again(&server);
@@ -132,8 +130,7 @@ fn a_client_that_waits_for_what_it_has_set_is_told_once_that_is_set_again() {
             }
             scripted::begin_events(stream);
             let Some(cut) = gates.get(asked.fetch_add(1, Ordering::SeqCst) / SORT) else {
-                let _ = std::io::Read::read(stream, &mut [0]);
-                return;
+                return scripted::until_closed(stream);
             };
             scripted::chunk(stream, "retry: 50\n\n");
             cut.pass();
@@ -186,7 +183,7 @@ fn sessions_of_one_principal_that_wait_to_be_set_again_hold_up_nobody_else() {
             cut.pass();
             scripted::write(stream, "0\r\n\r\n");
         } else {
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         }
     });
     let mut config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
@@ -281,7 +278,7 @@ fn a_client_that_listens_does_not_wait_for_all_those_that_do_not() {
                 gates[whose].pass();
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             } else {
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
             }
         });
         let names: Vec<_> = (0..=OTHERS).map(|number| format!("key-{number}")).collect();

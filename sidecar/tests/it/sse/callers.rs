@@ -254,9 +254,7 @@ fn nothing_is_kept_of_what_was_read() {
             for _ in 0..NOTES {
                 say(stream, "notifications/message", json!({"level": "info", "data": text}));
             }
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         let token = &scripted::message(request)["params"]["_meta"]["progressToken"];
         for number in 0..NOTES {

@@ -23,9 +23,7 @@ fn sessions_end_with_the_last_key_that_opens_their_ids() {
         if request.method == "POST" {
             return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
         }
-        scripted::begin_events(stream);
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::stays_open(stream);
     });
     let (files, config) = (Files::new(), config(server.port));
     write(&files, &config, &[1]);

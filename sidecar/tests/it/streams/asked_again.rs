@@ -115,7 +115,7 @@ fn a_server_without_sessions_that_cannot_give_its_stream_now_is_asked_again() {
             }
             scripted::begin_events(stream);
             acknowledge(request, stream);
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let client = Client::open(&sidecar, None);
@@ -192,7 +192,7 @@ fn what_a_server_without_sessions_said_before_it_was_asked_may_have_been_missed(
         Sessionless::at(port, capabilities.clone(), json!([]), |request, stream| {
             scripted::begin_events(stream);
             acknowledge(request, stream);
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         })
     };
     let server = start(0);
@@ -223,7 +223,7 @@ fn what_a_server_said_between_two_streams_may_have_been_missed() {
         if number < 2 {
             return scripted::write(stream, "0\r\n\r\n");
         }
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
@@ -270,13 +270,13 @@ fn a_stream_begins_anew_in_a_session_that_is_begun_again() {
                 scripted::chunk(stream, &format!("retry: 50\nid: s7\n{}", event(&note(1))));
                 ends.pass();
             } else if request.value("last-event-id").is_some() {
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
             } else if !by_a_call && again.fetch_add(1, Ordering::SeqCst) == 0 {
                 // It ends before there was an event in it.
                 scripted::chunk(stream, ": none yet\n\n");
             } else {
                 scripted::chunk(stream, &event(&note(2)));
-                let _ = std::io::Read::read(stream, &mut [0]);
+                scripted::until_closed(stream);
             }
             scripted::write(stream, "0\r\n\r\n");
         });

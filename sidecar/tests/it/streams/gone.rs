@@ -1,7 +1,6 @@
 //! Clients that come back for what nobody knows any more. It is no gap, and no end of their sessions: many clients give
 //! them up where they are answered otherwise than with a stream.
 
-use std::io::Read as _;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,7 +37,7 @@ fn says_their_number() -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'sta
         if number > 0 {
             scripted::chunk(stream, &event(&note(number)));
         }
-        let _ = stream.read(&mut [0]);
+        scripted::until_closed(stream);
     }
 }
 
@@ -86,7 +85,7 @@ fn saying_much(first: Option<usize>) -> (Scripted, Gate) {
         first.iter().for_each(|number| scripted::chunk(stream, &event(&note(*number))));
         says.pass();
         scripted::chunk(stream, &(1..50).map(|number| event(&note(number))).collect::<String>());
-        let _ = stream.read(&mut [0]);
+        scripted::until_closed(stream);
     });
     (server, gate)
 }
@@ -134,8 +133,7 @@ fn what_a_silent_stream_would_have_told_may_have_been_missed() {
         if request.method == "POST" {
             return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
         }
-        scripted::begin_events(stream);
-        let _ = stream.read(&mut [0]);
+        scripted::stays_open(stream);
     });
     config.upstream = crate::harness::config(server.port).upstream;
     let sidecar = Sidecar::start(&config).ready();

@@ -16,10 +16,7 @@ fn server(gate: &Gate) -> Scripted {
     let gate = gate.clone();
     Scripted::listening(move |request, stream| {
         if request.method == "GET" {
-            scripted::begin_events(stream);
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
-            return;
+            return scripted::stays_open(stream);
         }
         if argument(request, "json") == json!(true) {
             gate.pass();

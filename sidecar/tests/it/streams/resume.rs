@@ -1,6 +1,5 @@
 //! Clients that come back.
 
-use std::io::Read;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -340,9 +339,7 @@ fn a_session_is_idle_from_when_its_streams_were_over() {
         if request.method == "POST" {
             return scripted::events(stream, &[&event(&note(1)), &event(&answer(request))]);
         }
-        scripted::begin_events(stream);
-        // Until the other side closes.
-        let _ = stream.read(&mut [0]);
+        scripted::stays_open(stream);
     });
     let mut config = idle(config(server.port), TIME);
     config.sessions.resume.ttl_ms = TIME;

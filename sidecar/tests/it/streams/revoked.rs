@@ -96,7 +96,7 @@ fn a_key_that_was_revoked_has_nothing_opened() {
         opens.pass();
         scripted::begin_events(stream);
         scripted::chunk(stream, &event(&note(1)));
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let sidecar = Sidecar::keyed(&config(server.port), &callers());
     let client = Client::open(&sidecar, Some("key-a"));

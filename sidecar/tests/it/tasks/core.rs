@@ -1,6 +1,6 @@
 //! The tasks of 2025-11-25, in sessions.
 
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::net::Shutdown;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -36,8 +36,7 @@ fn server() -> (Scripted, Sender<String>) {
             while let Ok(text) = told.recv() {
                 scripted::chunk(stream, &format!("data: {text}\n\n"));
             }
-            let _ = stream.read(&mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         let message = scripted::message(request);
         let id = message["params"]["taskId"].as_str().unwrap_or_default();
@@ -230,8 +229,7 @@ fn r047_news_of_a_task_that_is_about_to_begin_waits_for_its_name() {
                 let events: String = texts.iter().map(|text| format!("data: {text}\n\n")).collect();
                 scripted::chunk(stream, &events);
             }
-            let _ = stream.read(&mut [0]);
-            return;
+            return scripted::until_closed(stream);
         }
         let task = scripted::message(request)["params"]["task"].is_object();
         if task {

@@ -57,8 +57,7 @@ fn saying(words: &str) -> Sessionless {
                     state["ttlMs"] = json!(null);
                     tell("notifications/tasks", state);
                 }
-                let _ = std::io::Read::read(stream, &mut [0]);
-                return;
+                return scripted::until_closed(stream);
             }
             _ => json!({"resultType": "complete"}),
         };

@@ -1,6 +1,6 @@
 //! What is read and written on a connection, as it is in tests of servers.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -96,6 +96,17 @@ pub(crate) fn begin_events(stream: &mut TcpStream) {
 pub(super) fn begin_events_with(stream: &mut TcpStream, headers: &str) {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n";
     write(stream, &format!("{head}{headers}\r\n"));
+}
+
+/// Begins one in which nothing comes, until the other side closes it.
+pub(crate) fn stays_open(stream: &mut TcpStream) {
+    begin_events(stream);
+    until_closed(stream);
+}
+
+/// Waits until the other side closes the connection.
+pub(crate) fn until_closed(stream: &mut TcpStream) {
+    let _ = stream.read(&mut [0]);
 }
 
 /// Writes a piece of a stream.

@@ -73,7 +73,7 @@ fn what_was_kept_does_not_end_in_order_for_clients_that_would_not_come_back() {
         }
         scripted::begin_events(stream);
         scripted::chunk(stream, &event(&note(9)));
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::of(&sidecar, None, "2025-06-18");

@@ -27,10 +27,7 @@ fn a_server_without_session_ids_knows_what_its_client_wants_before_that_reads_al
                 ends.pass();
             }
             1 => {}
-            _ => {
-                scripted::begin_events(stream);
-                let _ = std::io::Read::read(stream, &mut [0]);
-            }
+            _ => scripted::stays_open(stream),
         }
         let _ = stream.shutdown(std::net::Shutdown::Both);
     });
@@ -65,8 +62,7 @@ fn a_server_without_session_ids_that_takes_its_time_to_begin_is_asked_for_what_f
         if number == 0 {
             return scripted::write(stream, "0\r\n\r\n");
         }
-        // Until the other side closes.
-        let _ = std::io::Read::read(stream, &mut [0]);
+        scripted::until_closed(stream);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
@@ -97,8 +93,7 @@ fn a_server_without_session_ids_that_waits_for_what_follows_an_event_it_does_not
                     return scripted::write(stream, "0\r\n\r\n");
                 }
             }
-            // Until the other side closes.
-            let _ = std::io::Read::read(stream, &mut [0]);
+            scripted::until_closed(stream);
         });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
