@@ -95,9 +95,7 @@ fn entries_that_stay_keep_their_bytes() {
 #[test]
 fn a_list_that_cannot_be_read_is_not_passed_on() {
     for result in [json!({"tools": {}}), json!({}), json!([1])] {
-        let server = Scripted::start(move |request, stream| {
-            scripted::json(stream, &scripted::reply_to(request, &result));
-        });
+        let server = Scripted::start(move |request, stream| scripted::reply(stream, request, &result));
         let sidecar = Sidecar::start(&config(server.port));
         let client = Client::open(&sidecar, None);
         let message = client.ask("tools/list", json!({}));
@@ -110,7 +108,7 @@ fn a_list_that_cannot_be_read_is_not_passed_on() {
 fn an_answer_under_another_spelling_of_the_id_is_not_passed_on() {
     let server = Scripted::start(|request, stream| {
         if scripted::message(request)["method"] != "tools/list" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            return scripted::reply(stream, request, &json!({}));
         }
         scripted::events(
             stream,
@@ -146,7 +144,7 @@ fn r085_what_sides_say_of_themselves_decides_nothing() {
                     json!({"content": [], "resultType": "complete", "_meta": {"longshore": {"principal": "admin"}}})
                 }
             };
-            scripted::json(stream, &scripted::reply_to(request, &result));
+            scripted::reply(stream, request, &result);
         });
         let mut config = config(server.port);
         let mut all = rule("all", &["*"], &["*"], &["*"]);
@@ -194,7 +192,7 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
         } else {
             json!({"resultType": "input_required", "requestState": if state.is_empty() { "one" } else { "two" }})
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let ask = |state: Option<&str>| {
@@ -232,7 +230,7 @@ fn r046_a_call_that_is_sent_again_is_marked_and_authorised_again() {
 #[test]
 fn long_names_and_uris_are_held_against_no_globs() {
     let server = Scripted::start(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "contents": []})));
+        scripted::reply(stream, request, &json!({"content": [], "contents": []}));
     });
     for (glob, permits_long) in [("a:*", false), ("*", true)] {
         let mut config = config(server.port);

@@ -232,7 +232,7 @@ fn a_client_that_goes_away_takes_nothing_of_its_batch_along() {
         let opens = gate.clone();
         let server = Scripted::start(move |request, stream| {
             opens.pass();
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            scripted::reply(stream, request, &json!({"content": []}));
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let client = Client::of(&sidecar, None, REVISION);

@@ -46,7 +46,7 @@ fn older(manner: Manner) -> (u16, Arc<Mutex<Vec<String>>>) {
             "" => return scripted::no_stream(stream),
             _ => return scripted::accepted(stream),
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     (port, asked)
 }
@@ -133,7 +133,7 @@ fn r065_a_server_without_sessions_is_greeted_for_clients_with_sessions_only() {
 fn r065_a_server_of_both_eras_is_found_to_be_one_when_somebody_needs_it() {
     let server = Scripted::of_both(json!({"tools": {}}), |request, stream| {
         let result = json!({"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "public"});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
@@ -158,7 +158,7 @@ fn a_server_that_refuses_a_revision_is_asked_for_older_ones() {
         ("2025-11-25? I speak 2025-03-26.", vec!["2025-11-25", "2025-03-26"]),
     ] {
         let server = Scripted::strict_saying("2025-03-26", words, |request, stream| {
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            scripted::reply(stream, request, &json!({"content": []}));
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let shaken =

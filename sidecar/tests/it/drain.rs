@@ -47,7 +47,7 @@ fn gated() -> (Scripted, [Gate; 2]) {
             _ => {}
         }
         let content = json!({"content": [{"type": "text", "text": name}]});
-        scripted::json(stream, &scripted::reply_to(request, &content));
+        scripted::reply(stream, request, &content);
     });
     (server, gates)
 }
@@ -68,7 +68,7 @@ fn large() -> Scripted {
     Scripted::start(|request, stream| {
         let tool = |number: usize| json!({"name": format!("t{number}"), "description": "x".repeat(10_000), "inputSchema": {"type": "object"}});
         let tools: Vec<_> = (0..300).map(tool).collect();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": tools})));
+        scripted::reply(stream, request, &json!({"tools": tools}));
     })
 }
 
@@ -356,7 +356,7 @@ fn a_server_that_answers_amiss_is_held_for_its_calls_all_the_same() {
     let server = Scripted::unlisting(pings.clone(), move |request, stream| {
         held.pass();
         let content = json!({"content": [{"type": "text", "text": "done"}]});
-        scripted::json(stream, &scripted::reply_to(request, &content));
+        scripted::reply(stream, request, &content);
     });
     let sidecar = sidecar(server.port, "100");
     // Its streams stay open until the answer.

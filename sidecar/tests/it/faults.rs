@@ -122,7 +122,7 @@ fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
     let server = Scripted::start(move |request, stream| {
         if scripted::message(request)["params"]["name"] == "held" {
             goes_on.pass();
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            return scripted::reply(stream, request, &json!({"content": []}));
         }
         scripted::begin_events(stream);
         scripted::chunk(
@@ -171,7 +171,7 @@ fn nonsense_of_a_server_becomes_an_error() {
     ] {
         let server = Scripted::start(move |request, stream| {
             if scripted::message(request)["params"]["name"] == "fine" {
-                return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+                return scripted::reply(stream, request, &json!({"content": []}));
             }
             let length = body.len();
             scripted::write(
@@ -402,7 +402,7 @@ fn answers_that_no_handshake_waits_for_reach_nobody() {
 fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
     let server = Scripted::strict("2025-03-26", |request, stream| {
         let result = json!({"content": [{"type": "text", "text": "done"}]});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
@@ -419,7 +419,7 @@ fn a_server_of_another_revision_is_named() {
     // The scripted server agrees to whatever it is asked for; this one does not.
     let port = scripted::bare(|request, stream| {
         let result = json!({"protocolVersion": "2023-01-01", "capabilities": {}, "serverInfo": {}});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(port));
     sidecar.log(|line| {

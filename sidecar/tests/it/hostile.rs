@@ -29,7 +29,7 @@ fn waiting(gate: &Gate) -> (Scripted, Sidecar) {
     let waits = gate.clone();
     let server = Scripted::start(move |request, stream| {
         waits.pass();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let mut config = config(server.port);
     config.limits.request_timeout_ms = 300_000;
@@ -97,7 +97,7 @@ fn what_is_under_way_is_held_within_a_bound() {
         let opened = gate.clone();
         let server = Scripted::of(speaks, move |request, stream| {
             gate.pass();
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            scripted::reply(stream, request, &json!({"content": []}));
         });
         let sidecar = Sidecar::flagged(&config(server.port), &["--max-held-bytes", "1000000"]).ready();
         let client = Client::of(&sidecar, None, revision);
@@ -244,7 +244,7 @@ fn half_an_answer_never_ends_as_a_whole_one() {
     let text = "x".repeat(5 * LARGE);
     let server = Scripted::start(move |request, stream| {
         let result = json!({"content": [{"type": "text", "text": text}]});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let mut config = config(server.port);
     // A busy machine takes seconds to make such an answer.

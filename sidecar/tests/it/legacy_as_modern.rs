@@ -81,11 +81,11 @@ fn asking() -> Scripted {
         let message = scripted::message(request);
         let tool = message["params"]["name"].as_str().unwrap_or_default();
         if message["method"] == "tools/list" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         if tool == "echo" {
             let result = json!({"content": [{"type": "text", "text": "echoed"}]});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         scripted::begin_events(stream);
         if tool == "ask" {

@@ -333,7 +333,7 @@ fn r011_a_silent_stream_is_kept_alive() {
 fn large_messages_pass_both_ways() {
     let server = Scripted::start(|request, stream| {
         let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"text": "y".repeat(size)})));
+        scripted::reply(stream, request, &json!({"text": "y".repeat(size)}));
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);

@@ -327,7 +327,7 @@ fn calls_of_one_principal_leave_room_for_others_and_for_what_ends_them() {
         if scripted::message(request)["params"]["arguments"]["waits"] == json!(true) {
             waiting.pass();
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let files = Files::new();
     files.write_with_keys(&config(server.port), &callers());

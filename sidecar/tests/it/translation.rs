@@ -38,7 +38,7 @@ fn a_server_is_told_the_revision_in_a_header_where_its_revision_has_one() {
             json!({"tools": {"listChanged": true}}),
             no_stream_or(|request, stream| {
                 let result = json!({"tools": [], "content": []});
-                scripted::json(stream, &scripted::reply_to(request, &result));
+                scripted::reply(stream, request, &result);
             }),
         );
         let sidecar = Sidecar::start(&configured(server.port)).ready();

@@ -197,7 +197,7 @@ fn a_list_is_answered_under_its_clients_id() {
             return scripted::json(stream, &error.to_string());
         }
         gate.pass();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        scripted::reply(stream, request, &json!({"tools": []}));
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);

@@ -41,7 +41,7 @@ fn as_many_rules_as_there_may_be_fit() {
             }
             _ => json!({"content": []}),
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let callers: Vec<_> = (0..4).map(|number| (format!("team-{number}"), format!("key-{number}"))).collect();
     let callers =

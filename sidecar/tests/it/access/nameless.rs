@@ -173,7 +173,7 @@ fn a_client_speaks_for_itself_alone() {
 fn no_two_requests_have_one_id() {
     let server = Scripted::nameless(|request, stream| {
         let result = json!({"content": []});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = sidecar(&server);
     for _ in 0..2 {
@@ -200,11 +200,11 @@ fn an_id_keeps_its_type_at_the_server() {
         if scripted::method_of(request) == "tools/call" {
             return scripted::json_with(stream, 400, "", "{}");
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        scripted::reply(stream, request, &json!({"tools": []}));
     });
     let named = Scripted::start(|request, stream| match &*scripted::method_of(request) {
         "tools/call" => scripted::json_with(stream, 400, "", "{}"),
-        _ => scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
+        _ => scripted::reply(stream, request, &json!({"tools": []})),
     });
     for server in [&server, &named] {
         let mut config = config(server.port);

@@ -39,7 +39,7 @@ fn r052_a_session_goes_on_without_the_header_of_its_revision() {
     for spoken in WITH_SESSIONS {
         let server = Scripted::of(spoken, |request, stream| match &*request.method {
             "GET" => scripted::no_stream(stream),
-            _ => scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
+            _ => scripted::reply(stream, request, &json!({"tools": []})),
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         // Before 2025-06-18 there was no such header.
@@ -272,7 +272,7 @@ fn parameters_that_are_null_are_none() {
         let server = Scripted::of(revision, |request, stream| match &*request.method {
             "GET" => scripted::no_stream(stream),
             _ if scripted::message(request)["id"].is_null() => scripted::accepted(stream),
-            _ => scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
+            _ => scripted::reply(stream, request, &json!({"tools": []})),
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let client = Client::of(&sidecar, None, revision);

@@ -36,7 +36,7 @@ fn of_both() -> Scripted {
         if is_alone && message["method"] != "tools/call" {
             (result["ttlMs"], result["cacheScope"]) = (json!(0), json!("private"));
         }
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     })
 }
 
@@ -184,7 +184,7 @@ fn silent_to_the_sidecar() -> (u16, Arc<Mutex<Vec<String>>>) {
             }),
             _ => return scripted::json_with(stream, 404, "", "{}"),
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     (port, asked)
 }

@@ -29,7 +29,7 @@ fn flooding(said: &Arc<AtomicUsize>) -> Scripted {
     let said = said.clone();
     Scripted::offering(json!({"logging": {}}), move |request, stream| {
         if request.method != "GET" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            return scripted::reply(stream, request, &json!({}));
         }
         let params = json!({"level": "info", "data": "x".repeat(10_000)});
         let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});

@@ -252,7 +252,7 @@ fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
     let server =
         Scripted::start(|request, stream| match scripted::message(request)["params"]["name"].as_str() {
             Some("hang") => scripted::stays_open(stream),
-            _ => scripted::json(stream, &scripted::reply_to(request, &json!({"content": []}))),
+            _ => scripted::reply(stream, request, &json!({"content": []})),
         });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     for revision in ["2025-06-18", "2025-11-25"] {

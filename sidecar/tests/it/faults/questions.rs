@@ -51,7 +51,7 @@ fn r069_the_questions_of_a_call_that_comes_to_nothing_are_taken_back() {
     fn ask_by_result(request: &Request, stream: &mut TcpStream) {
         let result = json!({"resultType": "input_required", "requestState": "s", "inputRequests": {
             "a": {"method": "sampling/createMessage", "params": sampling()}, "b": {"method": "roots/list"}}});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     }
     /// How often the server was told that it gets no answer to the second of them, and to no other.
     fn refused(server: &Scripted) -> usize {

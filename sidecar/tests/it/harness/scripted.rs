@@ -19,7 +19,7 @@ use manners::Manners;
 use serve::serve;
 pub(crate) use wire::{
     accepted, answered, begin_events, chunk, events, json, json_with, message, method_of, no_stream, parse,
-    read, reply_to, stays_open, until_closed, write,
+    read, reply, reply_to, stays_open, until_closed, write,
 };
 
 /// The server.
@@ -64,7 +64,7 @@ impl Scripted {
                 "tools/list" => json!({"tools": [tool]}),
                 _ => json!({"content": []}),
             };
-            self::json(stream, &reply_to(request, &result));
+            reply(stream, request, &result);
         })
     }
 
@@ -114,7 +114,7 @@ impl Scripted {
                 return answer(request, stream);
             }
             if !has_listed.swap(true, Ordering::Relaxed) {
-                return json(stream, &reply_to(request, &json!({"tools": []})));
+                return reply(stream, request, &json!({"tools": []}));
             }
             let error = json!({"code": -32603, "message": "no"});
             let id = &message(request)["id"];

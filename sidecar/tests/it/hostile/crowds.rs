@@ -123,7 +123,7 @@ fn one_caller_whose_connections_are_busy_leaves_some_to_others() {
         if message["params"]["arguments"]["waits"] == json!(true) {
             waits.pass();
         }
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = sidecar(server.port);
     let client = Client::open(&sidecar, ALICE);

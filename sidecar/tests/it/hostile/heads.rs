@@ -69,9 +69,7 @@ fn calls_keep_no_heads_of_clients_that_have_gone() {
 /// hyper reads on into the memory that it was in.
 #[test]
 fn a_large_head_is_the_last_of_its_connection() {
-    let server = Scripted::start(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-    });
+    let server = Scripted::start(|request, stream| scripted::reply(stream, request, &json!({"content": []})));
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
     let ask = || client.request(client.message("ping", &json!({})));
@@ -87,9 +85,7 @@ fn a_connection_keeps_little_of_what_it_has_brought() {
     const BODY: usize = 200_000;
     // A quarter of it rests, what was read at once, and is not gathered yet, comes to it.
     const RESTS: u64 = 44 << 10;
-    let server = Scripted::start(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-    });
+    let server = Scripted::start(|request, stream| scripted::reply(stream, request, &json!({"content": []})));
     let files = Files::new();
     files.write(&config(server.port));
     let cgroups = files.container(256 << 20);

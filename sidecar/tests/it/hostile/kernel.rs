@@ -44,7 +44,7 @@ fn little_is_taken_of_what_a_client_sends_behind_its_call() {
         if scripted::message(request)["params"]["arguments"]["waits"] == json!(true) {
             waits.pass();
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
@@ -82,7 +82,7 @@ fn little_is_taken_of_an_answer_that_its_client_does_not_read() {
         }
         let text = if message["method"] == "tools/call" { "x".repeat(LARGE) } else { String::new() };
         let result = json!({"content": [{"type": "text", "text": text}]});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);

@@ -24,7 +24,7 @@ fn taken(sidecar: &Sidecar, act: impl FnOnce()) -> u64 {
 fn asking() -> Scripted {
     Scripted::offering(json!({"tools": {}}), |request, stream| {
         if scripted::message(request)["method"] != "tools/call" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});

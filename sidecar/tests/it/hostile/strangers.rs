@@ -41,9 +41,7 @@ fn is_closed(stream: &TcpStream) -> bool {
 
 #[test]
 fn heads_that_never_end_are_held_within_a_bound() {
-    let server = Scripted::start(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-    });
+    let server = Scripted::start(|request, stream| scripted::reply(stream, request, &json!({"content": []})));
     let network = Network::new();
     let replicas = network.replicas(&config(0), &[server.port; 2]);
     let sidecar = &replicas[0];

@@ -64,7 +64,7 @@ fn a_stream_that_is_late_hardly_holds_up_who_cannot_be_asked() {
         if request.method == "GET" {
             return scripted::until_closed(stream);
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+        scripted::reply(stream, request, &json!({"tools": [], "content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let took = |method: &str, can: Value| {
@@ -96,7 +96,7 @@ fn a_call_waits_for_a_stream_that_the_one_before_did_not_wait_for() {
         if scripted::method_of(request) == "tools/call" {
             called.lock().unwrap().push(is_open.load(Ordering::SeqCst));
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+        scripted::reply(stream, request, &json!({"tools": [], "content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     for meta in [json!({}), json!({"progressToken": "p"})] {
@@ -119,7 +119,7 @@ fn r066_a_server_without_session_ids_is_greeted_again_after_its_restart() {
         if request.method == "GET" {
             return scripted::stays_open(stream);
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+        scripted::reply(stream, request, &json!({"tools": [], "content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let ask = || {

@@ -16,7 +16,7 @@ use crate::harness::{Events, Files, Gate, Scripted, Sidecar, config, eventually,
 fn r059_a_session_that_was_opened_for_nobody_is_ended() {
     let gate = Gate::default();
     let server = Scripted::greeting(&gate, |request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let sidecar = Sidecar::start(&idle(config(server.port), 400)).ready();
     let mut stream = connect(sidecar.mcp);
@@ -36,7 +36,7 @@ fn r059_a_session_that_was_opened_for_nobody_is_ended() {
 fn a_handshake_whose_client_has_gone_holds_up_nobody() {
     let gate = Gate::default();
     let server = Scripted::greeting(&gate, |request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let mut gone = connect(sidecar.mcp);
@@ -72,7 +72,7 @@ fn a_handshake_that_is_answered_by_halves_or_with_nonsense_leaves_no_session() {
 fn handshakes_that_nobody_waits_for_are_the_next_ones() {
     let gate = Gate::default();
     let server = Scripted::greeting(&gate, |request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let mut limited = config(server.port);
     limited.sessions.per_principal = 2;
@@ -170,7 +170,7 @@ fn subscribing(gate: &Gate, first: serde_json::Value) -> Scripted {
             return scripted::no_stream(stream);
         }
         let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     })
 }
 

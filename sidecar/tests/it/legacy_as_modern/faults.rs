@@ -98,7 +98,7 @@ fn r066_a_call_is_made_again_only_in_place_of_a_forgotten_session() {
     .chain([401, 403].map(|to_calls| (to_calls, 200, false)))
     {
         let server = Scripted::pinged(move |request, stream| match &*scripted::method_of(request) {
-            "ping" if to_pings == 200 => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+            "ping" if to_pings == 200 => scripted::reply(stream, request, &json!({})),
             "ping" => scripted::json_with(stream, to_pings, "", "{}"),
             _ => scripted::json_with(stream, to_calls, "", "{}"),
         });
@@ -123,7 +123,7 @@ fn levels_that_a_server_never_answers_to_hold_up_one_call() {
         "logging/setLevel" => scripted::stays_open(stream),
         _ => {
             let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
-            scripted::json(stream, &scripted::reply_to(request, &result));
+            scripted::reply(stream, request, &result);
         }
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
@@ -148,7 +148,7 @@ fn a_level_is_told_again_where_its_first_call_was_given_up() {
             }
             opens.pass();
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+        scripted::reply(stream, request, &json!({"content": [], "tools": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let call = || {
@@ -211,7 +211,7 @@ fn a_session_whose_beginning_the_server_has_not_taken_is_not_used() {
             }
             _ => {
                 let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
-                scripted::json(stream, &scripted::reply_to(request, &result));
+                scripted::reply(stream, request, &result);
             }
         }
     });
@@ -228,7 +228,7 @@ fn a_server_that_says_nothing_of_itself_is_nobody() {
     for info in [Value::Null, json!("me")] {
         let server = Scripted::being(info.clone(), |request, stream| {
             let result = json!({"content": [{"type": "text", "text": "done"}]});
-            scripted::json(stream, &scripted::reply_to(request, &result));
+            scripted::reply(stream, request, &result);
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let discovered = request(1, "server/discover", json!({}), &json!({})).send(sidecar.mcp).message();
@@ -371,7 +371,7 @@ fn mistakes_of_a_server_are_errors_of_one_call() {
 #[test]
 fn mistakes_of_a_client_are_its_own() {
     let server = Scripted::start(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+        scripted::reply(stream, request, &json!({"content": [], "tools": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let (able, unreadable) = (json!({}), [json!({"sampling": true}), json!({"elicitation": "form"})]);
@@ -409,7 +409,7 @@ fn mistakes_of_a_client_are_its_own() {
 #[test]
 fn sessions_with_the_server_are_shared_by_those_who_are_alike() {
     let server = Scripted::start(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+        scripted::reply(stream, request, &json!({"content": [], "tools": []}));
     });
     let mut config = config(server.port);
     config.sessions.idle_timeout_ms = 5_000;

@@ -34,7 +34,7 @@ fn forgetting(forgets: bool) -> Scripted {
             return scripted::json_with(stream, 404, "", "{}");
         }
         let result = json!({"tools": [], "content": [{"type": "text", "text": "done"}]});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     })
 }
 
@@ -132,7 +132,7 @@ fn a_server_that_asks_nothing_when_it_is_greeted_is_not_waited_for_in_each_sessi
         if request.method == "GET" {
             return scripted::stays_open(stream);
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": [], "content": []})));
+        scripted::reply(stream, request, &json!({"tools": [], "content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let mut sessions = 0_usize;

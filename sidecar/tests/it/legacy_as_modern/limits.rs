@@ -46,7 +46,7 @@ fn a_session_that_ends_takes_its_place_with_the_server_until_that_knows() {
     let gate = Gate::default();
     let server = Scripted::ending_too(&gate, |request, stream| {
         let content = json!({"content": [{"type": "text", "text": "echoed"}]});
-        scripted::json(stream, &scripted::reply_to(request, &content));
+        scripted::reply(stream, request, &content);
     });
     let mut config = config(server.port);
     (config.sessions.total, config.sessions.idle_timeout_ms) = (1, 300);
@@ -79,7 +79,7 @@ fn large_messages_wait_at_the_server() {
                 over.store(true, Ordering::SeqCst);
             }
             None => scripted::no_stream(stream),
-            Some(_) => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+            Some(_) => scripted::reply(stream, request, &json!({})),
         }
     };
     let older = Scripted::offering(json!({"logging": {}}), flood.clone());
@@ -143,9 +143,9 @@ fn a_client_that_does_not_read_holds_others_up_once() {
                     report(&mut out, &token, 1);
                 }
                 heard.pass();
-                return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+                return scripted::reply(stream, request, &json!({"content": []}));
             }
-            None => return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []}))),
+            None => return scripted::reply(stream, request, &json!({"tools": []})),
         }
         scripted::until_closed(stream);
     });

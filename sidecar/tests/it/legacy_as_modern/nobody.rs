@@ -83,7 +83,7 @@ fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
             return scripted::json_with(stream, 503, "", "{}");
         }
         if message["method"] != "tools/call" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
@@ -124,7 +124,7 @@ fn r071_an_answer_that_the_server_takes_late_is_not_withdrawn() {
             return;
         }
         if message["method"] != "tools/call" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
@@ -226,7 +226,7 @@ fn r038_a_server_that_restarts_during_a_visit_is_waited_for() {
                     scripted::json_with(stream, 404, "", "{}");
                 } else {
                     let result = json!({"tools": [], "content": [{"type": "text", "text": "done"}]});
-                    scripted::json(stream, &scripted::reply_to(request, &result));
+                    scripted::reply(stream, request, &result);
                 }
             });
             assert_eq!(text(&reply.join().unwrap()), "done", "{forgot}");

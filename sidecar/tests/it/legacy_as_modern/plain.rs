@@ -237,7 +237,7 @@ fn r068_progress_beside_a_call_reaches_the_call() {
             waits.pass();
         }
         let result = json!({"tools": [], "content": []});
-        scripted::json(client, &scripted::reply_to(request, &result));
+        scripted::reply(client, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let params = json!({"name": "t", "arguments": {}, "_meta": {"progressToken": "t"}});
@@ -271,7 +271,7 @@ fn what_a_server_says_beside_the_only_call_is_heard_in_it() {
             waits.pass();
         }
         let result = json!({"tools": [], "content": []});
-        scripted::json(client, &scripted::reply_to(request, &result));
+        scripted::reply(client, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let params = json!({"name": "t", "arguments": {}, "_meta": {LOG_LEVEL: "debug"}});

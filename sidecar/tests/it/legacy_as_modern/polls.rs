@@ -27,7 +27,7 @@ fn r066_a_server_that_has_its_stream_asked_for_again_and_again_keeps_its_session
     let server = Scripted::offering(json!({"tools": {"listChanged": true}}), |request, stream| {
         if request.method != "GET" {
             let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         let last = request.headers.iter().find(|(name, _)| name == "last-event-id");
         let number = last.map_or(0, |(_, id)| id.parse::<u32>().unwrap_or_default()) + 1;
@@ -50,7 +50,7 @@ fn r066_a_stream_that_brings_nothing_keeps_the_place_of_the_one_before() {
     let server = Scripted::offering(json!({"tools": {"listChanged": true}}), |request, stream| {
         if request.method != "GET" {
             let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         static POLLS: AtomicU32 = AtomicU32::new(0);
         let told = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
@@ -76,7 +76,7 @@ fn r066_who_listens_hears_that_there_is_no_stream_any_more() {
     let (gate, times) = (ends.clone(), AtomicU32::new(0));
     let server = Scripted::offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
         if request.method != "GET" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         if times.fetch_add(1, Ordering::SeqCst) > 0 {
             return scripted::no_stream(stream);
@@ -105,7 +105,7 @@ fn a_server_that_never_gives_its_stream_keeps_its_session_where_nobody_listens()
             return scripted::json_with(stream, 503, "", "{}");
         }
         let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let calls = || assert_eq!(text(&call("x", json!({}), &json!({"roots": {}})).send(sidecar.mcp)), "done");

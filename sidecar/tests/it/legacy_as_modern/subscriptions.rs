@@ -125,7 +125,7 @@ fn a_subscription_that_is_taken_late_is_taken_back() {
             std::thread::sleep(Duration::from_secs(6));
         }
         let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let wanted = json!({"resourceSubscriptions": ["a:late", "a:soon"]});
@@ -151,7 +151,7 @@ fn what_the_server_takes_is_heard_of_beside_what_it_does_not_answer() {
             return scripted::until_closed(stream);
         }
         let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let wanted = ["a:taken", "b:mute", "c:mute", "d:mute", "e:mute"];
@@ -187,7 +187,7 @@ fn a_burst_ends_no_stream_but_that_of_who_does_not_read() {
     let server = Scripted::offering(json!({"resources": {"subscribe": true}}), move |request, stream| {
         if request.method != "GET" {
             let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         let updated = |uri: String, more: usize| {
             let params = json!({"uri": uri, "_meta": {"more": "m".repeat(more)}});
@@ -259,7 +259,7 @@ fn what_a_server_said_between_two_streams_may_have_been_missed_by_those_who_list
         let server = Scripted::offering(offers, move |request, stream| {
             if request.method != "GET" {
                 let result = json!({"tools": [], "resources": [], "resourceTemplates": []});
-                return scripted::json(stream, &scripted::reply_to(request, &result));
+                return scripted::reply(stream, request, &result);
             }
             if asked.fetch_add(1, Ordering::SeqCst) > 0 {
                 return scripted::stays_open(stream);
@@ -312,7 +312,7 @@ fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
             }
             if request.method != "GET" {
                 let result = json!({"resources": [], "resourceTemplates": []});
-                return scripted::json(stream, &scripted::reply_to(request, &result));
+                return scripted::reply(stream, request, &result);
             }
             match asked.fetch_add(1, Ordering::SeqCst) {
                 0 => {
@@ -361,7 +361,7 @@ fn what_a_server_without_session_ids_refuses_once_its_stream_has_ended_is_promis
                 return scripted::json(stream, &refusal.to_string());
             }
             let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         if asked.fetch_add(1, Ordering::SeqCst) > 0 {
             return scripted::stays_open(stream);
@@ -395,7 +395,7 @@ fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_those_who
                     return scripted::json_with(stream, 429, "", refusal);
                 }
                 let result = json!({"resources": [], "resourceTemplates": []});
-                return scripted::json(stream, &scripted::reply_to(request, &result));
+                return scripted::reply(stream, request, &result);
             }
             let number = asked.fetch_add(1, Ordering::SeqCst);
             if !number.is_multiple_of(2) {
@@ -432,7 +432,7 @@ fn who_listens_to_a_server_without_session_ids_or_a_stream_hears_that_it_was_res
     let offers = json!({"resources": {"subscribe": true}});
     let server = Scripted::nameless_pinging(offers, pings.clone(), |request, stream| {
         let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let wanted = listen("l", json!({"resourceSubscriptions": ["a:b"]}));

@@ -298,7 +298,7 @@ fn a_server_that_fails_is_answered_for() {
 fn large_messages_pass_both_ways() {
     let server = Scripted::of_both(json!({}), |request, stream| {
         let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"text": "y".repeat(size)})));
+        scripted::reply(stream, request, &json!({"text": "y".repeat(size)}));
     });
     let sidecar = Sidecar::start(&config(server.port));
     for size in [10, 60_000, 70_000, 3_000_000] {
@@ -322,7 +322,7 @@ fn a_large_answer_passes_as_it_comes_whether_its_server_has_tasks_or_not() {
         let server = Sessionless::start(capabilities, tools, |request, stream| {
             let content = json!([{"type": "text", "text": "y".repeat(SIZE)}]);
             let result = json!({"resultType": "complete", "content": content});
-            scripted::json(stream, &scripted::reply_to(request, &result));
+            scripted::reply(stream, request, &result);
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let mut call = modern::message(1, "tools/call", json!({"name": "t", "arguments": {}}));

@@ -76,7 +76,7 @@ fn r042_a_subscription_stays_where_there_is_nobody_else() {
     let server = Scripted::of_both(json!({}), move |request, stream| {
         if scripted::method_of(request) == "tools/call" {
             waiting.pass();
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"resultType": "complete"})));
+            return scripted::reply(stream, request, &json!({"resultType": "complete"}));
         }
         tell(request, stream);
     });

@@ -78,11 +78,11 @@ fn r034_all_pages_of_a_list_are_for_the_same() {
         result["resultType"] = json!("complete");
         result["ttlMs"] = json!(9);
         result["cacheScope"] = json!("public");
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let older = Scripted::offering(json!({"tools": {}}), move |request, stream| match &*request.method {
         "GET" => scripted::no_stream(stream),
-        _ => scripted::json(stream, &scripted::reply_to(request, &page(request))),
+        _ => scripted::reply(stream, request, &page(request)),
     });
     for (port, principals, expected) in [
         (newer.port, None, "public"),
@@ -121,7 +121,7 @@ fn r037_lists_do_not_depend_on_who_asks() {
         if request.method == "GET" {
             return scripted::no_stream(stream);
         }
-        scripted::json(stream, &scripted::reply_to(request, &listed));
+        scripted::reply(stream, request, &listed);
     });
     let newer =
         Sessionless::start(json!({"tools": {}}), json!(tools), |_, stream| scripted::no_stream(stream));

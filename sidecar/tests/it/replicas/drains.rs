@@ -142,7 +142,7 @@ fn sessions_wait_for_somebody_who_takes_them() {
         let gate = gate.clone();
         Scripted::start(move |request, stream| {
             gate.pass();
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            scripted::reply(stream, request, &json!({"content": []}));
         })
     });
     let network = Network::new();
@@ -290,10 +290,7 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
 fn what_stands_alone_is_taken_to_all_others_in_a_drain() {
     let servers = [(); 3].map(|()| {
         Scripted::of_both(json!({}), |request, stream| {
-            scripted::json(
-                stream,
-                &scripted::reply_to(request, &json!({"resultType": "complete", "content": []})),
-            );
+            scripted::reply(stream, request, &json!({"resultType": "complete", "content": []}));
         })
     });
     let network = Network::new();
@@ -331,7 +328,7 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
                 scripted::until_closed(stream);
                 gone.store(true, Ordering::SeqCst);
             } else {
-                scripted::json(stream, &scripted::reply_to(request, &json!({"resultType": "complete"})));
+                scripted::reply(stream, request, &json!({"resultType": "complete"}));
             }
         })
     });

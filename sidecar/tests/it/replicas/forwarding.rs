@@ -156,7 +156,7 @@ fn workers_and_connections_make_no_difference() {
 fn what_is_forwarded_keeps_its_bytes_and_its_size_has_the_same_bound() {
     let server = Scripted::start(|request, stream| {
         let size = scripted::message(request)["params"]["arguments"]["text"].as_str().unwrap().len();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"text": "y".repeat(size)})));
+        scripted::reply(stream, request, &json!({"text": "y".repeat(size)}));
     });
     let network = Network::new();
     let replicas = network.replicas(&config(0), &[server.port; 2]);
@@ -243,9 +243,7 @@ fn streams_are_forwarded_as_they_come() {
 #[test]
 fn a_client_that_goes_cancels_nothing_at_another_replica() {
     const CALLS: usize = 20;
-    let server = Scripted::start(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-    });
+    let server = Scripted::start(|request, stream| scripted::reply(stream, request, &json!({"content": []})));
     let network = Network::new();
     let replicas = network.replicas(&config(0), &[server.port; 2]);
     let client = Client::open(&replicas[0], ALICE);
@@ -277,7 +275,7 @@ fn a_client_that_pauses_holds_up_nobody_and_misses_nothing() {
     let server = Scripted::start(|request, stream| {
         if scripted::message(request)["params"]["name"] == "echo" {
             let result = json!({"content": [{"type": "text", "text": "here"}]});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         scripted::begin_events(stream);
         let data = "x".repeat(64 << 10);
@@ -321,7 +319,7 @@ fn a_call_waits_for_its_session_also_by_way_of_another_replica() {
     let next = [(); 2].map(|()| {
         let greeting = Greeting::At(gate.clone());
         Scripted::greeting_again(REVISION, greeting, |request, stream| {
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            scripted::reply(stream, request, &json!({"content": []}));
         })
     });
     let network = Network::new();

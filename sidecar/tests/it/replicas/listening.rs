@@ -24,12 +24,10 @@ fn server(gate: &Gate) -> Scripted {
     Scripted::nameless_offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
         match scripted::method_of(request).as_str() {
             "tools/call" => gate.pass(),
-            "tools/list" => {
-                return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
-            }
+            "tools/list" => return scripted::reply(stream, request, &json!({"tools": []})),
             _ => return scripted::stays_open(stream),
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     })
 }
 
@@ -107,7 +105,7 @@ fn who_asks_for_a_stream_of_a_pod_that_dies_gets_it_from_another() {
         if request.method == "GET" {
             return waits.pass();
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        scripted::reply(stream, request, &json!({"tools": []}));
     });
     let other = server(&Gate::default());
     let network = Network::new();
@@ -131,7 +129,7 @@ fn who_asks_for_a_stream_that_opens_late_gets_it_by_way_of_another_pod() {
     let servers = [(); 2].map(|()| {
         Scripted::nameless_offering(offers(), |request, stream| {
             if request.method == "POST" {
-                return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+                return scripted::reply(stream, request, &json!({"tools": []}));
             }
             std::thread::sleep(Duration::from_secs(7));
             scripted::stays_open(stream);

@@ -97,7 +97,7 @@ fn a_session_that_is_lost_is_lost_also_where_there_is_no_room() {
 fn a_session_without_a_name_is_begun_again_at_a_server_that_gives_names() {
     const REVISION: &str = "2025-06-18";
     let nameless = Scripted::nameless(|request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let naming = Scripted::beginning_again(REVISION, |request, stream| {
         if request.method == "GET" {
@@ -109,7 +109,7 @@ fn a_session_without_a_name_is_begun_again_at_a_server_that_gives_names() {
             let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
             return scripted::json_with(stream, 400, "", &refusal.to_string());
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let network = Network::new();
     let replicas = network.replicas(&config(0), &[nameless.port, naming.port]);
@@ -369,9 +369,7 @@ fn what_was_set_is_set_again_by_the_sidecar_that_comes_after_one() {
 /// Servers that do not tell clients apart, and take whatever they are told.
 fn takers() -> [Scripted; 2] {
     [(); 2].map(|()| {
-        Scripted::nameless(|request, stream| {
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
-        })
+        Scripted::nameless(|request, stream| scripted::reply(stream, request, &json!({"content": []})))
     })
 }
 
@@ -380,15 +378,13 @@ fn takers() -> [Scripted; 2] {
 fn what_was_set_is_set_once_more_where_the_server_was_gone_before_it_had_all() {
     let was_gone = AtomicBool::new(false);
     let servers = [
-        Scripted::nameless(|request, stream| {
-            scripted::json(stream, &scripted::reply_to(request, &json!({})))
-        }),
+        Scripted::nameless(|request, stream| scripted::reply(stream, request, &json!({}))),
         Scripted::nameless(move |request, stream| {
             let is_set = scripted::method_of(request) == "resources/subscribe";
             if is_set && !was_gone.swap(true, Ordering::SeqCst) {
                 let _ = stream.shutdown(Shutdown::Both);
             } else {
-                scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                scripted::reply(stream, request, &json!({}));
             }
         }),
     ];
@@ -417,7 +413,7 @@ fn what_was_set_in_a_crowd_is_set_again_once_by_who_takes_its_sessions_over() {
             if scripted::method_of(request) == "resources/subscribe" {
                 std::thread::sleep(Duration::from_secs(seconds));
             }
-            scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            scripted::reply(stream, request, &json!({}));
         })
     });
     let network = Network::new();

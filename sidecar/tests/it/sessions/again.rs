@@ -47,7 +47,7 @@ fn a_session_that_is_begun_again_by_halves_is_ended_at_its_server() {
         if is_first && forgets.load(Ordering::Relaxed) {
             return scripted::json_with(stream, 404, "", "{}");
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        scripted::reply(stream, request, &json!({}));
     });
     let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, "2025-03-26");
@@ -71,7 +71,7 @@ fn a_session_is_begun_again_for_those_who_wait_still() {
             if forgets.load(Ordering::Relaxed) {
                 return scripted::json_with(stream, 404, "", "{}");
             }
-            scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            scripted::reply(stream, request, &json!({}));
         });
     let mut config = on_loss(config(server.port), OnOwnerLoss::Reinitialize);
     config.limits.request_timeout_ms = 1_000;
@@ -114,7 +114,7 @@ fn r066_a_session_is_begun_again_whose_server_says_that_its_caller_is_a_stranger
             if is_first && forgets.load(Ordering::Relaxed) {
                 return scripted::json_with(stream, status, "", "{\"error\":\"Session not found\"}");
             }
-            scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            scripted::reply(stream, request, &json!({}));
         };
         let server = Scripted::pinged_greeting_again("2025-03-26", greeting, answer);
         let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
@@ -145,7 +145,7 @@ fn the_rest_of_a_call_is_not_asked_for_in_a_session_that_was_begun_since() {
             return scripted::json_with(stream, 404, "", "{}");
         }
         if request.method == "POST" && !is_first {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            return scripted::reply(stream, request, &json!({}));
         }
         scripted::begin_events(stream);
         if request.method == "POST" {
@@ -186,7 +186,7 @@ fn a_call_that_hears_late_that_its_session_is_unknown_is_made_again_too() {
         if is_first && forgets.load(Ordering::SeqCst) {
             return scripted::json_with(stream, 400, "", "{}");
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        scripted::reply(stream, request, &json!({}));
     });
     let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, REVISION);
@@ -210,7 +210,7 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
             forgets.pass();
             return scripted::json_with(stream, 404, "", "{}");
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        scripted::reply(stream, request, &json!({}));
     });
     let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, "2025-11-25");
@@ -234,7 +234,7 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
 fn what_a_client_has_set_is_set_again_also_where_the_server_gives_no_session_ids() {
     let pings = Arc::<Mutex<VecDeque<_>>>::default();
     let server = Scripted::nameless_pinging(json!({}), pings.clone(), |request, stream| {
-        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        scripted::reply(stream, request, &json!({}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);
@@ -260,7 +260,7 @@ fn what_a_server_does_not_take_any_more_keeps_nothing_else_from_being_set_again(
             let message = scripted::message(request);
             let is_refused = message["method"] == refuses || message["params"]["uri"] == refuses;
             if !is_refused || !refuse.load(Ordering::SeqCst) {
-                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                return scripted::reply(stream, request, &json!({}));
             }
             let error = json!({"code": -32602, "message": "no"});
             scripted::json(
@@ -295,7 +295,7 @@ fn what_a_client_has_set_is_set_again_where_a_stream_of_such_a_server_breaks() {
     let ends = end.clone();
     let server = Scripted::nameless_listening(move |request, stream| {
         if request.method != "GET" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            return scripted::reply(stream, request, &json!({}));
         }
         scripted::begin_events(stream);
         if has_ended.swap(true, Ordering::SeqCst) {
@@ -339,7 +339,7 @@ fn what_clients_have_set_is_not_set_again_and_again_where_a_server_cuts_its_stre
             if sets && subscriptions.fetch_add(1, Ordering::SeqCst) >= CLIENTS {
                 std::thread::sleep(Duration::from_millis(1_500));
             }
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            return scripted::reply(stream, request, &json!({}));
         }
         scripted::begin_events(stream);
         let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});

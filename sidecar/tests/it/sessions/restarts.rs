@@ -59,7 +59,7 @@ fn r059_a_call_of_before_a_restart_can_be_cancelled() {
     let waits = gate.clone();
     let server = Scripted::naming("a-name".to_owned(), move |request, stream| {
         waits.pass();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let sidecar = Sidecar::flagged(&config(server.port), &Sidecar::POD).ready();
     let client = Client::open(&sidecar, None);
@@ -89,7 +89,7 @@ fn a_session_whose_server_has_a_long_name_for_it_lives_as_long_as_its_sidecar() 
     ] {
         let name = "n".repeat(bytes);
         let server = Scripted::naming(name.clone(), |request, stream| {
-            scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            scripted::reply(stream, request, &json!({"content": []}));
         });
         let sidecar = Sidecar::flagged(&on_loss(config(server.port), what), &Sidecar::POD).ready();
         let client = Client::open(&sidecar, None);

@@ -27,7 +27,7 @@ pub(super) fn forgetful(forget: Arc<AtomicBool>) -> (Scripted, Arc<Heard>) {
         }
         let message = scripted::message(request);
         into.lock().unwrap().push((message["method"].as_str().unwrap_or_default().to_owned(), session));
-        scripted::json(stream, &scripted::reply_to(request, &json!({})));
+        scripted::reply(stream, request, &json!({}));
     });
     (server, heard)
 }
@@ -132,10 +132,10 @@ fn slow_to_set(forget: &Arc<AtomicBool>, gate: &Gate, refuses: bool) -> (Scripte
             }
             "logging/setLevel" if forgets => {
                 gate.pass();
-                scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                scripted::reply(stream, request, &json!({}));
             }
             _ if message.get("id").is_some() => {
-                scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                scripted::reply(stream, request, &json!({}));
             }
             _ => scripted::accepted(stream),
         }

@@ -48,7 +48,7 @@ pub(super) fn take(request: &Request, stream: &mut TcpStream, is_mute: bool) {
     if is_mute && scripted::message(request)["params"]["uri"].to_string().contains("mute") {
         return scripted::until_closed(stream);
     }
-    scripted::json(stream, &scripted::reply_to(request, &json!({})));
+    scripted::reply(stream, request, &json!({}));
 }
 
 /// A sidecar in front of it that begins sessions again.
@@ -83,7 +83,7 @@ fn what_clients_have_set_is_set_again_for_some_of_them_at_a_time() {
                     std::thread::sleep(Duration::from_millis(200));
                 }
                 under_way.fetch_sub(1, Ordering::SeqCst);
-                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                return scripted::reply(stream, request, &json!({}));
             }
             scripted::begin_events(stream);
             if asked.fetch_add(1, Ordering::SeqCst) < CLIENTS {
@@ -268,7 +268,7 @@ fn a_client_that_listens_does_not_wait_for_all_those_that_do_not() {
                 if holds.load(Ordering::SeqCst) && scripted::method_of(request) == "resources/subscribe" {
                     std::thread::sleep(Duration::from_secs(1));
                 }
-                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                return scripted::reply(stream, request, &json!({}));
             }
             // The sidecar's own is nobody's.
             let whose = usize::from(request.value("mcp-protocol-version") == Some(NAMED));

@@ -440,6 +440,6 @@ fn waiting(gate: &Gate) -> Scripted {
         if scripted::method_of(request) == "tools/call" {
             gate.pass();
         }
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": [], "tools": []})));
+        scripted::reply(stream, request, &json!({"content": [], "tools": []}));
     })
 }

@@ -21,7 +21,7 @@ fn write(files: &Files, config: &Config, numbers: &[u8]) -> String {
 fn sessions_end_with_the_last_key_that_opens_their_ids() {
     let server = Scripted::listening(|request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+            return scripted::reply(stream, request, &json!({"content": []}));
         }
         scripted::stays_open(stream);
     });
@@ -52,7 +52,7 @@ fn calls_under_way_are_answered_when_the_keys_are_made_anew() {
     let waits = gate.clone();
     let server = Scripted::start(move |request, stream| {
         waits.pass();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let (files, config) = (Files::new(), config(server.port));
     write(&files, &config, &[1]);

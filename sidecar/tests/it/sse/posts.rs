@@ -100,7 +100,7 @@ fn r059_a_handshake_is_not_cancelled() {
     let gate = answers.clone();
     let server = Scripted::greeting(&greets, move |request, stream| {
         gate.pass();
-        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let mut caller = Caller::begin(&sidecar, None);

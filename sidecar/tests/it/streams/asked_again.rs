@@ -215,7 +215,7 @@ fn what_a_server_said_between_two_streams_may_have_been_missed() {
     let offers = json!({"tools": {"listChanged": true}});
     let server = Scripted::offering(offers, move |request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         let number = asked.fetch_add(1, Ordering::SeqCst);
         scripted::begin_events(stream);
@@ -263,7 +263,7 @@ fn a_stream_begins_anew_in_a_session_that_is_begun_again() {
                 return scripted::json_with(stream, 404, "", "{}");
             }
             if request.method == "POST" {
-                return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+                return scripted::reply(stream, request, &json!({}));
             }
             scripted::begin_events(stream);
             if is_first {

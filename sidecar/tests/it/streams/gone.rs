@@ -27,10 +27,7 @@ fn says_their_number() -> impl Fn(&Request, &mut TcpStream) + Send + Sync + 'sta
     let streams = AtomicUsize::new(0);
     move |request, stream| {
         if request.method == "POST" {
-            return scripted::json(
-                stream,
-                &scripted::reply_to(request, &json!({"tools": [], "prompts": []})),
-            );
+            return scripted::reply(stream, request, &json!({"tools": [], "prompts": []}));
         }
         scripted::begin_events(stream);
         let number = streams.fetch_add(1, Ordering::SeqCst);
@@ -79,7 +76,7 @@ fn saying_much(first: Option<usize>) -> (Scripted, Gate) {
     let offers = json!({"tools": {"listChanged": true}});
     let server = Scripted::offering(offers, move |request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
         first.iter().for_each(|number| scripted::chunk(stream, &event(&note(*number))));
@@ -131,7 +128,7 @@ fn what_a_silent_stream_would_have_told_may_have_been_missed() {
     let offers = json!({"tools": {"listChanged": true}});
     let server = Scripted::offering(offers, |request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::stays_open(stream);
     });

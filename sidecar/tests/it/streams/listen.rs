@@ -106,7 +106,7 @@ fn what_was_given_to_a_connection_that_is_lost_may_have_been_missed() {
     let told = std::sync::Mutex::new(told);
     let server = Scripted::offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
         while told.lock().unwrap().recv().is_ok() {

@@ -156,7 +156,7 @@ fn a_question_of_a_newer_server_that_is_not_kept_is_answered_for_its_client() {
         asks.pass();
         let result = json!({"resultType": "input_required", "requestState": "s", "inputRequests": {
             "a": {"method": "roots/list"}}});
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let mut config = config(server.port);
     config.sessions.resume.max_bytes = FEW;

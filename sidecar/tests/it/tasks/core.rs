@@ -56,7 +56,7 @@ fn server() -> (Scripted, Sender<String>) {
             }
             _ => json!({"content": []}),
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     (server, tell)
 }
@@ -157,7 +157,7 @@ fn r047_an_id_that_is_given_twice_is_of_the_tool_that_was_called_last() {
         let begins = scripted::message(request)["params"].get("task").is_some();
         let result =
             if begins { json!({"task": whole("task-1", "working")}) } else { whole("task-1", "working") };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = shared(server.port);
     let alice = Client::open(&sidecar, Some("key-a"));
@@ -236,7 +236,7 @@ fn r047_news_of_a_task_that_is_about_to_begin_waits_for_its_name() {
             waits.pass();
         }
         let result = if task { json!({"task": whole("task-1", "working")}) } else { json!({"content": []}) };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = shared(server.port);
     let alice = Client::open(&sidecar, Some("key-a"));
@@ -272,7 +272,7 @@ fn r047_what_a_task_asks_outlives_the_call_that_waits_for_it() {
     let server = Scripted::start(move |request, stream| {
         if scripted::method_of(request) == "tools/call" {
             let begun = json!({"task": whole("task-1", "working")});
-            return scripted::json(stream, &scripted::reply_to(request, &begun));
+            return scripted::reply(stream, request, &begun);
         }
         scripted::begin_events(stream);
         for (id, meta) in [("task's", json!({RELATED: {"taskId": "task-1"}})), ("call's", json!({}))] {

@@ -18,7 +18,7 @@ fn older(revision: &'static str) -> Scripted {
             "tools/list" => json!({"tools": []}),
             _ => json!({"content": []}),
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     })
 }
 
@@ -59,7 +59,7 @@ fn r047_no_tasks_are_carried_between_revisions() {
         json!([{"name": "slow", "inputSchema": {"type": "object"}}]),
         |request, stream| {
             let result = json!({"resultType": "complete", "content": []});
-            scripted::json(stream, &scripted::reply_to(request, &result));
+            scripted::reply(stream, request, &result);
         },
     );
     let older_still = older("2025-06-18");
@@ -109,7 +109,7 @@ fn r047_a_tool_that_has_to_be_a_task_is_called_in_its_own_revision() {
             "tools/list" => json!({"tools": [tool("quick", "optional"), tool("slow", "required")]}),
             _ => json!({"content": []}),
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     });
     let sidecar = shared(server.port);
     let [same, older] =

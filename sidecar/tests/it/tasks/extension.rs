@@ -61,7 +61,7 @@ fn saying(words: &str) -> Sessionless {
             }
             _ => json!({"resultType": "complete"}),
         };
-        scripted::json(stream, &scripted::reply_to(request, &result));
+        scripted::reply(stream, request, &result);
     })
 }
 

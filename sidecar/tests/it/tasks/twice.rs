@@ -55,7 +55,7 @@ impl Counting {
                     all.iter().find(asked).cloned().unwrap_or_else(|| json!({"taskId": "none"}))
                 }
             };
-            scripted::json(stream, &scripted::reply_to(request, &result));
+            scripted::reply(stream, request, &result);
         });
         (server, own)
     }

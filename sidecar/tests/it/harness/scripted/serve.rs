@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::manners::{Greeting, Manners};
 use super::wire::{
-    accepted, begin_events_with, chunk, json, json_with, message, method_of, no_stream, read, reply_to, write,
+    accepted, begin_events_with, chunk, json_with, message, method_of, no_stream, read, reply, reply_to,
+    write,
 };
 use super::{AGAIN_SESSION, Heard, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{Gate, Request};
@@ -114,7 +115,7 @@ pub(super) fn serve(
                     "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": manners.capabilities,
                     "ttlMs": 0, "cacheScope": "private",
                 });
-                json(&mut stream, &reply_to(&request, &result));
+                reply(&mut stream, &request, &result);
             }
             "server/discover" if own => json_with(&mut stream, 400, "", "{}"),
             "ping"
@@ -123,7 +124,7 @@ pub(super) fn serve(
                 let error = error.replace("ID", &message(&request)["id"].to_string());
                 json_with(&mut stream, status, "", &error);
             }
-            "ping" if own || !manners.pinged => json(&mut stream, &reply_to(&request, &json!({}))),
+            "ping" if own || !manners.pinged => reply(&mut stream, &request, &json!({})),
             "notifications/roots/list_changed" if manners.hears.is_some() => {
                 manners.hears.iter().for_each(Gate::pass);
                 accepted(&mut stream);

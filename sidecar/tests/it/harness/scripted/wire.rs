@@ -88,6 +88,11 @@ pub(crate) fn json_with(stream: &mut TcpStream, status: u16, headers: &str, text
     );
 }
 
+/// Answers a request with this result.
+pub(crate) fn reply(stream: &mut TcpStream, request: &Request, result: &Value) {
+    json(stream, &reply_to(request, result));
+}
+
 /// Begins a stream of events.
 pub(crate) fn begin_events(stream: &mut TcpStream) {
     begin_events_with(stream, "");

@@ -16,7 +16,7 @@ fn saying_more(again: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) ->
     let offers = json!({"tools": {"listChanged": true}});
     let server = Scripted::offering(offers, move |request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+            return scripted::reply(stream, request, &json!({"tools": []}));
         }
         match asked.fetch_add(1, Ordering::SeqCst) {
             0 => {

@@ -18,7 +18,7 @@ fn a_server_without_session_ids_knows_what_its_client_wants_before_that_reads_al
     let server = Scripted::nameless_offering(offers, move |request, stream| {
         if request.method == "POST" {
             let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         match asked.fetch_add(1, Ordering::SeqCst) {
             0 => {
@@ -52,7 +52,7 @@ fn a_server_without_session_ids_that_takes_its_time_to_begin_is_asked_for_what_f
     let asked = AtomicUsize::new(0);
     let server = Scripted::nameless_offering(json!({}), move |request, stream| {
         if request.method == "POST" {
-            return scripted::json(stream, &scripted::reply_to(request, &json!({})));
+            return scripted::reply(stream, request, &json!({}));
         }
         let number = asked.fetch_add(1, Ordering::SeqCst);
         if number != 1 {
@@ -82,7 +82,7 @@ fn a_server_without_session_ids_that_waits_for_what_follows_an_event_it_does_not
     let server =
         Scripted::nameless_offering(json!({"tools": {"listChanged": true}}), move |request, stream| {
             if request.method == "POST" {
-                return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+                return scripted::reply(stream, request, &json!({"tools": []}));
             }
             if request.value("last-event-id") != Some("17") {
                 let number = asked.fetch_add(1, Ordering::SeqCst);
@@ -115,7 +115,7 @@ fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_its_clien
     let server = Scripted::nameless_offering(offers, move |request, stream| {
         if request.method == "POST" {
             let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::json(stream, &scripted::reply_to(request, &result));
+            return scripted::reply(stream, request, &result);
         }
         let number = asked.fetch_add(1, Ordering::SeqCst);
         if !number.is_multiple_of(2) {
