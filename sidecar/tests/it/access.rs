@@ -96,12 +96,16 @@ fn entries_that_stay_keep_their_bytes() {
 fn a_list_that_cannot_be_read_is_not_passed_on() {
     for result in [json!({"tools": {}}), json!({}), json!([1])] {
         let server = Scripted::start(move |request, stream| scripted::reply(stream, request, &result));
-        let sidecar = Sidecar::start(&config(server.port));
-        let client = Client::open(&sidecar, None);
-        let message = client.ask("tools/list", json!({}));
-        assert_eq!(message["error"]["code"], -32603, "{message}");
-        sidecar.audit(|line| line["reason"] == "server answered nonsense");
+        is_not_passed_on(&server);
     }
+}
+
+/// What this server lists is an error to its client.
+fn is_not_passed_on(server: &Scripted) {
+    let sidecar = Sidecar::start(&config(server.port));
+    let message = Client::open(&sidecar, None).ask("tools/list", json!({}));
+    assert_eq!(message["error"]["code"], -32603, "{message}");
+    sidecar.audit(|line| line["reason"] == "server answered nonsense");
 }
 
 #[test]
@@ -115,11 +119,7 @@ fn an_answer_under_another_spelling_of_the_id_is_not_passed_on() {
             &["data: {\"jsonrpc\":\"2.0\",\"id\":1.0,\"result\":{\"tools\":[{\"name\":\"secret\"}]}}\n\n"],
         );
     });
-    let sidecar = Sidecar::start(&config(server.port));
-    let client = Client::open(&sidecar, None);
-    let message = client.ask("tools/list", json!({}));
-    assert_eq!(message["error"]["code"], -32603, "{message}");
-    sidecar.audit(|line| line["reason"] == "server answered nonsense");
+    is_not_passed_on(&server);
 }
 
 /// What a side says of itself decides nothing: neither a client's name and what it says that it can do, nor a server's,

@@ -123,10 +123,10 @@ fn r007_answers_to_questions_may_come_in_a_batch() {
         scripted::begin_events(stream);
         let id = &scripted::message(request)["params"]["arguments"]["id"];
         let question = json!({"jsonrpc": "2.0", "id": id, "method": "roots/list"});
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         opens.pass();
         let done = json!({"content": [{"type": "text", "text": "done"}]});
-        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &done)));
+        scripted::say(stream, &scripted::reply_to(request, &done));
         scripted::write(stream, "0\r\n\r\n");
     });
     let newer = modern_as_legacy::serving(move |request, stream| {

@@ -211,10 +211,10 @@ fn a_question_under_a_number_that_is_too_large_is_answered() {
         let server = Scripted::start(move |request, stream| {
             scripted::begin_events(stream);
             let question = json!({"jsonrpc": "2.0", "id": NUMBER, "method": "roots/list"});
-            scripted::chunk(stream, &format!("data: {question}\n\n"));
+            scripted::say(stream, &question);
             goes_on.pass();
             let result = json!({"content": [{"type": "text", "text": "done"}]});
-            scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &result)));
+            scripted::say(stream, &scripted::reply_to(request, &result));
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let call = if revision == "2026-07-28" {

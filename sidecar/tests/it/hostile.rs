@@ -285,7 +285,7 @@ fn who_does_not_read_what_another_replica_answers_costs_little_at_both() {
         let is_flood = scripted::message(request)["params"]["arguments"]["flood"] == json!(true);
         while is_flood && stream.write_all(chunk.as_bytes()).is_ok() {}
         let answer = scripted::reply_to(request, &json!({"content": []}));
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::say(stream, &answer);
         scripted::write(stream, "0\r\n\r\n");
     });
     let replicas = Network::new().replicas(&config(server.port), &[server.port; 2]);

@@ -90,7 +90,7 @@ fn asking() -> Scripted {
         scripted::begin_events(stream);
         if tool == "ask" {
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-            scripted::chunk(stream, &format!("data: {question}\n\n"));
+            scripted::say(stream, &question);
         }
         scripted::until_closed(stream);
     })

@@ -58,7 +58,7 @@ fn ask_for_roots(request: &Request, stream: &mut TcpStream, gate: &Gate) {
     scripted::chunk(stream, "data: {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"roots/list\"}\n\n");
     gate.pass();
     let answer = scripted::reply_to(request, &json!({"content": []}));
-    scripted::chunk(stream, &format!("data: {answer}\n\n"));
+    scripted::say(stream, &answer);
     scripted::write(stream, "0\r\n\r\n");
 }
 
@@ -193,7 +193,7 @@ fn both_sides_can_ask_within_a_call() {
     let wait = answered.clone();
     let server = Scripted::start(move |request, stream| {
         scripted::begin_events(stream);
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         wait.wait();
         scripted::chunk(
             stream,
@@ -300,7 +300,7 @@ fn r011_a_silent_stream_is_kept_alive() {
     let server = Scripted::of_both(json!({}), move |request, stream| {
         scripted::begin_events(stream);
         let _ = wait.lock().unwrap().recv();
-        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &json!({}))));
+        scripted::say(stream, &scripted::reply_to(request, &json!({})));
     });
     let sidecar = Sidecar::start(&config(server.port));
     let client = Client::open(&sidecar, None);

@@ -245,7 +245,7 @@ fn calls_outlive_the_age_of_their_session() {
             return drop(stream.shutdown(Shutdown::Both));
         }
         let news = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
-        scripted::chunk(stream, &format!("data: {news}\n\n"));
+        scripted::say(stream, &news);
         scripted::chunk(
             stream,
             &format!("data: {}\n\n", scripted::reply_to(request, &json!({"content": []}))),

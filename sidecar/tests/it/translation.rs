@@ -146,7 +146,7 @@ fn asked(
         no_stream_or(move |request, stream| {
             scripted::begin_events(stream);
             scripted::chunk(stream, &text);
-            scripted::chunk(stream, &format!("data: {}\n\n", answered(request, r#"{"content":[]}"#)));
+            scripted::say(stream, &answered(request, r#"{"content":[]}"#));
             scripted::write(stream, "0\r\n\r\n");
         }),
     );
@@ -255,7 +255,7 @@ fn what_belongs_to_no_call_is_carried_too() {
             json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {"mode": "url", "message": "m", "url": "u", "elicitationId": "e"}}),
             json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
         ] {
-            scripted::chunk(stream, &format!("data: {message}\n\n"));
+            scripted::say(stream, &message);
         }
         scripted::until_closed(stream);
     });

@@ -167,7 +167,7 @@ fn respond(stream: &mut TcpStream, is_modern: bool, request: &Request) {
     } else {
         scripted::write(stream, &format!("{head}{event}"));
     }
-    scripted::chunk(stream, &format!("data: {answer}\n\n"));
+    scripted::say(stream, &answer);
     scripted::write(stream, "0\r\n\r\n");
 }
 

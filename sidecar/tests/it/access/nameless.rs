@@ -135,10 +135,10 @@ fn a_client_speaks_for_itself_alone() {
     let server = Scripted::nameless(move |request, stream| {
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list", "params": {"_meta": {"progressToken": 1}}});
         scripted::begin_events(stream);
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         ends.pass();
         let answer = scripted::reply_to(request, &json!({"content": []}));
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::say(stream, &answer);
         scripted::chunk(stream, "");
     });
     let sidecar = sidecar(&server);

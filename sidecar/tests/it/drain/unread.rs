@@ -19,7 +19,7 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 fn floods(stream: &mut TcpStream, first: Option<Value>, message: &Value, said: &AtomicUsize) {
     scripted::begin_events(stream);
     for message in first.iter().chain(std::iter::repeat_n(message, 3_000)) {
-        scripted::chunk(stream, &format!("data: {message}\n\n"));
+        scripted::say(stream, &message);
         said.fetch_add(1, Ordering::SeqCst);
     }
 }

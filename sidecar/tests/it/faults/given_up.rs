@@ -48,7 +48,7 @@ fn r069_a_call_of_which_news_comes_all_the_time_ends_at_its_time_out() {
         for progress in 1..1200 {
             let params = json!({"progressToken": token, "progress": progress});
             let news = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
-            scripted::chunk(stream, &format!("data: {news}\n\n"));
+            scripted::say(stream, &news);
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -220,7 +220,7 @@ fn a_client_that_goes_away_cancels_nothing_and_leaves_nothing() {
             );
             std::thread::sleep(Duration::from_millis(50));
         }
-        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &json!({}))));
+        scripted::say(stream, &scripted::reply_to(request, &json!({})));
         // Written to somebody who is still there.
         let alive = stream.write_all(b"0\r\n\r\n").is_ok();
         finished.lock().unwrap().send(alive).unwrap();

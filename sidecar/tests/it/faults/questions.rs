@@ -35,11 +35,11 @@ fn r069_the_questions_of_a_call_that_comes_to_nothing_are_taken_back() {
                 (json!("q3"), "roots/list", json!({})),
             ] {
                 let question = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-                scripted::chunk(stream, &format!("data: {question}\n\n"));
+                scripted::say(stream, &question);
             }
             let taken_back =
                 json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "q3"}});
-            scripted::chunk(stream, &format!("data: {taken_back}\n\n"));
+            scripted::say(stream, &taken_back);
             gates[usize::try_from(at).unwrap()].pass();
             if let End::TimesOut = end {
                 scripted::until_closed(stream);
@@ -136,7 +136,7 @@ fn r069_what_is_open_in_a_call_that_comes_to_nothing_is_taken_back_once() {
                 gates[0].pass();
                 let params = json!({"requestId": "elsewhere"});
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-                scripted::chunk(stream, &format!("data: {told}\n\n"));
+                scripted::say(stream, &told);
                 return scripted::until_closed(stream);
             }
             for id in ["elsewhere", "once", "twice", "twice"] {

@@ -19,7 +19,7 @@ use manners::Manners;
 use serve::serve;
 pub(crate) use wire::{
     accepted, answered, begin_events, chunk, events, json, json_with, message, method_of, no_stream, parse,
-    read, reply, reply_to, stays_open, until_closed, write,
+    read, reply, reply_to, say, stays_open, until_closed, write,
 };
 
 /// The server.

@@ -115,7 +115,7 @@ fn one_caller_whose_connections_are_busy_leaves_some_to_others() {
                 let params = json!({"notifications": {}, "_meta": meta});
                 let method = "notifications/subscriptions/acknowledged";
                 let first = json!({"jsonrpc": "2.0", "method": method, "params": params});
-                scripted::chunk(stream, &format!("data: {first}\n\n"));
+                scripted::say(stream, &first);
                 return scripted::until_closed(stream);
             }
             _ => json!({"content": []}),

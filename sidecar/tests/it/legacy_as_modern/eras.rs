@@ -230,10 +230,10 @@ fn r071_a_call_that_waits_goes_on_though_its_server_is_found_to_be_newer() {
         }
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         gate.pass();
         let result = json!({"content": [{"type": "text", "text": "answered"}]});
-        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &result)));
+        scripted::say(stream, &scripted::reply_to(request, &result));
         scripted::chunk(stream, "");
     });
     let sidecar = Sidecar::flagged(&config(port), &["--older-again-ms", "300"]).ready();

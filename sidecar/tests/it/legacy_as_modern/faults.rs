@@ -273,11 +273,11 @@ fn an_error_after_a_slow_answer_has_its_status() {
     let server = Scripted::start(move |request, stream| {
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         opens.pass();
         let id = scripted::message(request)["id"].clone();
         let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}});
-        scripted::chunk(stream, &format!("data: {error}\n\n"));
+        scripted::say(stream, &error);
         answered.open();
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();

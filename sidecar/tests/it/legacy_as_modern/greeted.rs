@@ -27,7 +27,7 @@ fn forgetting(forgets: bool) -> Scripted {
         if request.method == "GET" {
             scripted::begin_events(stream);
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-            scripted::chunk(stream, &format!("data: {question}\n\n"));
+            scripted::say(stream, &question);
             return scripted::until_closed(stream);
         }
         if scripted::method_of(request) == "tools/call" && forgets.swap(false, Ordering::SeqCst) {

@@ -118,7 +118,7 @@ fn a_client_that_does_not_read_holds_others_up_once() {
         let report = |stream: &mut TcpStream, token: &Value, size: usize| {
             let params = json!({"progressToken": token, "progress": 1, "message": "m".repeat(size)});
             let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
-            scripted::chunk(stream, &format!("data: {note}\n\n"));
+            scripted::say(stream, &note);
         };
         let message = scripted::message(request);
         let token = message["params"]["_meta"]["progressToken"].clone();

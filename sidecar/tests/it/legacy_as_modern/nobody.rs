@@ -36,7 +36,7 @@ fn asking(aside: bool, goes_on: Option<Gate>) -> Scripted {
             scripted::chunk(stream, &question);
         }
         goes_on.iter().for_each(Gate::pass);
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::say(stream, &answer);
         scripted::write(stream, "0\r\n\r\n");
     })
 }
@@ -87,7 +87,7 @@ fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
         }
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         scripted::until_closed(stream);
     });
     let mut config = config(server.port);
@@ -128,10 +128,10 @@ fn r071_an_answer_that_the_server_takes_late_is_not_withdrawn() {
         }
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         taken.pass();
         let answer = scripted::reply_to(request, &json!({"content": [{"type": "text", "text": "done"}]}));
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::say(stream, &answer);
         scripted::write(stream, "0\r\n\r\n");
     });
     let mut config = config(server.port);
@@ -182,7 +182,7 @@ fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in
         let port = leaving(false, |_, stream| {
             scripted::begin_events(stream);
             let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-            scripted::chunk(stream, &format!("data: {question}\n\n"));
+            scripted::say(stream, &question);
             scripted::until_closed(stream);
         });
         let sidecar = Sidecar::start(&config(port)).ready();

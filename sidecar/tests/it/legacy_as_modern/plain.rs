@@ -233,7 +233,7 @@ fn r068_progress_beside_a_call_reaches_the_call() {
             let mut stream = eventually("it is listened to", || {
                 stream.lock().unwrap().as_ref().map(|stream| stream.try_clone().unwrap())
             });
-            scripted::chunk(&mut stream, &format!("data: {report}\n\n"));
+            scripted::say(&mut stream, &report);
             waits.pass();
         }
         let result = json!({"tools": [], "content": []});

@@ -31,7 +31,7 @@ fn tell(request: &Request, stream: &mut TcpStream) {
     let notification = |method: &str| json!({"jsonrpc": "2.0", "method": method, "params": {"notifications": {}, "_meta": {SUBSCRIPTION: id}}});
     scripted::begin_events(stream);
     for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
-        scripted::chunk(stream, &format!("data: {}\n\n", notification(method)));
+        scripted::say(stream, &notification(method));
     }
     scripted::until_closed(stream);
 }

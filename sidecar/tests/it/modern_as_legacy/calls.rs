@@ -161,10 +161,10 @@ fn r058_a_client_that_goes_away_cancels_nothing_at_a_server_without_sessions() {
         let note = json!({
             "jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "begun"},
         });
-        scripted::chunk(stream, &format!("data: {note}\n\n"));
+        scripted::say(stream, &note);
         goes_on.pass();
         let result = json!({"resultType": "complete", "content": []});
-        scripted::chunk(stream, &format!("data: {}\n\n", scripted::reply_to(request, &result)));
+        scripted::say(stream, &scripted::reply_to(request, &result));
         scripted::chunk(stream, "");
     });
     let sidecar = sidecar(&server);

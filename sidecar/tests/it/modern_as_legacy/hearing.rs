@@ -118,7 +118,7 @@ fn asks_for(wanted: &Value, uri: &str) -> bool {
 fn acknowledge(stream: &mut TcpStream, id: &Value, honoured: &Value) {
     let acknowledged = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
     "params": {"notifications": honoured, "_meta": {"io.modelcontextprotocol/subscriptionId": id}}});
-    scripted::chunk(stream, &format!("data: {acknowledged}\n\n"));
+    scripted::say(stream, &acknowledged);
 }
 
 /// Tells something on the newest stream: of lists, on the newest that they were asked for in.
@@ -130,7 +130,7 @@ fn tell(streams: &Streams, method: &str, mut params: Value) {
     let (id, _, stream) = told.next_back().unwrap();
     params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
     let text = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
-    scripted::chunk(stream, &format!("data: {text}\n\n"));
+    scripted::say(stream, &text);
 }
 
 /// The one stream that it has, or will have, breaks off.
@@ -354,7 +354,7 @@ fn a_server_that_keeps_ending_its_stream_is_asked_less_and_less_often() {
                     let meta = json!({"io.modelcontextprotocol/subscriptionId": message["id"]});
                     let result = json!({"resultType": "complete", "_meta": meta});
                     let end = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
-                    scripted::chunk(stream, &format!("data: {end}\n\n"));
+                    scripted::say(stream, &end);
                 }
                 scripted::chunk(stream, "");
             });

@@ -322,7 +322,7 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
             if message["method"] == "subscriptions/listen" {
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged"});
                 scripted::begin_events(stream);
-                scripted::chunk(stream, &format!("data: {told}\n\n"));
+                scripted::say(stream, &told);
                 scripted::until_closed(stream);
             } else if message["params"]["name"] == "hang" {
                 scripted::until_closed(stream);

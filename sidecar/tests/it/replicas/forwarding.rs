@@ -282,10 +282,10 @@ fn a_client_that_pauses_holds_up_nobody_and_misses_nothing() {
         for number in 0..EVENTS {
             let params = json!({"progressToken": 1, "progress": number, "message": data});
             let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
-            scripted::chunk(stream, &format!("data: {note}\n\n"));
+            scripted::say(stream, &note);
         }
         let answer = scripted::reply_to(request, &json!({"content": []}));
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::say(stream, &answer);
         scripted::write(stream, "0\r\n\r\n");
     });
     let network = Network::new();

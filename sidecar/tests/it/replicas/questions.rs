@@ -114,11 +114,11 @@ fn asking(
         };
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": method, "params": params});
         scripted::begin_events(stream);
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         gate.pass();
         if request.method == "POST" {
             let answer = scripted::reply_to(request, &json!({"content": []}));
-            scripted::chunk(stream, &format!("data: {answer}\n\n"));
+            scripted::say(stream, &answer);
         }
         scripted::write(stream, "0\r\n\r\n");
     }

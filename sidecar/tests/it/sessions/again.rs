@@ -343,7 +343,7 @@ fn what_clients_have_set_is_not_set_again_and_again_where_a_server_cuts_its_stre
         }
         scripted::begin_events(stream);
         let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}});
-        scripted::chunk(stream, &format!("data: {note}\n\n"));
+        scripted::say(stream, &note);
         cuts.pass();
         let _ = stream.shutdown(std::net::Shutdown::Both);
     });

@@ -226,7 +226,7 @@ fn what_a_server_says_unasked_is_asked_for_until_it_can_be_heard() {
             _ => {
                 scripted::begin_events(stream);
                 let news = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-                scripted::chunk(stream, &format!("data: {news}\n\n"));
+                scripted::say(stream, &news);
                 std::thread::sleep(Duration::from_secs(30));
             }
         }
@@ -246,7 +246,7 @@ fn nothing_is_kept_of_what_was_read() {
     let server = Scripted::listening(|request, stream| {
         let say = |stream: &mut _, method: &str, params: Value| {
             let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
-            scripted::chunk(stream, &format!("data: {note}\n\n"));
+            scripted::say(stream, &note);
         };
         scripted::begin_events(stream);
         let text = "m".repeat(LARGE);
@@ -262,7 +262,7 @@ fn nothing_is_kept_of_what_was_read() {
             say(stream, "notifications/progress", params);
         }
         let answer = scripted::reply_to(request, &json!({"content": []}));
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::say(stream, &answer);
         scripted::write(stream, "0\r\n\r\n");
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();

@@ -30,9 +30,9 @@ fn server(gate: &Gate) -> Scripted {
         }
         scripted::begin_events(stream);
         let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::chunk(stream, &format!("data: {question}\n\n"));
+        scripted::say(stream, &question);
         gate.pass();
-        scripted::chunk(stream, &format!("data: {answer}\n\n"));
+        scripted::say(stream, &answer);
         scripted::write(stream, "0\r\n\r\n");
     })
 }

@@ -27,7 +27,7 @@ fn acknowledge(request: &Request, stream: &mut TcpStream) {
     });
     let method = "notifications/subscriptions/acknowledged";
     let taken = json!({"jsonrpc": "2.0", "method": method, "params": params});
-    scripted::chunk(stream, &format!("data: {taken}\n\n"));
+    scripted::say(stream, &taken);
 }
 
 /// Whatever it says of when to ask again, for its own stream or for a call's.

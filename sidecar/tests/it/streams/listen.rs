@@ -239,7 +239,7 @@ fn r055_each_message_of_a_server_is_on_exactly_one_stream() {
         if request.method == "GET" {
             scripted::begin_events(stream);
             while told.lock().unwrap().recv().is_ok() {
-                scripted::chunk(stream, &format!("data: {CHANGED}\n\n"));
+                scripted::say(stream, &CHANGED);
             }
             return;
         }

@@ -34,7 +34,7 @@ fn server() -> (Scripted, Sender<String>) {
             scripted::begin_events(stream);
             let told = told.lock().unwrap();
             while let Ok(text) = told.recv() {
-                scripted::chunk(stream, &format!("data: {text}\n\n"));
+                scripted::say(stream, &text);
             }
             return scripted::until_closed(stream);
         }
@@ -278,7 +278,7 @@ fn r047_what_a_task_asks_outlives_the_call_that_waits_for_it() {
         for (id, meta) in [("task's", json!({RELATED: {"taskId": "task-1"}})), ("call's", json!({}))] {
             let params = json!({"_meta": meta});
             let asked = json!({"jsonrpc": "2.0", "id": id, "method": "roots/list", "params": params});
-            scripted::chunk(stream, &format!("data: {asked}\n\n"));
+            scripted::say(stream, &asked);
         }
         opened.pass();
         let _ = stream.shutdown(Shutdown::Both);

@@ -49,7 +49,7 @@ fn saying(words: &str) -> Sessionless {
                 let mut tell = |method: &str, mut params: Value| {
                     params["_meta"] = json!({SUBSCRIPTION: id});
                     let told = json!({"jsonrpc": "2.0", "method": method, "params": params});
-                    scripted::chunk(stream, &format!("data: {told}\n\n"));
+                    scripted::say(stream, &told);
                 };
                 tell("notifications/subscriptions/acknowledged", json!({"notifications": wanted}));
                 for id in ["task-9", "task-1"] {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::manners::{Greeting, Manners};
 use super::wire::{
     accepted, begin_events_with, chunk, json_with, message, method_of, no_stream, read, reply, reply_to,
-    write,
+    say, write,
 };
 use super::{AGAIN_SESSION, Heard, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{Gate, Request};
@@ -100,9 +100,9 @@ pub(super) fn serve(
                     Some(Greeting::After(before)) => {
                         begin_events_with(&mut stream, &headers);
                         for early in before {
-                            chunk(&mut stream, &format!("data: {early}\n\n"));
+                            say(&mut stream, &early);
                         }
-                        chunk(&mut stream, &format!("data: {}\n\n", reply_to(&request, &result)));
+                        say(&mut stream, &reply_to(&request, &result));
                         chunk(&mut stream, "");
                     }
                     Some(Greeting::At(_)) | None => {

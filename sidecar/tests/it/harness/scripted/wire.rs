@@ -1,5 +1,6 @@
 //! What is read and written on a connection, as it is in tests of servers.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::net::TcpStream;
 
@@ -117,6 +118,11 @@ pub(crate) fn until_closed(stream: &mut TcpStream) {
 /// Writes a piece of a stream.
 pub(crate) fn chunk(stream: &mut TcpStream, text: &str) {
     write(stream, &format!("{:x}\r\n{text}\r\n", text.len()));
+}
+
+/// Says a message in a stream of events.
+pub(crate) fn say(stream: &mut TcpStream, message: &impl Display) {
+    chunk(stream, &format!("data: {message}\n\n"));
 }
 
 /// Answers with events.
