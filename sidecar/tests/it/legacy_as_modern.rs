@@ -89,8 +89,7 @@ fn asking() -> Scripted {
         }
         scripted::begin_events(stream);
         if tool == "ask" {
-            let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-            scripted::say(stream, &question);
+            scripted::ask_for_roots(stream);
         }
         scripted::until_closed(stream);
     })

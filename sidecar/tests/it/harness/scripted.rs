@@ -18,8 +18,8 @@ pub(crate) use manners::Greeting;
 use manners::Manners;
 use serve::serve;
 pub(crate) use wire::{
-    accepted, answered, begin_events, chunk, events, json, json_with, message, method_of, no_stream, parse,
-    read, reply, reply_to, say, stays_open, until_closed, write,
+    accepted, answered, ask_for_roots, begin_events, chunk, events, json, json_with, message, method_of,
+    no_stream, parse, read, reply, reply_to, say, stays_open, until_closed, write,
 };
 
 /// The server.

@@ -27,8 +27,7 @@ fn asking() -> Scripted {
             return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
-        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::say(stream, &question);
+        scripted::ask_for_roots(stream);
         scripted::until_closed(stream);
     })
 }

@@ -229,8 +229,7 @@ fn r071_a_call_that_waits_goes_on_though_its_server_is_found_to_be_newer() {
             return scripted::json_with(stream, status, header, &text);
         }
         scripted::begin_events(stream);
-        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::say(stream, &question);
+        scripted::ask_for_roots(stream);
         gate.pass();
         let result = json!({"content": [{"type": "text", "text": "answered"}]});
         scripted::say(stream, &scripted::reply_to(request, &result));

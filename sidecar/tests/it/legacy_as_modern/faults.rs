@@ -272,8 +272,7 @@ fn an_error_after_a_slow_answer_has_its_status() {
     let (opens, answered) = (gate.clone(), passed.clone());
     let server = Scripted::start(move |request, stream| {
         scripted::begin_events(stream);
-        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::say(stream, &question);
+        scripted::ask_for_roots(stream);
         opens.pass();
         let id = scripted::message(request)["id"].clone();
         let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}});

@@ -26,8 +26,7 @@ fn forgetting(forgets: bool) -> Scripted {
     Scripted::offering(json!({"tools": {}}), move |request, stream| {
         if request.method == "GET" {
             scripted::begin_events(stream);
-            let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-            scripted::say(stream, &question);
+            scripted::ask_for_roots(stream);
             return scripted::until_closed(stream);
         }
         if scripted::method_of(request) == "tools/call" && forgets.swap(false, Ordering::SeqCst) {

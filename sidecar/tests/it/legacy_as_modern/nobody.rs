@@ -86,8 +86,7 @@ fn r071_an_answer_that_does_not_reach_the_server_ends_the_call() {
             return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
-        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::say(stream, &question);
+        scripted::ask_for_roots(stream);
         scripted::until_closed(stream);
     });
     let mut config = config(server.port);
@@ -127,8 +126,7 @@ fn r071_an_answer_that_the_server_takes_late_is_not_withdrawn() {
             return scripted::reply(stream, request, &json!({"tools": []}));
         }
         scripted::begin_events(stream);
-        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::say(stream, &question);
+        scripted::ask_for_roots(stream);
         taken.pass();
         let answer = scripted::reply_to(request, &json!({"content": [{"type": "text", "text": "done"}]}));
         scripted::say(stream, &answer);
@@ -181,8 +179,7 @@ fn r071_a_server_that_lets_nobody_in_any_more_has_lost_the_calls_that_it_asks_in
     for can in [roots(), json!({})] {
         let port = leaving(false, |_, stream| {
             scripted::begin_events(stream);
-            let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-            scripted::say(stream, &question);
+            scripted::ask_for_roots(stream);
             scripted::until_closed(stream);
         });
         let sidecar = Sidecar::start(&config(port)).ready();

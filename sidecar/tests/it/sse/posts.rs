@@ -29,8 +29,7 @@ fn server(gate: &Gate) -> Scripted {
             return scripted::json(stream, &answer);
         }
         scripted::begin_events(stream);
-        let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-        scripted::say(stream, &question);
+        scripted::ask_for_roots(stream);
         gate.pass();
         scripted::say(stream, &answer);
         scripted::write(stream, "0\r\n\r\n");

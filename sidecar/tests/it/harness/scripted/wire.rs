@@ -125,6 +125,11 @@ pub(crate) fn say(stream: &mut TcpStream, message: &impl Display) {
     chunk(stream, &format!("data: {message}\n\n"));
 }
 
+/// Asks for the roots of a client in one. The question is called `q`.
+pub(crate) fn ask_for_roots(stream: &mut TcpStream) {
+    say(stream, &json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"}));
+}
+
 /// Answers with events.
 pub(crate) fn events(stream: &mut TcpStream, events: &[&str]) {
     begin_events(stream);
