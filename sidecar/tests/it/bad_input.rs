@@ -261,7 +261,7 @@ fn slow_and_endless_requests_are_ended() {
     let before = sidecar.audit_lines();
     let mut stream = connect(sidecar.mcp);
     write!(stream, "{}content-length: 100\r\n\r\n{{", request.head()).unwrap();
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     assert_eq!((reply.status, &reply.message()["error"]["code"]), (408, &json!(-32600)));
     assert_eq!(sidecar.audit_after(before)["reason"], "body too slow");
 
@@ -272,7 +272,7 @@ fn slow_and_endless_requests_are_ended() {
     for _ in 0..3 {
         write!(stream, "400\r\n{}\r\n", " ".repeat(0x400)).unwrap();
     }
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     assert_eq!(reply.status, 413);
     assert_eq!(sidecar.audit_after(before)["reason"], "body too large");
 

@@ -1,6 +1,6 @@
 //! Files that change under a running sidecar.
 
-use std::io::{BufReader, Write as _};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::{LogLevel, paths};
@@ -63,7 +63,7 @@ fn a_key_that_is_removed_while_the_body_comes_is_refused() {
     let digest = sidecar.files.write_with_keys(&config(server.port), &only_bob);
     sidecar.runs(&digest);
     stream.write_all(rest).unwrap();
-    assert_eq!(Reply::read(&mut BufReader::new(stream)).unwrap().status, 401);
+    assert_eq!(Reply::on(stream).status, 401);
 }
 
 #[test]

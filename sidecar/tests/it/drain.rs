@@ -85,7 +85,7 @@ fn begin_to_read(client: &Client<'_>) -> (BufReader<std::net::TcpStream>, usize)
 }
 
 fn answer(stream: std::net::TcpStream) -> Value {
-    Reply::read(&mut BufReader::new(stream)).unwrap().message()
+    Reply::on(stream).message()
 }
 
 /// Whether a hook is held for so long.
@@ -166,7 +166,7 @@ fn clients_that_still_come_are_waited_for() {
 fn a_request_that_is_on_its_way_when_connections_end_is_answered() {
     comes_at_the_end(|client, mut stream| {
         client.request(client.message("ping", &json!({}))).write(&mut stream);
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
     });
 }

@@ -3,7 +3,6 @@
 mod given_up;
 mod questions;
 
-use std::io::BufReader;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -34,7 +33,7 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         server.kill();
         let killed = Instant::now();
         for stream in calls {
-            let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+            let reply = Reply::on(stream);
             // Otherwise they would end with the call's own time.
             assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
             assert_eq!(reply.status, 200);
@@ -141,7 +140,7 @@ fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
     assert_eq!(reply.events().len(), 2, "{}", reply.text());
     assert_eq!(reply.message()["error"]["code"], -32603);
     gate.open();
-    let reply = Reply::read(&mut BufReader::new(held)).unwrap().message();
+    let reply = Reply::on(held).message();
     assert_eq!(reply["result"], json!({"content": []}), "{reply}");
 }
 

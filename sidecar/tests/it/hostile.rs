@@ -78,7 +78,7 @@ fn what_is_sent_slowly_is_held_within_a_bound() {
     client.call("t", json!({}));
     let (mut first, end) = first;
     first.write_all(end.as_bytes()).unwrap();
-    assert_eq!(Reply::read(&mut BufReader::new(first)).unwrap().status, 200);
+    assert_eq!(Reply::on(first).status, 200);
     client.call("t", json!({"text": "x".repeat(LARGE)}));
     drop(second);
     let (both, others) = (begin(), begin());
@@ -143,7 +143,7 @@ fn cancellations_of_what_was_never_called_leave_nothing_behind() {
     assert!(more < 4 << 20, "{more} bytes");
     gate.open();
     for call in calls {
-        assert!(Reply::read(&mut BufReader::new(call)).unwrap().message()["result"].is_object());
+        assert!(Reply::on(call).message()["result"].is_object());
     }
 }
 

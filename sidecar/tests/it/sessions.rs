@@ -273,7 +273,7 @@ fn calls_outlive_the_age_of_their_session() {
     assert!(ended.lock().unwrap().is_empty(), "the server is not told while calls are under way");
     gate.open();
     for (client, stream) in calls {
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         assert_eq!(reply.status, 200, "{}: {}", client.revision, reply.text());
         assert_eq!(reply.events().len(), 2, "{}: {}", client.revision, reply.text());
         assert!(reply.message()["result"].is_object(), "{}: {}", client.revision, reply.text());
@@ -356,7 +356,7 @@ fn calls_of_one_principal_leave_room_for_others_and_for_what_ends_them() {
     assert_eq!(server.seen("notifications/cancelled").len(), 1);
     gate.open();
     for stream in calls {
-        assert!(Reply::read(&mut BufReader::new(stream)).unwrap().message()["result"].is_object());
+        assert!(Reply::on(stream).message()["result"].is_object());
     }
     assert_eq!(alice.send("tools/call", json!({"name": "t", "arguments": {}})).status, 200);
 }

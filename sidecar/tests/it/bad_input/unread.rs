@@ -133,7 +133,7 @@ fn whoever_sends_on_after_a_refusal_is_listened_to_for_a_while() {
 
     let mut stream = connect(sidecar.mcp);
     write!(stream, "{head}content-length: {LIMIT}\r\nexpect: 100-continue\r\n\r\n").unwrap();
-    let reply = Reply::read(&mut BufReader::new(&stream)).unwrap();
+    let reply = Reply::on(&stream);
     assert_eq!((reply.status, reply.header("connection")), (401, Some("close")), "it is not told to go on");
     stream.shutdown(Shutdown::Write).unwrap();
 }

@@ -175,7 +175,7 @@ fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
         let params = json!({"requestId": id});
         let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
         assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 503);
-        let answer = Reply::read(&mut BufReader::new(call)).unwrap().message();
+        let answer = Reply::on(call).message();
         assert_eq!(answer["error"]["message"], "the call was cancelled by its client", "{answer}");
         let cancelled = eventually("the server hears of it", || seen("notifications/cancelled").pop());
         assert_eq!(scripted::message(&cancelled)["params"]["requestId"], called["id"]);
@@ -274,7 +274,7 @@ fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
         }
         assert_eq!(sidecar.metric("longshore_calls"), 1.0);
         assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         assert_eq!((&reply.message()["id"], &reply.message()["error"]["code"]), (&json!(7), &json!(-32603)));
         eventually("nothing is under way", || sidecar.metric("longshore_calls") == 0.0);
         // The id is free, and what was cancelled before does not count.

@@ -1,6 +1,6 @@
 //! HTTP/1.1 by hand, so that a test decides every byte.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,7 @@ impl Request {
     pub(crate) fn send(&self, to: SocketAddr) -> Reply {
         let mut stream = connect(to);
         self.write(&mut stream);
-        Reply::read(&mut BufReader::new(stream)).expect("a response")
+        Reply::on(stream)
     }
 
     /// Writes it.
@@ -154,6 +154,15 @@ impl Wired for BufReader<&TcpStream> {
 }
 
 impl Reply {
+    /// The one response that is read on a connection.
+    #[track_caller]
+    pub(crate) fn on<S: Read>(stream: S) -> Self
+    where
+        BufReader<S>: Wired,
+    {
+        Self::read(&mut BufReader::new(stream)).expect("a response")
+    }
+
     /// Reads a response to its end. It fails if a message in it is not what its reader's revision says.
     #[track_caller]
     pub(crate) fn read(stream: &mut (impl BufRead + Wired)) -> std::io::Result<Self> {

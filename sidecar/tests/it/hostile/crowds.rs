@@ -71,7 +71,7 @@ fn one_caller_who_listens_leaves_connections_to_others() {
     let head = last.request("").head();
     write!(slow, "{head}content-length: 1000\r\n\r\n{{").unwrap();
     slow.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
-    refused(&Reply::read(&mut BufReader::new(slow)).unwrap(), &Value::Null);
+    refused(&Reply::on(slow), &Value::Null);
     // What makes room is taken.
     let note = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
     assert_eq!(last.request(note.to_string()).send(sidecar.mcp).status, 202);

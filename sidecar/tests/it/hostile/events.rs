@@ -74,7 +74,7 @@ fn begin(sidecar: &Sidecar, call: &dyn Fn() -> Request, calls: usize) -> Vec<Joi
     let begin = |_| {
         let mut stream = connect(sidecar.mcp);
         call().write(&mut stream);
-        spawn(move || Reply::read(&mut BufReader::new(stream)).unwrap())
+        spawn(move || Reply::on(stream))
     };
     (0..calls).map(begin).collect()
 }

@@ -1,6 +1,5 @@
 //! Pods that end in an orderly way.
 
-use std::io::BufReader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -197,7 +196,7 @@ fn a_session_whose_handshake_is_under_way_moves_too() {
     // It has looked by then whether there is anything.
     std::thread::sleep(Duration::from_millis(500));
     gate.open();
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     assert_eq!(reply.status, 200, "{}", reply.text());
     eventually("it has moved", || replicas[1].metric("longshore_sessions") == 1.0);
     let session = reply.header("mcp-session-id").unwrap();

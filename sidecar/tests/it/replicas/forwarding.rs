@@ -170,7 +170,7 @@ fn what_is_forwarded_keeps_its_bytes_and_its_size_has_the_same_bound() {
     let mut stream = connect(replicas[1].mcp);
     let head = other.request("").head() + "content-length: 5000000\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
-    assert_eq!(Reply::read(&mut BufReader::new(stream)).unwrap().status, 413);
+    assert_eq!(Reply::on(stream).status, 413);
     // What the entry refuses never leaves it.
     let foreign = other.request(other.message("ping", &json!({}))).header("origin", "https://evil.example");
     assert_eq!(foreign.send(replicas[1].mcp).status, 403);

@@ -1,6 +1,5 @@
 //! What comes to a pod that ends, until its end.
 
-use std::io::BufReader;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -199,7 +198,7 @@ fn a_call_that_comes_last_waits_for_replicas_that_are_silent() {
     std::thread::sleep(Duration::from_millis(250));
     servers[0].kill();
     replicas[1].signal(Signal::CONT);
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     assert!(reply.message()["result"].is_object(), "{}", reply.text());
     assert!(replicas[0].wait(Duration::from_secs(10)).success());
 }
@@ -217,7 +216,7 @@ fn a_call_that_comes_last_is_answered_by_its_own_replica() {
     replicas[0].log(|line| line["message"] == "drained");
     let slow = json!({"name": "slow", "arguments": {"milliseconds": 7_000}});
     client.request(client.message("tools/call", &slow)).write(&mut stream);
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     assert!(reply.message()["result"].is_object(), "{}", reply.text());
     assert!(replicas[0].wait(Duration::from_secs(60)).success());
     drop(hook);

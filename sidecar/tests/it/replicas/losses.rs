@@ -1,6 +1,5 @@
 //! Replicas that die, and what becomes of their sessions.
 
-use std::io::BufReader;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -247,7 +246,7 @@ fn a_session_that_is_found_late_is_only_its_own_principals() {
         let digest = replicas[1].files.write_with_keys(&with_peers(&config), &keys(&[(then, key)]));
         replicas[1].runs(&digest);
         gate.open();
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         assert_eq!(reply.status, status, "{then}: {}", reply.text());
     }
 }
@@ -287,8 +286,7 @@ fn a_session_that_is_found_late_at_another_replica_is_only_its_own_principals() 
         let digest = replicas[1].files.write_with_keys(&with_peers(&config), &keys(&[(then, key)]));
         replicas[1].runs(&digest);
         replicas[0].signal(Signal::CONT);
-        let replies = streams.iter().map(|stream| Reply::read(&mut BufReader::new(stream)).unwrap().status);
-        let replies: Vec<_> = replies.collect();
+        let replies: Vec<_> = streams.iter().map(|stream| Reply::on(stream).status).collect();
         assert!(replies.contains(&status), "{then}: {replies:?}");
     }
 }

@@ -1,7 +1,6 @@
 //! Sessions that are begun again for their clients, since the server has forgotten them.
 
 use std::collections::VecDeque;
-use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -196,7 +195,7 @@ fn a_call_that_hears_late_that_its_session_is_unknown_is_made_again_too() {
     forget.store(true, Ordering::SeqCst);
     assert_eq!(client.call("t", json!({}))["result"], json!({}));
     late.open();
-    let answer = Reply::read(&mut BufReader::new(call)).unwrap().message();
+    let answer = Reply::on(call).message();
     assert_eq!(answer["result"], json!({}), "{answer}");
 }
 

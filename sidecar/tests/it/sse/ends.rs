@@ -1,6 +1,5 @@
 //! The ends of sessions with a server over HTTP+SSE: its stream is the session.
 
-use std::io::BufReader;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_sidecar_config::OnOwnerLoss;
@@ -35,7 +34,7 @@ fn a_session_ends_with_its_stream() {
         });
         // The calls that are under way may have been begun.
         let reply = client.send("tools/call", json!({"name": way, "arguments": {}}));
-        for reply in [reply, Reply::read(&mut BufReader::new(silent)).unwrap()] {
+        for reply in [reply, Reply::on(silent)] {
             let error = reply.message()["error"]["message"].take();
             assert!(error.as_str().is_some_and(|error| error.contains("went away")), "{way}: {error}");
             assert!(reply.events().len() <= 1, "{way}: {}", reply.text());
@@ -249,7 +248,7 @@ fn a_cancelled_call_ends_soon_though_the_server_takes_nothing() {
         })
         .into();
     for call in [calls.remove(0), calls.remove(HELD - 1)] {
-        let message = Reply::read(&mut BufReader::new(call)).unwrap().message();
+        let message = Reply::on(call).message();
         assert_eq!(message["error"]["message"], "the call was cancelled by its client");
     }
     // And the server hears of the one that it has, as soon as there is room.

@@ -1,6 +1,5 @@
 //! What a client over HTTP+SSE posts while much of it waits.
 
-use std::io::BufReader;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
@@ -56,7 +55,7 @@ fn posting(request: Request, mcp: SocketAddr) -> JoinHandle<Reply> {
         // It waits for what the test does meanwhile.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         request.write(&mut stream);
-        Reply::read(&mut BufReader::new(stream)).expect("a response")
+        Reply::on(stream)
     })
 }
 

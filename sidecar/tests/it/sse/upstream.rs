@@ -1,6 +1,5 @@
 //! A server over HTTP+SSE: to its clients it is one over Streamable HTTP.
 
-use std::io::BufReader;
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
@@ -119,7 +118,7 @@ fn r068_ids_and_tokens_are_never_confused() {
         })
         .into();
     for (at, (name, token, stream)) in calls.into_iter().enumerate() {
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         let events = reply.events();
         assert_eq!(events.len(), 2, "{name}: {}", reply.text());
         let [progress, answer] = [0, 1].map(|at| -> Value { serde_json::from_str(&events[at]).unwrap() });

@@ -1,6 +1,5 @@
 //! Sessions whose clients have gone without a word, and those that come after them.
 
-use std::io::BufReader;
 use std::time::Duration;
 
 use longshore_sidecar_config::Config;
@@ -146,7 +145,7 @@ fn a_client_that_goes_while_another_waits_makes_room_for_it() {
     Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut waits);
     eventually("it waits", || sidecar.metric("longshore_processes_queued") == 1.0);
     drop(stream);
-    let reply = Reply::read(&mut BufReader::new(waits)).unwrap();
+    let reply = Reply::on(waits);
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert!(is_over(&client));
 }

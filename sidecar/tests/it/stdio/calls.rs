@@ -19,10 +19,6 @@ fn begin(client: &Client<'_>, params: &Value) -> TcpStream {
     stream
 }
 
-fn answer(stream: TcpStream) -> Reply {
-    Reply::read(&mut BufReader::new(stream)).unwrap()
-}
-
 /// Allows calls so many milliseconds, once there is nothing left that has to start in as many.
 fn allow(sidecar: &Sidecar, milliseconds: u64) {
     let mut config = stdio();
@@ -41,7 +37,7 @@ fn answers_find_their_calls_in_any_order() {
     let slow = begin(&client, &json!({"name": "later", "arguments": {"seconds": 0.6}}));
     let quick = begin(&client, &json!({"name": "later", "arguments": {"seconds": 0.2}}));
     assert_eq!(said(&client, "echo", json!({"text": "at once"})), "at once");
-    let (quick, slow) = (answer(quick).message(), answer(slow).message());
+    let (quick, slow) = (Reply::on(quick).message(), Reply::on(slow).message());
     assert_eq!((&quick["id"], &slow["id"]), (&json!(2), &json!(1)));
     assert_eq!((text(&quick), text(&slow)), ("later".to_owned(), "later".to_owned()));
 }
@@ -55,7 +51,7 @@ fn progress_goes_to_its_call() {
     let call = begin(&client, &params);
     under_way(&client, 1.0);
     let other = begin(&client, &json!({"name": "later", "arguments": {"seconds": 4.0}}));
-    let reply = answer(call);
+    let reply = Reply::on(call);
     let events = reply.events();
     assert_eq!(events.len(), 51, "{}", reply.text());
     let steps = events[..50].iter().map(|event| serde_json::from_str::<Value>(event).unwrap());
@@ -66,7 +62,7 @@ fn progress_goes_to_its_call() {
         );
     }
     assert_eq!(text(&reply.message()), "done");
-    assert!(answer(other).events().len() <= 1, "and to no other");
+    assert!(Reply::on(other).events().len() <= 1, "and to no other");
 }
 
 #[test]
@@ -232,7 +228,7 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
     let cancelled = Instant::now();
-    let message = answer(call).message();
+    let message = Reply::on(call).message();
     // Otherwise it would end at its time out, after twenty.
     assert!(cancelled.elapsed() < Duration::from_secs(15), "{:?}", cancelled.elapsed());
     assert_eq!(error(&message), "the call was cancelled by its client");
@@ -277,13 +273,13 @@ fn a_cancelled_call_ends_soon_though_the_server_reads_nothing() {
         cancels.push(stream);
     }
     for call in [call, behind] {
-        assert_eq!(error(&answer(call).message()), "the call was cancelled by its client");
+        assert_eq!(error(&Reply::on(call).message()), "the call was cancelled by its client");
     }
     kill_process(process, Signal::CONT).unwrap();
-    assert_eq!(text(&answer(large).message()).len(), 400_000);
+    assert_eq!(text(&Reply::on(large).message()).len(), 400_000);
     // Of the one, and not of the other, which it never heard of.
     for cancel in cancels {
-        assert_eq!(answer(cancel).status, 202);
+        assert_eq!(Reply::on(cancel).status, 202);
     }
     pid(&client);
     let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
@@ -308,15 +304,15 @@ fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() 
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
         assert_ne!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
-        assert_eq!(error(&answer(call).message()), "the call was cancelled by its client");
+        assert_eq!(error(&Reply::on(call).message()), "the call was cancelled by its client");
         kill_process(process, Signal::CONT).unwrap();
         eventually("the server heard of it", || {
             let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
             log.contains("cancelled ")
         });
-        assert_eq!(text(&answer(large).message()).len(), 400_000);
+        assert_eq!(text(&Reply::on(large).message()).len(), 400_000);
         for other in others {
-            text(&answer(other).message());
+            text(&Reply::on(other).message());
         }
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
         assert_eq!(log.matches("cancelled ").count(), 1, "{log}");
@@ -339,13 +335,13 @@ fn a_server_that_reads_again_hears_of_a_call_whose_cancellation_was_refused() {
     });
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
     assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 503);
-    assert_eq!(error(&answer(call).message()), "the call was cancelled by its client");
+    assert_eq!(error(&Reply::on(call).message()), "the call was cancelled by its client");
     kill_process(process, Signal::CONT).unwrap();
     eventually("the server heard of it", || {
         let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
         log.contains("cancelled 2")
     });
-    assert_eq!(text(&answer(large).message()).len(), 400_000);
+    assert_eq!(text(&Reply::on(large).message()).len(), 400_000);
 }
 
 /// A client's answer is said once, and its call would wait for ever: whether anybody waits to hear that it is written or not.
@@ -395,7 +391,7 @@ fn an_id_is_used_once_at_a_time() {
     assert_eq!(reply.message()["error"]["code"], -32600);
     sidecar.audit(|line| line["reason"] == "id in use");
     said(&client, "release", json!({}));
-    assert_eq!(text(&answer(first).message()), "released");
+    assert_eq!(text(&Reply::on(first).message()), "released");
     assert_eq!(client.request(body("pid")).send(sidecar.mcp).status, 200, "and then again");
 }
 
@@ -411,7 +407,7 @@ fn a_server_that_never_reads_costs_only_its_own_session() {
     let calls: Vec<_> = (0..4).map(|_| begin(&client, &large)).collect();
     assert_eq!(said(&other, "echo", json!({"text": "x".repeat(1 << 20)})).len(), 1 << 20);
     for call in calls {
-        let message = answer(call).message();
+        let message = Reply::on(call).message();
         assert_eq!(error(&message), "the MCP server did not answer within 10 seconds");
     }
     // The session can be ended all the same, although the process hears nothing.
@@ -431,7 +427,7 @@ fn large_calls_that_wait_for_a_busy_server_are_held_once() {
     under_way(&client, f64::from(1 + CALLS));
     let before = sidecar.peak();
     for call in calls.into_iter().chain([busy]) {
-        answer(call);
+        Reply::on(call);
     }
     let more = sidecar.peak().saturating_sub(before);
     assert!(more < 12 << 20, "{more}");

@@ -1,6 +1,5 @@
 //! Processes that end, by themselves or not.
 
-use std::io::BufReader;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -49,7 +48,7 @@ fn r064_an_end_in_a_call_is_an_error_with_a_reason() {
             (&message["error"]["code"], &message["error"]["data"]["stderr"]),
             (&json!(-32603), &stderr)
         );
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         assert!(error(&reply.message()).contains(words), "{}", reply.text());
         // The next call begins anew, in the same session.
         assert_eq!(said(&client, "count", json!({})), "1");
@@ -80,7 +79,7 @@ fn calls_outlive_the_age_of_their_session() {
     sidecar.runs(&sidecar.files.write(&config));
     eventually("it is too old", || client.send("ping", json!({})).status == 404);
     for (stream, words) in calls.into_iter().zip(["later", "done"]) {
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         assert_eq!(reply.status, 200, "{words}: {}", reply.text());
         assert_eq!(text(&reply.message()), words);
     }
@@ -165,7 +164,7 @@ fn sessions_end_with_their_processes() {
         client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
         eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
         assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
-        let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+        let reply = Reply::on(stream);
         assert!(error(&reply.message()).contains("the session was ended"), "{}", reply.text());
         gone(first);
         // By nobody's.
@@ -248,7 +247,7 @@ fn a_container_that_ends_is_an_error_until_it_is_back() {
     client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
     eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
     shim.kill();
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     assert!(error(&reply.message()).contains("the server's container ended"), "{}", reply.text());
     let message = client.call("pid", json!({}));
     assert!(error(&message).contains("the server's container does not run"), "{message}");

@@ -54,7 +54,7 @@ fn release(client: &Client<'_>) {
 }
 
 fn events(stream: TcpStream) -> Vec<Value> {
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     let mut events: Vec<Value> =
         reply.events().iter().map(|event| serde_json::from_str(event).unwrap()).collect();
     events.retain(|event| event.get("method").is_some());
@@ -199,7 +199,7 @@ fn a_crash_costs_each_one_error_and_nothing_that_was_asked_for() {
     let stream = listen(&b);
     under_way(&sidecar, 1.0);
     assert!(error(&a.call("exit", json!({"status": 3}))).contains("exit status 3"));
-    let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+    let reply = Reply::on(stream);
     assert!(error(&reply.message()).contains("exit status 3"), "{}", reply.text());
     assert_ne!(pid(&c), before, "the one that had no call under way notices nothing");
     for client in [&a, &b] {
@@ -214,7 +214,7 @@ fn nobody_cancels_or_ends_what_is_anothers() {
     let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &["frank"], &[]);
     let (a, b, c) = (open(&sidecar, 0), open(&sidecar, 1), open(&sidecar, 2));
     // Both calls have the same id.
-    let reply = |stream| Reply::read(&mut BufReader::new(stream)).unwrap().message();
+    let reply = |stream| Reply::on(stream).message();
     let [first, second] = [listen(&a), listen(&b)];
     under_way(&sidecar, 2.0);
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
@@ -249,7 +249,7 @@ fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
     let unread = pour(&deaf);
     eventually("the server is told", || log().matches("cancelled ").count() == 1);
     // What it has not read waits for it, and why there is no more.
-    let reply = Reply::read(&mut BufReader::new(unread)).unwrap();
+    let reply = Reply::on(unread);
     let events = reply.events();
     let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
     assert!(events.len() > 10 && error(&last).contains("its client read nothing"), "{last}");

@@ -1,6 +1,5 @@
 //! Requests that stand alone, served by processes.
 
-use std::io::BufReader;
 use std::time::Instant;
 
 use longshore_sidecar_config::{Config, Isolation};
@@ -280,7 +279,7 @@ fn who_listens_and_goes_ends_no_process_that_is_busy() {
     request("key-a", "b", "busy", json!({"seconds": 4})).write(&mut busy);
     eventually("it is under way", || sidecar.metric("longshore_calls") > before);
     drop(listens);
-    let reply = Reply::read(&mut BufReader::new(busy)).unwrap();
+    let reply = Reply::on(busy);
     assert_eq!(text(&reply.message()), "done", "{}", reply.text());
 }
 

@@ -1,6 +1,5 @@
 //! The tasks of 2025-11-25, in sessions.
 
-use std::io::BufReader;
 use std::net::Shutdown;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -255,7 +254,7 @@ fn r047_news_of_a_task_that_is_about_to_begin_waits_for_its_name() {
     // The first of what was said together does not wait.
     assert_eq!(events.next().unwrap().message(), log(1));
     gate.open();
-    let begun = Reply::read(&mut BufReader::new(begun)).unwrap().message();
+    let begun = Reply::on(begun).message();
     let id = begun["result"]["task"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}"));
     assert_eq!(events.next().unwrap().message(), status(id));
     assert_eq!(events.next().unwrap().message(), log(2));

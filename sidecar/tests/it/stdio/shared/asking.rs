@@ -44,7 +44,7 @@ fn what_a_server_asks_is_asked_only_if_it_is_clear_whom() {
     // While another call is under way it could be either's.
     let other = listen(&stranger);
     under_way(&sidecar, 1.0);
-    let reply = Reply::read(&mut BufReader::new(able(2))).unwrap();
+    let reply = Reply::on(able(2));
     assert!(text(&reply.message()).contains("nobody knows whose client is meant"), "{}", reply.text());
     drop(other);
 }
@@ -95,7 +95,7 @@ fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
         assert_eq!(other.request(cancel.to_string()).send(sidecar.mcp).status, 202);
-        let reply = Reply::read(&mut BufReader::new(given_up)).unwrap();
+        let reply = Reply::on(given_up);
         assert_eq!(error(&reply.message()), ends);
         assert_eq!(logged(), goes_on, "{isolation:?} {tool}");
         if goes_on {

@@ -1,7 +1,5 @@
 //! Many sessions at once, all of which use the same ids and tokens.
 
-use std::io::BufReader;
-
 use longshore_sidecar_config::Isolation;
 use serde_json::{Value, json};
 
@@ -64,7 +62,7 @@ fn session(sidecar: &Sidecar, number: u64, mut dice: Dice, case: &str) {
             assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
         }
         for (who, id, steps, stream) in streams {
-            let reply = Reply::read(&mut BufReader::new(stream)).unwrap();
+            let reply = Reply::on(stream);
             let message = reply.message();
             assert_eq!(message["id"], id, "{case}: {}", reply.text());
             if message.get("error").is_some() {
