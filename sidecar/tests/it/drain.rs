@@ -28,9 +28,7 @@ fn sidecar(port: u16, minimum: &str) -> Sidecar {
 
 /// Begins a call that takes a while.
 fn slow_call(client: &Client<'_>, milliseconds: u64) -> std::net::TcpStream {
-    let mut stream = connect(client.sidecar.mcp);
-    let slow = json!({"name": "slow", "arguments": {"milliseconds": milliseconds}});
-    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    let stream = client.begin(&json!({"name": "slow", "arguments": {"milliseconds": milliseconds}}));
     eventually("the call is under way", || client.sidecar.metric("longshore_calls") >= 1.0);
     stream
 }
@@ -54,8 +52,7 @@ fn gated() -> (Scripted, [Gate; 2]) {
 
 /// Begins a call, which the server has then.
 fn begin(client: &Client<'_>, server: &Scripted, name: &str) -> std::net::TcpStream {
-    let mut stream = connect(client.sidecar.mcp);
-    client.request(client.message("tools/call", &json!({"name": name}))).write(&mut stream);
+    let stream = client.begin(&json!({"name": name}));
     eventually("the server has it", || {
         let calls = server.seen("tools/call");
         calls.iter().any(|call| scripted::message(call)["params"]["name"] == name)

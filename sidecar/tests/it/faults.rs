@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::client::initialize;
 use crate::harness::config::rule;
-use crate::harness::http::{Reply, connect};
+use crate::harness::http::Reply;
 use crate::harness::scripted::Greeting;
 use crate::harness::{
     Client, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, modern, scripted, within,
@@ -23,12 +23,8 @@ fn each_call_in_flight_hears_that_the_server_was_killed() {
         let mut server = GoServer::start(flags);
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let clients = [Client::open(&sidecar, None), Client::open(&sidecar, None)];
-        let calls = clients.each_ref().map(|client| {
-            let mut stream = connect(sidecar.mcp);
-            let slow = json!({"name": "slow", "arguments": {"milliseconds": 30_000}});
-            client.request(client.message("tools/call", &slow)).write(&mut stream);
-            stream
-        });
+        let slow = json!({"name": "slow", "arguments": {"milliseconds": 30_000}});
+        let calls = clients.each_ref().map(|client| client.begin(&slow));
         eventually("both calls are under way", || sidecar.metric("longshore_calls") == 2.0);
         server.kill();
         let killed = Instant::now();
@@ -133,8 +129,7 @@ fn an_event_that_broke_off_is_not_passed_and_an_error_is() {
     let sidecar = Sidecar::start(&config(server.port));
     // A call of another session is under way meanwhile, which does not notice.
     let other = Client::open(&sidecar, None);
-    let mut held = connect(sidecar.mcp);
-    other.request(other.message("tools/call", &json!({"name": "held"}))).write(&mut held);
+    let held = other.begin(&json!({"name": "held"}));
     eventually("it is under way", || server.seen("tools/call").len() == 1);
     let reply = Client::open(&sidecar, None).send("tools/call", json!({"name": "t"}));
     assert_eq!(reply.events().len(), 2, "{}", reply.text());

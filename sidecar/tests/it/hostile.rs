@@ -125,11 +125,7 @@ fn cancellations_of_what_was_never_called_leave_nothing_behind() {
     let gate = Gate::default();
     let (server, sidecar) = waiting(&gate);
     let client = Client::open(&sidecar, None);
-    let calls = [(); MANY].map(|()| {
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
-        stream
-    });
+    let calls = [(); MANY].map(|()| client.begin(&json!({"name": "t"})));
     eventually("the server has them", || server.seen("tools/call").len() == MANY);
     let cancel = |id: String| {
         let message =

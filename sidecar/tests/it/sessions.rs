@@ -19,7 +19,7 @@ use longshore_sidecar_config::inventory::Short;
 use serde_json::json;
 
 use crate::harness::config::{callers, idle};
-use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::http::{Reply, read_chunk};
 use crate::harness::{
     Client, Cluster, Files, Gate, GoServer, Request, Scripted, Sidecar, client, config, eventually, scripted,
 };
@@ -256,8 +256,7 @@ fn calls_outlive_the_age_of_their_session() {
     let sidecar = Sidecar::start(&config).ready();
     let calls = ["2025-03-26", "2025-06-18", "2025-11-25"].map(|revision| {
         let client = Client::of(&sidecar, None, revision);
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
+        let stream = client.begin(&json!({"name": "t"}));
         (client, stream)
     });
     eventually("the server has them", || server.seen("tools/call").len() == 3);
@@ -307,9 +306,7 @@ fn there_are_only_so_many_calls_under_way() {
     let client = Client::open(&sidecar, None);
     let arguments = json!({"milliseconds": 3000, "steps": 30});
     let slow = json!({"name": "slow", "arguments": arguments, "_meta": {"progressToken": 1}});
-    let mut stream = connect(sidecar.mcp);
-    client.request(client.message("tools/call", &slow)).write(&mut stream);
-    let mut stream = BufReader::new(stream);
+    let mut stream = BufReader::new(client.begin(&slow));
     assert_eq!(Reply::read_head(&mut stream).unwrap().0, 200);
     read_chunk(&mut stream).unwrap();
     assert_eq!(client.send("ping", json!({})).status, 503);
@@ -336,8 +333,7 @@ fn calls_of_one_principal_leave_room_for_others_and_for_what_ends_them() {
     let waits = json!({"name": "t", "arguments": {"waits": true}});
     // The second one has taken the last place.
     let calls = [(0, &alice, 429), (1, &bob, 503)].map(|(number, client, refused)| {
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &waits)).write(&mut stream);
+        let stream = client.begin(&waits);
         eventually("the server hears of it", || server.seen("tools/call").len() == number + 1);
         let more = client.send("tools/call", json!({"name": "t", "arguments": {}}));
         assert_eq!((more.status, more.header("retry-after")), (refused, Some("1")));

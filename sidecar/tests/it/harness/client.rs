@@ -1,9 +1,11 @@
 //! A legacy client of few words.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
+use super::http::connect;
 use super::{Events, Reply, Request, Sidecar};
 
 /// A client with a session.
@@ -107,6 +109,13 @@ impl<'a> Client<'a> {
     /// A GET of what comes after this event.
     pub(crate) fn rest(&self, last: &str) -> Request {
         self.get().header("last-event-id", last)
+    }
+
+    /// Calls a tool on a connection of its own, and waits for no answer.
+    pub(crate) fn begin(&self, params: &Value) -> TcpStream {
+        let mut stream = connect(self.sidecar.mcp);
+        self.request(self.message("tools/call", params)).write(&mut stream);
+        stream
     }
 
     /// Calls a tool, and reads what comes as events.

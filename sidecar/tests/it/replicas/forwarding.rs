@@ -214,9 +214,7 @@ fn streams_are_forwarded_as_they_come() {
     let client = Client::open(&replicas[0], ALICE);
     let other = client.through(&replicas[1]);
     let begin = || {
-        let mut stream = connect(other.sidecar.mcp);
-        other.request(other.message("tools/call", &json!({"name": "t"}))).write(&mut stream);
-        let mut reader = BufReader::new(stream);
+        let mut reader = BufReader::new(other.begin(&json!({"name": "t"})));
         assert_eq!(Reply::read_head(&mut reader).unwrap().0, 200);
         // The sidecar's own first event comes before it.
         while !String::from_utf8(read_chunk(&mut reader).unwrap().unwrap()).unwrap().contains("progress") {}

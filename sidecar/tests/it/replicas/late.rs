@@ -116,9 +116,7 @@ fn answer(reply: &Reply) -> Value {
 /// and the server's hook go on until these are dropped.
 fn ends_during_a_call(client: &Client<'_>, way: &Client<'_>) -> (TcpStream, UnixStream) {
     let replica = client.sidecar;
-    let mut stream = connect(replica.mcp);
-    let slow = json!({"name": "slow", "arguments": {"milliseconds": 15_000}});
-    client.request(client.message("tools/call", &slow)).write(&mut stream);
+    let stream = client.begin(&json!({"name": "slow", "arguments": {"milliseconds": 15_000}}));
     eventually("the call is under way", || replica.metric("longshore_calls") == 1.0);
     let hook = replica.hook();
     replica.signal(Signal::TERM);

@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::set_again::{again, forgetful, set};
 use crate::harness::config::on_loss;
-use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{Client, Gate, Reply, Request, Scripted, Sidecar, config, eventually, scripted, within};
 
@@ -189,8 +188,7 @@ fn a_call_that_hears_late_that_its_session_is_unknown_is_made_again_too() {
     });
     let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, REVISION);
-    let mut call = connect(sidecar.mcp);
-    client.request(client.message("tools/call", &json!({"name": "late"}))).write(&mut call);
+    let call = client.begin(&json!({"name": "late"}));
     eventually("the server has it", || server.seen("tools/call").len() == 1);
     forget.store(true, Ordering::SeqCst);
     assert_eq!(client.call("t", json!({}))["result"], json!({}));
@@ -213,8 +211,7 @@ fn a_session_is_begun_again_by_a_call_whose_client_has_gone() {
     });
     let sidecar = Sidecar::start(&on_loss(config(server.port), OnOwnerLoss::Reinitialize)).ready();
     let client = Client::of(&sidecar, None, "2025-11-25");
-    let mut call = connect(sidecar.mcp);
-    client.request(client.message("tools/call", &json!({"name": "t"}))).write(&mut call);
+    let call = client.begin(&json!({"name": "t"}));
     eventually("the server has it", || server.seen("tools/call").len() == 1);
     drop(call);
     // Longer than a response waits before it begins: by then it is known that nobody is there.

@@ -228,10 +228,7 @@ fn a_cancelled_call_ends_soon_though_the_server_takes_nothing() {
     let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
     let begin = |tool: &str, number: usize| {
-        let call = json!({"name": tool, "arguments": {"text": number.to_string()}});
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &call)).write(&mut stream);
-        stream
+        client.begin(&json!({"name": tool, "arguments": {"text": number.to_string()}}))
     };
     let mut calls: Vec<_> = (1..=HELD).map(|number| begin("held", number)).collect();
     eventually("they are on their way", || server.seen("tools/call").len() == HELD);

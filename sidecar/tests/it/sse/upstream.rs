@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::{hear, said};
-use crate::harness::http::{Reply, connect};
+use crate::harness::http::Reply;
 use crate::harness::scripted::{self, message};
 use crate::harness::sse_server::Say;
 use crate::harness::{Client, Events, Sidecar, SseServer, eventually};
@@ -111,10 +111,8 @@ fn r068_ids_and_tokens_are_never_confused() {
     let client = Client::open(&sidecar, None);
     let calls: Vec<_> = [("first", 2), ("second", 1)]
         .map(|(name, token)| {
-            let mut stream = connect(sidecar.mcp);
             let params = json!({"name": name, "arguments": {}, "_meta": {"progressToken": token}});
-            client.request(client.message("tools/call", &params)).write(&mut stream);
-            (name, token, stream)
+            (name, token, client.begin(&params))
         })
         .into();
     for (at, (name, token, stream)) in calls.into_iter().enumerate() {

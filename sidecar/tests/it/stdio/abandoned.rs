@@ -74,8 +74,7 @@ fn a_session_that_is_in_use_is_never_taken() {
     let (_shim, sidecar) = serving(&config(4, 4, 500));
     let [listening, calling, gone, again] = [(); 4].map(|()| Client::open(&sidecar, Some("key-a")));
     let stream = streams::open(&listening);
-    let mut call = connect(sidecar.mcp);
-    calling.request(calling.message("tools/call", &json!({"name": "hang"}))).write(&mut call);
+    let _call = calling.begin(&json!({"name": "hang"}));
     drop((streams::open(&gone), streams::open(&again)));
     // The second one has come back.
     let back = streams::open(&again);

@@ -12,13 +12,6 @@ use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, Event, Events, Request, Sidecar, eventually};
 
-/// Begins a call and does not wait for its answer.
-fn begin(client: &Client<'_>, params: &Value) -> TcpStream {
-    let mut stream = connect(client.sidecar.mcp);
-    client.request(client.message("tools/call", params)).write(&mut stream);
-    stream
-}
-
 /// Allows calls so many milliseconds, once there is nothing left that has to start in as many.
 fn allow(sidecar: &Sidecar, milliseconds: u64) {
     let mut config = stdio();
@@ -34,8 +27,8 @@ fn under_way(client: &Client<'_>, calls: f64) {
 fn answers_find_their_calls_in_any_order() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
-    let slow = begin(&client, &json!({"name": "later", "arguments": {"seconds": 0.6}}));
-    let quick = begin(&client, &json!({"name": "later", "arguments": {"seconds": 0.2}}));
+    let slow = client.begin(&json!({"name": "later", "arguments": {"seconds": 0.6}}));
+    let quick = client.begin(&json!({"name": "later", "arguments": {"seconds": 0.2}}));
     assert_eq!(said(&client, "echo", json!({"text": "at once"})), "at once");
     let (quick, slow) = (Reply::on(quick).message(), Reply::on(slow).message());
     assert_eq!((&quick["id"], &slow["id"]), (&json!(2), &json!(1)));
@@ -48,9 +41,9 @@ fn progress_goes_to_its_call() {
     let client = Client::open(&sidecar, None);
     let arguments = json!({"steps": 50, "seconds": 3});
     let params = json!({"name": "progress", "arguments": arguments, "_meta": {"progressToken": "t\u{e9}"}});
-    let call = begin(&client, &params);
+    let call = client.begin(&params);
     under_way(&client, 1.0);
-    let other = begin(&client, &json!({"name": "later", "arguments": {"seconds": 4.0}}));
+    let other = client.begin(&json!({"name": "later", "arguments": {"seconds": 4.0}}));
     let reply = Reply::on(call);
     let events = reply.events();
     assert_eq!(events.len(), 51, "{}", reply.text());
@@ -223,7 +216,7 @@ fn what_the_server_asks_outside_of_calls_outlives_what_they_have_left() {
 fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["frank"]), &[]);
     let client = Client::open(&sidecar, None);
-    let call = begin(&client, &json!({"name": "hang"}));
+    let call = client.begin(&json!({"name": "hang"}));
     under_way(&client, 1.0);
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
@@ -246,12 +239,12 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
 /// is in front of whatever follows.
 fn reads_nothing(client: &Client<'_>) -> (Pid, TcpStream, TcpStream) {
     let process = Pid::from_raw(pid(client).cast_signed()).unwrap();
-    let call = begin(client, &json!({"name": "hang"}));
+    let call = client.begin(&json!({"name": "hang"}));
     // Behind it, so that the process has it.
     pid(client);
     kill_process(process, Signal::STOP).unwrap();
     // More than a pipe holds, and more than waits for it.
-    let large = begin(client, &json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
+    let large = client.begin(&json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
     under_way(client, 2.0);
     (process, call, large)
 }
@@ -262,7 +255,7 @@ fn a_cancelled_call_ends_soon_though_the_server_reads_nothing() {
     let client = Client::open(&sidecar, None);
     let (process, call, large) = reads_nothing(&client);
     // One that the process has not heard of yet.
-    let behind = begin(&client, &json!({"name": "echo", "arguments": {"text": "behind"}}));
+    let behind = client.begin(&json!({"name": "echo", "arguments": {"text": "behind"}}));
     under_way(&client, 3.0);
     let mut cancels = Vec::new();
     for id in [2, 5] {
@@ -296,7 +289,7 @@ fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() 
         let (_shim, sidecar) = serving(&config, &server(&["frank"]), &[]);
         let client = Client::open(&sidecar, None);
         let (process, call, large) = reads_nothing(&client);
-        let others: Vec<_> = (0..before).map(|_| begin(&client, &json!({"name": "pid"}))).collect();
+        let others: Vec<_> = (0..before).map(|_| client.begin(&json!({"name": "pid"}))).collect();
         under_way(&client, f64::from(before) + 2.0);
         // Later than the call itself is given up.
         config.limits.request_timeout_ms = 2_000;
@@ -353,7 +346,7 @@ fn a_server_that_reads_again_hears_the_answer_that_came_meanwhile() {
     let mut events = client.stream("ask", json!({"method": "roots/list"}));
     let id = events.next().unwrap().message()["id"].clone();
     kill_process(process, Signal::STOP).unwrap();
-    let large = begin(&client, &json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
+    let large = client.begin(&json!({"name": "echo", "arguments": {"text": "x".repeat(400_000)}}));
     under_way(&client, 2.0);
     allow(&sidecar, 500);
     let answering = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": []}}).to_string();
@@ -404,7 +397,7 @@ fn a_server_that_never_reads_costs_only_its_own_session() {
     allow(&sidecar, 10_000);
     // More than a pipe holds.
     let large = json!({"name": "echo", "arguments": {"text": "x".repeat(1 << 20)}});
-    let calls: Vec<_> = (0..4).map(|_| begin(&client, &large)).collect();
+    let calls: Vec<_> = (0..4).map(|_| client.begin(&large)).collect();
     assert_eq!(said(&other, "echo", json!({"text": "x".repeat(1 << 20)})).len(), 1 << 20);
     for call in calls {
         let message = Reply::on(call).message();
@@ -420,10 +413,10 @@ fn large_calls_that_wait_for_a_busy_server_are_held_once() {
     const CALLS: u32 = 7;
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
-    let busy = begin(&client, &json!({"name": "busy", "arguments": {"seconds": 5}}));
+    let busy = client.begin(&json!({"name": "busy", "arguments": {"seconds": 5}}));
     under_way(&client, 1.0);
     let large = json!({"name": "pid", "arguments": {"text": "x".repeat(3 << 20)}});
-    let calls: Vec<_> = (0..CALLS).map(|_| begin(&client, &large)).collect();
+    let calls: Vec<_> = (0..CALLS).map(|_| client.begin(&large)).collect();
     under_way(&client, f64::from(1 + CALLS));
     let before = sidecar.peak();
     for call in calls.into_iter().chain([busy]) {
@@ -439,7 +432,7 @@ fn a_client_that_does_not_read_slows_only_its_own_session() {
     let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
     allow(&sidecar, 3000);
     let started = Instant::now();
-    let flooded = begin(&client, &json!({"name": "flood-messages"}));
+    let flooded = client.begin(&json!({"name": "flood-messages"}));
     under_way(&client, 1.0);
     for _ in 0..20 {
         pid(&other);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{eras, error, pid, said, text};
 use crate::harness::config::{idle, processes};
-use crate::harness::http::{Reply, connect};
+use crate::harness::http::Reply;
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{
     Client, Files, GoServer, Over, Request, Shim, Sidecar, client, config, eventually, modern, within,
@@ -37,8 +37,7 @@ fn r064_an_end_in_a_call_is_an_error_with_a_reason() {
     ] {
         let first = pid(&client);
         // Another call that is under way hears of it too.
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
+        let stream = client.begin(&json!({"name": "hang"}));
         let asked = Instant::now();
         let message = client.call(tool, arguments);
         // Otherwise it would end at its time out, after twenty.
@@ -70,9 +69,7 @@ fn calls_outlive_the_age_of_their_session() {
     // One of them says something first.
     let calls = ["later", "progress"].map(|tool| {
         let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": tool}});
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &params)).write(&mut stream);
-        stream
+        client.begin(&params)
     });
     eventually("they are under way", || sidecar.metric("longshore_calls") == 2.0);
     config.sessions.max_age_ms = 2_000;
@@ -160,8 +157,7 @@ fn sessions_end_with_their_processes() {
         // By the client's word, which a call under way hears too.
         let client = Client::open(&sidecar, None);
         let first = pid(&client);
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
+        let stream = client.begin(&json!({"name": "hang"}));
         eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
         assert_eq!(Request::new("DELETE", "/mcp").session(&client.session).send(sidecar.mcp).status, 204);
         let reply = Reply::on(stream);
@@ -243,8 +239,7 @@ fn a_container_that_ends_is_an_error_until_it_is_back() {
     let (mut shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let client = Client::open(&sidecar, None);
     pid(&client);
-    let mut stream = connect(sidecar.mcp);
-    client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
+    let stream = client.begin(&json!({"name": "hang"}));
     eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
     shim.kill();
     let reply = Reply::on(stream);

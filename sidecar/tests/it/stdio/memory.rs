@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::{pid, said};
-use crate::harness::http::connect;
 use crate::harness::shim::{server, serving, stdio};
 use crate::harness::{Client, eventually};
 
@@ -42,12 +41,7 @@ fn an_answer_that_was_large_holds_nothing_when_it_has_gone() {
     config.limits.request_timeout_ms = 600_000;
     let (_shim, sidecar) = serving(&config, &server(&[]), &[]);
     let clients: Vec<_> = (0..SESSIONS).map(|_| Client::open(&sidecar, None)).collect();
-    let under_way = clients.iter().map(|client| {
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &json!({"name": "hang"}))).write(&mut stream);
-        stream
-    });
-    let under_way: Vec<_> = under_way.collect();
+    let under_way: Vec<_> = clients.iter().map(|client| client.begin(&json!({"name": "hang"}))).collect();
     eventually("the calls are under way", || sidecar.metric("longshore_calls") == under_way.len() as f64);
     let before = sidecar.memory();
     for client in &clients {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{config, error, pid, said, state, text};
 use crate::harness::config::keys;
-use crate::harness::http::{Reply, connect, read_chunk};
+use crate::harness::http::{Reply, read_chunk};
 use crate::harness::shim::{server, settled};
 use crate::harness::{Client, Files, Request, Shim, Sidecar, eventually};
 
@@ -44,9 +44,7 @@ fn open(sidecar: &Sidecar, principal: usize) -> Client<'_> {
 
 /// A call that is answered when somebody says so ([`release`]), and hears what else comes.
 fn listen(client: &Client<'_>) -> TcpStream {
-    let mut stream = connect(client.sidecar.mcp);
-    client.request(client.message("tools/call", &json!({"name": "wait"}))).write(&mut stream);
-    stream
+    client.begin(&json!({"name": "wait"}))
 }
 
 fn release(client: &Client<'_>) {
@@ -240,10 +238,7 @@ fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
     let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &["frank"], &[]);
     let (deaf, reader, other) = (open(&sidecar, 0), open(&sidecar, 1), open(&sidecar, 2));
     let pour = |client: &Client<'_>| {
-        let params = json!({"name": "pour", "_meta": {"progressToken": "t"}});
-        let mut stream = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &params)).write(&mut stream);
-        stream
+        client.begin(&json!({"name": "pour", "_meta": {"progressToken": "t"}}))
     };
     let log = || std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
     let unread = pour(&deaf);

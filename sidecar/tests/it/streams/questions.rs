@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::{event, note};
-use crate::harness::http::connect;
 use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, scripted,
@@ -115,8 +114,7 @@ fn a_question_to_a_client_that_went_before_its_response_began_is_answered_for_it
         config.limits.request_timeout_ms = LONG;
         let sidecar = Sidecar::start(&config).ready();
         let client = Client::with_capabilities(&sidecar, None, revision, &json!({"roots": {}}));
-        let mut call = connect(sidecar.mcp);
-        client.request(client.message("tools/call", &json!({"name": "silent"}))).write(&mut call);
+        let call = client.begin(&json!({"name": "silent"}));
         eventually("the server has it", || server.seen("tools/call").len() == 1);
         drop(call);
         is_away(&sidecar);

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::{forbid, is_unknown, shared, task};
 use crate::harness::config::{keys, session_key};
-use crate::harness::http::connect;
 use crate::harness::replicas::Network;
 use crate::harness::{Client, Events, Gate, Reply, Scripted, config, eventually, scripted};
 
@@ -247,8 +246,7 @@ fn r047_news_of_a_task_that_is_about_to_begin_waits_for_its_name() {
         json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
     };
     let call = json!({"name": "slow", "arguments": {}, "task": {"ttl": 60_000}});
-    let mut begun = connect(sidecar.mcp);
-    alice.request(alice.message("tools/call", &call)).write(&mut begun);
+    let begun = alice.begin(&call);
     eventually("it is at the server", || server.seen("tools/call").len() == 1);
     tell.send([log(1), status("task-1"), log(2)].map(|told| told.to_string()).into()).unwrap();
     // The first of what was said together does not wait.

@@ -89,8 +89,7 @@ fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
         let question = json!({"method": "roots/list"});
         assert!(logged(), "{isolation:?}");
         is_asked(&client);
-        let mut given_up = connect(sidecar.mcp);
-        other.request(other.message("tools/call", &json!({"name": tool}))).write(&mut given_up);
+        let given_up = other.begin(&json!({"name": tool}));
         under_way(&sidecar, 1.0);
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
