@@ -94,6 +94,9 @@ pub(crate) fn keys(keys: &[(&str, &str)]) -> Keys {
     Keys { keys: keys.iter().map(key).collect(), sessions: vec![session_key(1)] }
 }
 
+/// Alice's key, as a client shows it.
+pub(crate) const ALICE: Option<&str> = Some("key-a");
+
 /// The keys of Alice and of Bob.
 pub(crate) fn callers() -> Keys {
     keys(&[("alice", "key-a"), ("bob", "key-b")])

@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use socket2::SockRef;
 
 use super::LARGE;
-use crate::harness::config::{callers, keys};
+use crate::harness::config::{ALICE, callers, keys};
 use crate::harness::http::{Reply, connect};
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, modern, scripted,
 };
 
-const ALICE: Option<&str> = Some("key-a");
 const BOB: Option<&str> = Some("key-b");
 /// Of eight.
 const PART: usize = 4;

@@ -5,12 +5,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{able, echoing, sidecar};
-use crate::harness::config::{idle, on_loss};
+use crate::harness::config::{ALICE, idle, on_loss};
 use crate::harness::replicas::Network;
 use crate::harness::scripted::{self, message};
 use crate::harness::{Client, Request, Scripted, Sidecar, client, config, eventually};
-
-const ALICE: Option<&str> = Some("key-a");
 
 #[test]
 fn sessions_go_on_at_another_replica_whatever_is_wanted_of_lost_ones() {

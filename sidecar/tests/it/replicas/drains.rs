@@ -8,7 +8,7 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::config::{keys, on_loss};
+use crate::harness::config::{ALICE, keys, on_loss};
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::scripted::Greeting;
@@ -16,8 +16,6 @@ use crate::harness::{
     Client, Events, Gate, GoServer, Over, Request, Scripted, Sidecar, client, config, eventually, modern,
     scripted,
 };
-
-const ALICE: Option<&str> = Some("key-a");
 
 #[test]
 fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {

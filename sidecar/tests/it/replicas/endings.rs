@@ -6,11 +6,9 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::config::{callers, hex, on_loss};
+use crate::harness::config::{ALICE, callers, hex, on_loss};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{Client, Files, Gate, GoServer, Scripted, Sidecar, config, eventually};
-
-const ALICE: Option<&str> = Some("key-a");
 
 /// A client takes 200 for the end of its session, and nothing else does.
 #[test]

@@ -9,15 +9,13 @@ use longshore_sidecar_config::{OnOwnerLoss, ports};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::config::{callers, keys, on_loss, session_key};
+use crate::harness::config::{ALICE, callers, keys, on_loss, session_key};
 use crate::harness::http::{Reply, connect, read_chunk};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
 };
-
-const ALICE: Option<&str> = Some("key-a");
 
 fn echo(client: &Client<'_>, text: &str) {
     let message = client.call("echo", json!({"text": text}));

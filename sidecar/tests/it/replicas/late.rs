@@ -9,12 +9,10 @@ use longshore_sidecar_config::OnOwnerLoss;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::config::on_loss;
+use crate::harness::config::{ALICE, on_loss};
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::Network;
 use crate::harness::{Client, GoServer, Over, Request, client, config, eventually};
-
-const ALICE: Option<&str> = Some("key-a");
 
 /// Calls that follow each other without a gap, each of them longer than a replica waits at its very end.
 #[test]

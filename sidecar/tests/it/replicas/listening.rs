@@ -8,13 +8,12 @@ use longshore_sidecar_config::{Config, OnOwnerLoss, Upstream};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::config::{keys, on_loss};
+use crate::harness::config::{ALICE, keys, on_loss};
 use crate::harness::replicas::{Network, with_peers};
 use crate::harness::{
     Client, Event, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted,
 };
 
-const ALICE: Option<&str> = Some("key-a");
 const OLD: &str = "2025-06-18";
 const LOST: &str = "longshore_forwarded_requests_total{result=\"lost\"}";
 

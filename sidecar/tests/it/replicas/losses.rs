@@ -9,15 +9,13 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::client::echo;
-use crate::harness::config::{callers, keys, on_loss};
+use crate::harness::config::{ALICE, callers, keys, on_loss};
 use crate::harness::http::{Reply, connect};
 use crate::harness::replicas::{Network, knows, with_peers};
 use crate::harness::scripted::Greeting;
 use crate::harness::{
     Client, Events, Files, Gate, GoServer, Request, Scripted, Sidecar, config, eventually, scripted,
 };
-
-const ALICE: Option<&str> = Some("key-a");
 
 #[test]
 fn sessions_of_a_dead_pod_go_on_where_they_can() {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::config::ALICE;
 use crate::harness::own::{example, example_server};
 use crate::harness::replicas::Network;
 use crate::harness::shim::stdio;
@@ -9,7 +10,6 @@ use crate::harness::{
     Client, Event, Events, Gate, Pod, Request, Scripted, Sidecar, config, eventually, scripted,
 };
 
-const ALICE: Option<&str> = Some("key-a");
 const REVISION: &str = "2025-11-25";
 
 /// What a server may ask.

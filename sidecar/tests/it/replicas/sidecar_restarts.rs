@@ -10,11 +10,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::client::echo;
-use crate::harness::config::on_loss;
+use crate::harness::config::{ALICE, on_loss};
 use crate::harness::replicas::Network;
 use crate::harness::{Client, GoServer, Over, Scripted, Sidecar, config, eventually, scripted};
-
-const ALICE: Option<&str> = Some("key-a");
 
 #[test]
 fn a_sidecar_that_ends_alone_moves_nothing() {

@@ -7,12 +7,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{pid, state, text};
-use crate::harness::config::processes;
+use crate::harness::config::{ALICE, processes};
 use crate::harness::replicas::Network;
 use crate::harness::shim::{server, stdio};
 use crate::harness::{Client, Events, Files, Pod, Sidecar, eventually};
 
-const ALICE: Option<&str> = Some("key-a");
 const BOB: Option<&str> = Some("key-b");
 
 /// Who shares a process, and what becomes of their sessions.

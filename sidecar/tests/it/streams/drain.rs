@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::{answer, event, note, said};
+use crate::harness::config::ALICE;
 use crate::harness::replicas::Network;
 use crate::harness::{Client, Events, Gate, GoServer, Scripted, Sidecar, config, eventually, scripted};
 
@@ -35,9 +36,6 @@ fn told() -> (Scripted, Sender<()>) {
     });
     (server, tell)
 }
-
-/// Whoever calls one of several replicas.
-const ALICE: Option<&str> = Some("key-a");
 
 /// The first of two replicas in front of a server, and what is to be there meanwhile.
 fn replica(config: &Config, server: &Scripted) -> (Sidecar, (Sidecar, Network)) {
