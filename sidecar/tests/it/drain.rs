@@ -44,8 +44,7 @@ fn gated() -> (Scripted, [Gate; 2]) {
             "second" => second.pass(),
             _ => {}
         }
-        let content = json!({"content": [{"type": "text", "text": name}]});
-        scripted::reply(stream, request, &content);
+        scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": name}]}));
     });
     (server, gates)
 }
@@ -352,8 +351,7 @@ fn a_server_that_answers_amiss_is_held_for_its_calls_all_the_same() {
     let held = gate.clone();
     let server = Scripted::unlisting(pings.clone(), move |request, stream| {
         held.pass();
-        let content = json!({"content": [{"type": "text", "text": "done"}]});
-        scripted::reply(stream, request, &content);
+        scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": "done"}]}));
     });
     let sidecar = sidecar(server.port, "100");
     // Its streams stay open until the answer.

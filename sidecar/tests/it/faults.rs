@@ -395,8 +395,7 @@ fn answers_that_no_handshake_waits_for_reach_nobody() {
 #[test]
 fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
     let server = Scripted::strict("2025-03-26", |request, stream| {
-        let result = json!({"content": [{"type": "text", "text": "done"}]});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": "done"}]}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {

@@ -239,8 +239,7 @@ fn a_refusal_does_not_repeat_all_that_is_refused() {
 fn half_an_answer_never_ends_as_a_whole_one() {
     let text = "x".repeat(5 * LARGE);
     let server = Scripted::start(move |request, stream| {
-        let result = json!({"content": [{"type": "text", "text": text}]});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": text}]}));
     });
     let mut config = config(server.port);
     // A busy machine takes seconds to make such an answer.

@@ -37,8 +37,7 @@ fn a_server_is_told_the_revision_in_a_header_where_its_revision_has_one() {
             server_revision,
             json!({"tools": {"listChanged": true}}),
             no_stream_or(|request, stream| {
-                let result = json!({"tools": [], "content": []});
-                scripted::reply(stream, request, &result);
+                scripted::reply(stream, request, &json!({"tools": [], "content": []}));
             }),
         );
         let sidecar = Sidecar::start(&configured(server.port)).ready();

@@ -172,8 +172,7 @@ fn a_client_speaks_for_itself_alone() {
 #[test]
 fn no_two_requests_have_one_id() {
     let server = Scripted::nameless(|request, stream| {
-        let result = json!({"content": []});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"content": []}));
     });
     let sidecar = sidecar(&server);
     for _ in 0..2 {

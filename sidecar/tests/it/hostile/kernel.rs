@@ -81,8 +81,7 @@ fn little_is_taken_of_an_answer_that_its_client_does_not_read() {
             return;
         }
         let text = if message["method"] == "tools/call" { "x".repeat(LARGE) } else { String::new() };
-        let result = json!({"content": [{"type": "text", "text": text}]});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": text}]}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let client = Client::open(&sidecar, None);

@@ -169,8 +169,7 @@ fn subscribing(gate: &Gate, first: serde_json::Value) -> Scripted {
         if request.method == "GET" {
             return scripted::no_stream(stream);
         }
-        let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
     })
 }
 

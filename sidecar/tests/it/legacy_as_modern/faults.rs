@@ -227,8 +227,7 @@ fn a_session_whose_beginning_the_server_has_not_taken_is_not_used() {
 fn a_server_that_says_nothing_of_itself_is_nobody() {
     for info in [Value::Null, json!("me")] {
         let server = Scripted::being(info.clone(), |request, stream| {
-            let result = json!({"content": [{"type": "text", "text": "done"}]});
-            scripted::reply(stream, request, &result);
+            scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": "done"}]}));
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let discovered = request(1, "server/discover", json!({}), &json!({})).send(sidecar.mcp).message();

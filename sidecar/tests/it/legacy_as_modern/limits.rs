@@ -45,8 +45,7 @@ fn sessions_with_the_server_are_bounded() {
 fn a_session_that_ends_takes_its_place_with_the_server_until_that_knows() {
     let gate = Gate::default();
     let server = Scripted::ending_too(&gate, |request, stream| {
-        let content = json!({"content": [{"type": "text", "text": "echoed"}]});
-        scripted::reply(stream, request, &content);
+        scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": "echoed"}]}));
     });
     let mut config = config(server.port);
     (config.sessions.total, config.sessions.idle_timeout_ms) = (1, 300);

@@ -236,8 +236,7 @@ fn r068_progress_beside_a_call_reaches_the_call() {
             scripted::say(&mut stream, &report);
             waits.pass();
         }
-        let result = json!({"tools": [], "content": []});
-        scripted::reply(client, request, &result);
+        scripted::reply(client, request, &json!({"tools": [], "content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let params = json!({"name": "t", "arguments": {}, "_meta": {"progressToken": "t"}});
@@ -270,8 +269,7 @@ fn what_a_server_says_beside_the_only_call_is_heard_in_it() {
             scripted::chunk(stream.lock().unwrap().as_mut().unwrap(), &said.collect::<String>());
             waits.pass();
         }
-        let result = json!({"tools": [], "content": []});
-        scripted::reply(client, request, &result);
+        scripted::reply(client, request, &json!({"tools": [], "content": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let params = json!({"name": "t", "arguments": {}, "_meta": {LOG_LEVEL: "debug"}});

@@ -124,8 +124,7 @@ fn a_subscription_that_is_taken_late_is_taken_back() {
         if message["method"] == "resources/subscribe" && message["params"]["uri"] == "a:late" {
             std::thread::sleep(Duration::from_secs(6));
         }
-        let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let wanted = json!({"resourceSubscriptions": ["a:late", "a:soon"]});
@@ -150,8 +149,7 @@ fn what_the_server_takes_is_heard_of_beside_what_it_does_not_answer() {
         if uri.contains("mute") {
             return scripted::until_closed(stream);
         }
-        let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let wanted = ["a:taken", "b:mute", "c:mute", "d:mute", "e:mute"];
@@ -186,8 +184,7 @@ fn a_burst_ends_no_stream_but_that_of_who_does_not_read() {
     let opens = gate.clone();
     let server = Scripted::offering(json!({"resources": {"subscribe": true}}), move |request, stream| {
         if request.method != "GET" {
-            let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::reply(stream, request, &result);
+            return scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
         }
         let updated = |uri: String, more: usize| {
             let params = json!({"uri": uri, "_meta": {"more": "m".repeat(more)}});
@@ -311,8 +308,7 @@ fn a_server_without_session_ids_hears_again_what_those_who_listen_want() {
                 return scripted::json(stream, &refusal.to_string());
             }
             if request.method != "GET" {
-                let result = json!({"resources": [], "resourceTemplates": []});
-                return scripted::reply(stream, request, &result);
+                return scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
             }
             match asked.fetch_add(1, Ordering::SeqCst) {
                 0 => {
@@ -360,8 +356,7 @@ fn what_a_server_without_session_ids_refuses_once_its_stream_has_ended_is_promis
                 let refusal = json!({"jsonrpc": "2.0", "id": id, "error": error});
                 return scripted::json(stream, &refusal.to_string());
             }
-            let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::reply(stream, request, &result);
+            return scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
         }
         if asked.fetch_add(1, Ordering::SeqCst) > 0 {
             return scripted::stays_open(stream);
@@ -394,8 +389,7 @@ fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_those_who
                 if let Some(refusal) = refusal.filter(|_| sets && told.fetch_add(1, Ordering::SeqCst) == 1) {
                     return scripted::json_with(stream, 429, "", refusal);
                 }
-                let result = json!({"resources": [], "resourceTemplates": []});
-                return scripted::reply(stream, request, &result);
+                return scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
             }
             let number = asked.fetch_add(1, Ordering::SeqCst);
             if !number.is_multiple_of(2) {
@@ -431,8 +425,7 @@ fn who_listens_to_a_server_without_session_ids_or_a_stream_hears_that_it_was_res
     let pings = Arc::<Mutex<VecDeque<_>>>::default();
     let offers = json!({"resources": {"subscribe": true}});
     let server = Scripted::nameless_pinging(offers, pings.clone(), |request, stream| {
-        let result = json!({"resources": [], "resourceTemplates": []});
-        scripted::reply(stream, request, &result);
+        scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
     let wanted = listen("l", json!({"resourceSubscriptions": ["a:b"]}));

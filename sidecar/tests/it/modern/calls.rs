@@ -321,8 +321,7 @@ fn a_large_answer_passes_as_it_comes_whether_its_server_has_tasks_or_not() {
         let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
         let server = Sessionless::start(capabilities, tools, |request, stream| {
             let content = json!([{"type": "text", "text": "y".repeat(SIZE)}]);
-            let result = json!({"resultType": "complete", "content": content});
-            scripted::reply(stream, request, &result);
+            scripted::reply(stream, request, &json!({"resultType": "complete", "content": content}));
         });
         let sidecar = Sidecar::start(&config(server.port)).ready();
         let mut call = modern::message(1, "tools/call", json!({"name": "t", "arguments": {}}));

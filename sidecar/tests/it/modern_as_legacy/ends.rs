@@ -73,8 +73,7 @@ fn with_sessions(port: u16) -> Scripted {
     Scripted::at(port, json!({}), |request, stream| {
         let is_known = request.value("mcp-session-id").is_some();
         if is_known && request.method == "POST" {
-            let result = json!({"content": [{"type": "text", "text": "legacy"}]});
-            scripted::reply(stream, request, &result);
+            scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": "legacy"}]}));
         } else {
             scripted::write(stream, "HTTP/1.1 400 X\r\ncontent-length: 0\r\n\r\n");
         }

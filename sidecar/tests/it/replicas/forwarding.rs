@@ -270,8 +270,7 @@ fn a_client_that_pauses_holds_up_nobody_and_misses_nothing() {
     const EVENTS: usize = 400;
     let server = Scripted::start(|request, stream| {
         if scripted::message(request)["params"]["name"] == "echo" {
-            let result = json!({"content": [{"type": "text", "text": "here"}]});
-            return scripted::reply(stream, request, &result);
+            return scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": "here"}]}));
         }
         scripted::begin_events(stream);
         let data = "x".repeat(64 << 10);

@@ -167,43 +167,43 @@ fn r042_subscriptions_of_a_process_are_told_apart() {
 fn a_process_that_dies_fails_its_calls_and_no_others() {
     let (_shim, sidecar) = both(&config(Isolation::Session, 4));
     let (a, b) = (said(&sidecar, "key-a", "pid", json!({})), said(&sidecar, "key-b", "pid", json!({})));
-    let reply = request("key-a", "d", "exit", json!({"status": 3})).send(sidecar.mcp);
-    let message = reply.message();
+    let message = kill(&sidecar);
     assert_eq!(message["id"], "d");
     assert!(error(&message).contains("exit status 3"), "{message}");
     assert_ne!(said(&sidecar, "key-a", "pid", json!({})), a);
     assert_eq!(said(&sidecar, "key-b", "pid", json!({})), b);
 }
 
+/// A client has the process end that serves it.
+fn kill(sidecar: &Sidecar) -> Value {
+    request("key-a", "d", "exit", json!({"status": 3})).send(sidecar.mcp).message()
+}
+
+fn kill_five(sidecar: &Sidecar) {
+    for _ in 0..5 {
+        let message = kill(sidecar);
+        assert!(error(&message).contains("exit status 3"), "{message}");
+    }
+}
+
 /// Each is refused at once where no other process may be started for a while, and so would be all that come after it.
 #[test]
 fn who_kills_each_process_that_there_is_locks_nobody_out_who_may_have_another() {
     let (_shim, sidecar) = both(&config(Isolation::Shared, 2));
-    let kill = || request("key-a", "d", "exit", json!({"status": 3})).send(sidecar.mcp).message();
     // Those of a minute, though nobody is there between two of them.
-    for _ in 0..5 {
-        let message = kill();
-        assert!(error(&message).contains("exit status 3"), "{message}");
-    }
+    kill_five(&sidecar);
     let other = said(&sidecar, "key-b", "pid", json!({}));
     assert_ne!(other, "");
-    for _ in 0..5 {
-        let message = kill();
-        assert!(error(&message).contains("exit status 3"), "{message}");
-    }
-    let message = kill();
+    kill_five(&sidecar);
+    let message = kill(&sidecar);
     assert!(error(&message).contains("died too often lately"), "there is no third: {message}");
 }
 
 #[test]
 fn who_kills_each_process_has_no_more_of_them_than_who_stays() {
     let (_shim, sidecar) = both(&config(Isolation::Principal, 4));
-    let kill = || request("key-a", "d", "exit", json!({"status": 3})).send(sidecar.mcp).message();
-    for _ in 0..5 {
-        let message = kill();
-        assert!(error(&message).contains("exit status 3"), "{message}");
-    }
-    let message = kill();
+    kill_five(&sidecar);
+    let message = kill(&sidecar);
     assert!(error(&message).contains("died too often lately"), "{message}");
     assert_ne!(said(&sidecar, "key-b", "pid", json!({})), "", "it is the other's own");
 }

@@ -268,8 +268,7 @@ fn r047_what_a_task_asks_outlives_the_call_that_waits_for_it() {
     let opened = gate.clone();
     let server = Scripted::start(move |request, stream| {
         if scripted::method_of(request) == "tools/call" {
-            let begun = json!({"task": whole("task-1", "working")});
-            return scripted::reply(stream, request, &begun);
+            return scripted::reply(stream, request, &json!({"task": whole("task-1", "working")}));
         }
         scripted::begin_events(stream);
         for (id, meta) in [("task's", json!({RELATED: {"taskId": "task-1"}})), ("call's", json!({}))] {

@@ -57,10 +57,7 @@ fn r047_no_tasks_are_carried_between_revisions() {
     let new = Sessionless::start(
         json!({"tools": {}, "extensions": extension["extensions"]}),
         json!([{"name": "slow", "inputSchema": {"type": "object"}}]),
-        |request, stream| {
-            let result = json!({"resultType": "complete", "content": []});
-            scripted::reply(stream, request, &result);
-        },
+        |request, stream| scripted::reply(stream, request, &json!({"resultType": "complete", "content": []})),
     );
     let older_still = older("2025-06-18");
     for (port, server) in [(new.port, "2026-07-28"), (older_still.port, "2025-06-18")] {

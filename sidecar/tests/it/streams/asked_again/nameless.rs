@@ -17,8 +17,7 @@ fn a_server_without_session_ids_knows_what_its_client_wants_before_that_reads_al
     let offers = json!({"resources": {"subscribe": true}});
     let server = Scripted::nameless_offering(offers, move |request, stream| {
         if request.method == "POST" {
-            let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::reply(stream, request, &result);
+            return scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
         }
         match asked.fetch_add(1, Ordering::SeqCst) {
             0 => {
@@ -114,8 +113,7 @@ fn a_server_that_refuses_its_stream_for_now_is_not_told_each_time_what_its_clien
     let offers = json!({"resources": {"subscribe": true}});
     let server = Scripted::nameless_offering(offers, move |request, stream| {
         if request.method == "POST" {
-            let result = json!({"resources": [], "resourceTemplates": []});
-            return scripted::reply(stream, request, &result);
+            return scripted::reply(stream, request, &json!({"resources": [], "resourceTemplates": []}));
         }
         let number = asked.fetch_add(1, Ordering::SeqCst);
         if !number.is_multiple_of(2) {
