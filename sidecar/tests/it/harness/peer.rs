@@ -15,6 +15,7 @@ use serde_json::Value;
 pub(crate) use installed::folder;
 
 use super::recorder::Recorder;
+use super::replicas::Listens;
 use super::within;
 
 /// How long a program may take to start. Some have thousands of files to read first, several at once.
@@ -50,6 +51,12 @@ impl Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.recorder = None;
+    }
+}
+
+impl Listens for Peer {
+    fn port(&self) -> u16 {
+        self.port
     }
 }
 
@@ -92,6 +99,12 @@ impl GoServer {
     pub(crate) fn hang(&self) {
         let peer = self.peer.as_ref().expect("it runs");
         kill_process(Pid::from_child(&peer.child), Signal::STOP).expect("a signal");
+    }
+}
+
+impl Listens for GoServer {
+    fn port(&self) -> u16 {
+        self.port
     }
 }
 

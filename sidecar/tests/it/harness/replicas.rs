@@ -11,6 +11,11 @@ use longshore_sidecar_config::{Config, Keys, Peers, ports};
 use super::config::callers;
 use super::{Files, Sidecar, eventually};
 
+/// A server that listens at a port.
+pub(crate) trait Listens {
+    fn port(&self) -> u16;
+}
+
 /// Where replicas can be, and who knows of whom.
 pub(crate) struct Network {
     directory: tempfile::TempDir,
@@ -125,6 +130,11 @@ impl Network {
             .map(|replica| replica.ready())
             .inspect(|replica| knows(replica, numbers.len() - 1))
             .collect()
+    }
+
+    /// The same, each of them in front of one of these servers.
+    pub(crate) fn in_front_of(&self, config: &Config, servers: &[impl Listens]) -> Vec<Sidecar> {
+        self.replicas(config, &servers.iter().map(Listens::port).collect::<Vec<_>>())
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::replicas::Listens;
 use super::schemas::Watch;
 use super::{Gate, Request, eventually};
 pub(crate) use manners::Greeting;
@@ -356,6 +357,12 @@ impl Scripted {
     pub(crate) fn seen_all(&self) -> Vec<Request> {
         let seen = self.seen.lock().expect("no panic");
         seen.iter().map(|heard| heard.request.clone()).collect()
+    }
+}
+
+impl Listens for Scripted {
+    fn port(&self) -> u16 {
+        self.port
     }
 }
 

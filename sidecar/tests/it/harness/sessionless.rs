@@ -13,6 +13,7 @@ use longshore_mcp::meta::Outline;
 use longshore_mcp::revision::Revision;
 use serde_json::{Value, json};
 
+use super::replicas::Listens;
 use super::schemas::Watch;
 use super::scripted::{json_with, message, method_of, read, reply_to, write};
 use super::{Request, eventually};
@@ -162,6 +163,12 @@ impl Sessionless {
     /// How many connections are open.
     pub(crate) fn connections(&self) -> u64 {
         self.open.load(Ordering::SeqCst)
+    }
+}
+
+impl Listens for Sessionless {
+    fn port(&self) -> u16 {
+        self.port
     }
 }
 

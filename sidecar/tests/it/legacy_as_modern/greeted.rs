@@ -74,7 +74,7 @@ fn told(server: &Scripted) -> Vec<Value> {
 fn r071_roots_that_a_server_asks_for_when_it_is_greeted_are_asked_for_in_the_first_call() {
     let servers = [greeted(), greeted()];
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     begin(&replicas[0], || !servers[0].seen("GET").is_empty());
     let nothing = json!({});
     let reply = calling("t", &nothing).send(replicas[0].mcp);

@@ -11,7 +11,7 @@ use crate::harness::{config, eventually};
 fn r071_a_call_that_waits_is_found_from_every_replica() {
     let servers = [everything(), everything()];
     let network = Network::new();
-    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let mut replicas = network.in_front_of(&config(0), &servers);
     let can = json!({"elicitation": {}});
     let tool = "trigger-elicitation-request";
     let begin = || {
@@ -49,7 +49,7 @@ fn r071_a_call_that_waits_is_found_from_every_replica() {
 fn a_call_that_waits_is_found_from_a_replica_that_ends() {
     let servers = [everything(), everything(), everything()];
     let network = Network::ending_slowly();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let can = json!({"elicitation": {}});
     let tool = "trigger-elicitation-request";
     let hook = replicas[0].hook();

@@ -15,7 +15,7 @@ fn sessions_go_on_at_another_replica_whatever_is_wanted_of_lost_ones() {
     let servers = [(); 3].map(|()| echoing());
     let config = on_loss(config(0), OnOwnerLoss::NotFound);
     let network = Network::new();
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config, &servers);
     let can = json!({"roots": {}, "sampling": {}});
     let client = Client::with_capabilities(&replicas[0], ALICE, "2025-06-18", &can);
     client.ask("logging/setLevel", json!({"level": "error"}));

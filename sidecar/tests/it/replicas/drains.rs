@@ -23,8 +23,7 @@ fn a_pod_that_ends_hands_its_sessions_over_and_loses_no_call() {
     {
         let mut servers = [(); 3].map(|()| GoServer::start(flags));
         let network = Network::new();
-        let config = on_loss(config(0), what);
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&on_loss(config(0), what), &servers);
         let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
         let sessions: Vec<_> = (0..12).map(|_| Client::open(&replicas[0], ALICE).session).collect();
         std::thread::scope(|scope| {
@@ -80,7 +79,7 @@ fn a_pod_whose_server_dies_soon_is_given_nothing_where_another_serves() {
         let began = Instant::now();
         let mut servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
         let network = Network::new();
-        let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&config(0), &servers);
         servers[1].kill();
         eventually("it is seen", || replicas[1].metric("longshore_server_connected") == 0.0);
         if began.elapsed() > Duration::from_secs(9) {
@@ -116,7 +115,7 @@ fn sessions_move_where_there_is_room() {
     let network = Network::new();
     let mut config = config(0);
     config.sessions.per_principal = OWN;
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config, &servers);
     let [leaves, full, free] = &replicas[..] else { panic!("three replicas") };
     let open = |replica| (0..OWN).map(|_| Client::open(replica, ALICE).session).collect::<Vec<_>>();
     let (sessions, _) = (open(leaves), open(full));
@@ -182,8 +181,7 @@ fn a_session_whose_handshake_is_under_way_moves_too() {
         Scripted::start(|_, stream| scripted::no_stream(stream)),
     ];
     let network = Network::new();
-    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
     let mut stream = connect(replicas[0].mcp);
     Request::post(client::initialize("2025-11-25")).key("key-a").write(&mut stream);
     eventually("the server has it", || servers[0].seen("initialize").len() == 1);
@@ -214,8 +212,7 @@ fn a_session_that_is_being_taken_over_moves_on() {
         Scripted::greeting_again(REVISION, greeting, |_, stream| scripted::no_stream(stream))
     });
     let network = Network::ending_slowly();
-    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
     let client = Client::of(&replicas[0], ALICE, REVISION);
     let ends = |number: usize| {
         let hook = replicas[number].hook();
@@ -249,8 +246,7 @@ fn the_stream_of_a_session_that_moves_goes_on_elsewhere() {
     };
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
     let clients = [(); 2].map(|()| Client::open(&replicas[0], ALICE));
     let mut streams = clients.each_ref().map(|client| Events::open(&client.get(), replicas[0].mcp));
     clients[0].call("grow", json!({"name": "new"}));
@@ -293,7 +289,7 @@ fn what_stands_alone_is_taken_to_all_others_in_a_drain() {
     let network = Network::new();
     let mut config = config(0);
     config.sessions.total = 1;
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config, &servers);
     let _full = Client::open(&replicas[1], ALICE);
     // By then it has said that it is full.
     std::thread::sleep(Duration::from_secs(2));
@@ -330,7 +326,7 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
         })
     });
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let call = || modern::request(1, "tools/call", json!({"name": "t"})).key("key-a").send(replicas[0].mcp);
     let listen = || {
         let params = json!({"notifications": {"toolsListChanged": true}});
@@ -371,7 +367,7 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
 fn a_pod_whose_server_is_gone_hands_its_sessions_over_too() {
     let mut servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     servers[0].kill();
     replicas[0].signal(Signal::TERM);
@@ -387,7 +383,7 @@ fn a_pod_whose_server_is_gone_hands_its_sessions_over_too() {
 fn a_key_that_was_revoked_opens_nothing_by_way_of_a_replica_that_ends() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::ending_slowly();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&replicas[1], Some(key)));
     let left = with_peers(&config(servers[1].port));
     let digest = replicas[1].files.write_with_keys(&left, &keys(&[("bob", "key-b")]));

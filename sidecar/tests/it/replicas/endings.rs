@@ -16,8 +16,7 @@ fn an_end_that_is_lost_with_its_replica_is_noted_where_it_came() {
     let gate = Gate::default();
     let servers = [(); 2].map(|()| Scripted::ending(&gate));
     let network = Network::new();
-    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
     let client = Client::open(&replicas[0], ALICE);
     let other = client.through(&replicas[1]);
     std::thread::scope(|scope| {
@@ -36,7 +35,7 @@ fn an_end_that_is_lost_with_its_replica_is_noted_where_it_came() {
 fn an_ended_session_never_lives_again() {
     let mut servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     assert_eq!(client.through(&replicas[1]).end().status, 204);
     replicas[0].signal(Signal::KILL);
@@ -75,7 +74,7 @@ fn a_session_that_nobody_used_or_that_is_too_old_never_lives_again() {
         } else {
             config.sessions.max_age_ms = 4_000;
         }
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&config, &servers);
         let client = Client::open(&replicas[0], ALICE);
         let cause = if is_idle { "idle" } else { "aged" };
         let ended = format!("longshore_sessions_ended_total{{cause=\"{cause}\"}}");
@@ -106,7 +105,7 @@ fn a_session_that_was_too_old_stays_so_whatever_is_configured_later() {
     let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
     let long = config(0);
-    let replicas = network.replicas(&long, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&long, &servers);
     let client = Client::open(&replicas[0], ALICE);
     let configure = |max_age_ms| {
         for (replica, server) in replicas.iter().zip(&servers) {

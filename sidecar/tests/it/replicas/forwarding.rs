@@ -48,7 +48,7 @@ fn forwarded(sidecar: &Sidecar, result: &str) -> f64 {
 fn every_replica_serves_every_session_of_its_principal() {
     let servers = [(); 3].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     for (number, replica) in replicas.iter().enumerate() {
         echo(&client.through(replica), &format!("through {number}"));
@@ -79,7 +79,7 @@ fn every_replica_serves_every_session_of_its_principal() {
 fn a_stream_that_comes_from_another_replica_ends_with_the_key_that_opened_it() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let both = keys(&[("alice", "key-a"), ("alice", "key-2")]);
     for (replica, server) in replicas.iter().zip(&servers) {
         replica.runs(&replica.files.write_with_keys(&with_peers(&config(server.port)), &both));
@@ -397,7 +397,7 @@ fn a_replica_that_dies_with_a_call_is_an_error_with_its_id() {
 fn a_replica_that_hangs_is_a_clear_error_until_it_answers_again() {
     let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     let other = client.through(&replicas[1]);
     echo(&other, "before");
@@ -431,7 +431,7 @@ fn connections_to(address: std::net::Ipv4Addr) -> std::collections::BTreeSet<u16
 fn connections_do_not_outlive_their_keys() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     let through = client.through(&replicas[1]);
     echo(&through, "before");

@@ -21,7 +21,7 @@ fn calls_that_never_pause_are_not_cut_where_sessions_cannot_move() {
     let network = Network::new();
     let mut config = config(0);
     config.limits.request_timeout_ms = 7_000;
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config, &servers);
     // Its streams stay open until the answer.
     let session = Client::of(&replicas[0], ALICE, "2025-06-18").session.clone();
     let begun = AtomicUsize::new(0);
@@ -63,8 +63,7 @@ fn sessions_that_are_never_idle_move_too() {
     for (revision, batched) in [("2025-11-25", false), ("2025-03-26", true)] {
         let servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
         let session = Client::of(&replicas[0], ALICE, revision).session.clone();
         let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -131,7 +130,7 @@ fn takes_no_call(way: &Client<'_>) -> bool {
 fn who_begins_anew_does_so_while_its_session_ends() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     let _under_way = ends_during_a_call(&client, &client.through(&replicas[1]));
     let begin = Request::post(client::initialize("2025-11-25")).key("key-a");
@@ -147,7 +146,7 @@ fn who_begins_anew_does_so_while_its_session_ends() {
 fn a_batch_in_a_session_that_ends_is_refused_as_a_whole() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::of(&replicas[0], ALICE, "2025-03-26");
     let through = client.through(&replicas[1]);
     let _under_way = ends_during_a_call(&client, &through);
@@ -167,7 +166,7 @@ fn a_batch_in_a_session_that_ends_is_refused_as_a_whole() {
 fn a_pod_that_ends_does_so_whatever_becomes_of_the_servers_hook() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     let (_call, hook) = ends_during_a_call(&client, &client);
     drop(hook);
@@ -180,8 +179,7 @@ fn a_pod_that_ends_does_so_whatever_becomes_of_the_servers_hook() {
 fn a_call_that_comes_last_waits_for_replicas_that_are_silent() {
     let mut servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
     let client = Client::open(&replicas[0], ALICE);
     let mut stream = connect(replicas[0].mcp);
     replicas[1].signal(Signal::STOP);
@@ -204,7 +202,7 @@ fn a_call_that_comes_last_waits_for_replicas_that_are_silent() {
 fn a_call_that_comes_last_is_answered_by_its_own_replica() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[1], ALICE);
     let mut stream = connect(replicas[0].mcp);
     let hook = replicas[0].hook();

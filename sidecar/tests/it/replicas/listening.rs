@@ -45,7 +45,7 @@ fn who_listens_is_broken_off_where_a_session_moves_and_not_where_it_ends_for_its
     let gate = Gate::default();
     let servers = [(); 2].map(|()| server(&gate));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::of(&replicas[0], ALICE, OLD);
     std::thread::scope(|scope| {
         let message = client.message("tools/call", &json!({"name": "t"}));
@@ -80,7 +80,7 @@ fn who_listens_by_way_of_a_pod_that_ends_comes_back_by_another() {
     for (revision, breaks) in [(OLD, true), ("2025-11-25", false)] {
         let servers = [(); 2].map(|()| server(&Gate::default()));
         let network = Network::new();
-        let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&config(0), &servers);
         let client = Client::of(&replicas[1], ALICE, revision);
         let mut far = listen(&client, &replicas[0]);
         let hook = replicas[0].hook();
@@ -137,7 +137,7 @@ fn who_asks_for_a_stream_that_opens_late_gets_it_by_way_of_another_pod() {
     let network = Network::new();
     let mut config = config(0);
     config.limits.request_timeout_ms = 500;
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config, &servers);
     let client = Client::of(&replicas[0], ALICE, OLD);
     listen(&client, &replicas[1]);
     assert_eq!(replicas[1].metric(LOST), 0.0);
@@ -150,7 +150,7 @@ fn who_listens_waits_for_a_server_that_is_still_to_begin_the_session_again() {
         let mut servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
         let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&config, &servers);
         let client = Client::of(&replicas[0], ALICE, revision);
         replicas[0].signal(Signal::KILL);
         servers.iter_mut().for_each(GoServer::kill);

@@ -26,8 +26,7 @@ fn sessions_of_a_dead_pod_go_on_where_they_can() {
     ] {
         let mut servers = [(); 3].map(|()| GoServer::start(flags));
         let network = Network::new();
-        let config = on_loss(config(0), what);
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&on_loss(config(0), what), &servers);
         let lost = Client::open(&replicas[0], ALICE);
         let kept = Client::open(&replicas[1], ALICE);
         echo(&lost.through(&replicas[1]));
@@ -57,8 +56,7 @@ fn sessions_of_a_dead_pod_go_on_where_they_can() {
 fn a_session_that_ends_with_its_pod_is_lost_also_while_another_pod_is_silent() {
     let servers = [(); 3].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let config = on_loss(config(0), OnOwnerLoss::NotFound);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::NotFound), &servers);
     let lost = Client::open(&replicas[0], ALICE);
     let kept = Client::open(&replicas[1], ALICE);
     let hook = replicas[0].hook();
@@ -80,7 +78,7 @@ fn a_session_that_is_lost_is_lost_also_where_there_is_no_room() {
     let network = Network::new();
     let mut config = on_loss(config(0), OnOwnerLoss::NotFound);
     config.sessions.per_principal = 1;
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config, &servers);
     let [lost, kept] = [0, 1].map(|number| Client::open(&replicas[number], ALICE));
     replicas[0].signal(Signal::KILL);
     servers[0].kill();
@@ -132,7 +130,7 @@ fn a_session_that_is_begun_again_counts_like_a_new_one() {
         let network = Network::new();
         let mut config = on_loss(config(0), OnOwnerLoss::Reinitialize);
         (config.sessions.per_principal, config.sessions.total) = (per_principal, total);
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&config, &servers);
         let lost = Client::open(&replicas[0], ALICE);
         let other = Client::open(&replicas[1], holder);
         replicas[0].signal(Signal::KILL);
@@ -156,7 +154,7 @@ fn a_session_that_is_begun_again_counts_like_a_new_one() {
 fn another_pod_at_the_address_is_not_the_owner() {
     let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     replicas[0].signal(Signal::KILL);
     let _ = replicas[0].wait(std::time::Duration::from_secs(5));
@@ -180,8 +178,7 @@ fn a_session_whose_client_says_too_much_lives_as_long_as_its_pod() {
     for drains in [false, true] {
         let mut servers = [(); 3].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
         let open = |can| Client::with_capabilities(&replicas[0], ALICE, "2025-11-25", &can);
         let (lost, kept) = (open(large.clone()), open(json!({"roots": {}})));
         for client in [&lost, &kept] {
@@ -256,7 +253,7 @@ fn a_session_that_is_found_late_at_another_replica_is_only_its_own_principals() 
         let servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
         let mut config = config(servers[1].port);
-        let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&config, &servers);
         let client = Client::open(&replicas[0], ALICE);
         let unreachable = || replicas[1].metric("longshore_forwarded_requests_total{result=\"unreachable\"}");
         // Where there was a connection to the stopped one, idle, a request waits there for its answer: each time there is one
@@ -294,8 +291,7 @@ fn a_session_that_is_found_late_at_another_replica_is_only_its_own_principals() 
 fn what_was_set_is_set_again_also_where_servers_do_not_tell_clients_apart() {
     let servers = takers();
     let network = Network::new();
-    let ports = servers.each_ref().map(|server| server.port);
-    let replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::NotFound), &servers);
     let client = Client::open(&replicas[0], ALICE);
     client.ask("logging/setLevel", json!({"level": "warning"}));
     client.ask("resources/subscribe", json!({"uri": "file:///a"}));
@@ -325,8 +321,7 @@ fn comes_back(network: &Network, first: Sidecar, second: &Sidecar) -> Sidecar {
 fn what_was_set_elsewhere_is_set_again_where_its_session_was_opened() {
     let servers = takers();
     let network = Network::new();
-    let ports = servers.each_ref().map(|server| server.port);
-    let mut replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
+    let mut replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::NotFound), &servers);
     let (second, first) = (replicas.pop().unwrap(), replicas.pop().unwrap());
     let session = Client::open(&first, ALICE).session.clone();
     first.signal(Signal::KILL);
@@ -348,8 +343,7 @@ fn what_was_set_elsewhere_is_set_again_where_its_session_was_opened() {
 fn what_was_set_is_set_again_by_the_sidecar_that_comes_after_one() {
     let servers = takers();
     let network = Network::new();
-    let ports = servers.each_ref().map(|server| server.port);
-    let mut replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
+    let mut replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::NotFound), &servers);
     let (second, first) = (replicas.pop().unwrap(), replicas.pop().unwrap());
     let client = Client::open(&first, ALICE);
     client.ask("resources/subscribe", json!({"uri": "file:///a"}));
@@ -385,8 +379,7 @@ fn what_was_set_is_set_once_more_where_the_server_was_gone_before_it_had_all() {
         }),
     ];
     let network = Network::new();
-    let ports = servers.each_ref().map(|server| server.port);
-    let replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::NotFound), &servers);
     let client = Client::open(&replicas[0], ALICE);
     client.ask("resources/subscribe", json!({"uri": "file:///a"}));
     eventually("the other one keeps it", || replicas[0].copied(1) > 0);
@@ -413,8 +406,7 @@ fn what_was_set_in_a_crowd_is_set_again_once_by_who_takes_its_sessions_over() {
         })
     });
     let network = Network::new();
-    let ports = servers.each_ref().map(|server| server.port);
-    let replicas = network.replicas(&on_loss(config(0), OnOwnerLoss::NotFound), &ports);
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::NotFound), &servers);
     let clients = [(); CLIENTS].map(|()| Client::open(&replicas[0], ALICE));
     for (number, client) in clients.iter().enumerate() {
         client.ask("resources/subscribe", json!({"uri": format!("file:///{number}")}));

@@ -85,7 +85,7 @@ fn each_session_gets_its_own_answer(replicas: &[&Sidecar]) {
 fn r060_an_answer_by_way_of_another_replica_reaches_the_session_that_was_asked() {
     let servers = [(); 3].map(|()| example_server(REVISION, 0));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     each_session_gets_its_own_answer(&replicas.iter().collect::<Vec<_>>());
 }
 
@@ -150,7 +150,7 @@ fn r060_an_answer_by_way_of_another_replica_reaches_its_server_once() {
             }
         });
         let network = Network::new();
-        let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+        let replicas = network.in_front_of(&config(0), &servers);
         let sessions =
             [0, 1].map(|owner| Client::with_capabilities(&replicas[owner], ALICE, REVISION, &can()));
         let mut streams = sessions.each_ref().map(|client| {

@@ -91,7 +91,7 @@ fn what_a_pod_gives_away_goes_to_pods_that_came_after_it() {
     const SESSIONS: u8 = 12;
     let servers = [(); 3].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     for _ in 0..SESSIONS {
         Client::open(&replicas[1], Some("key-a"));
     }

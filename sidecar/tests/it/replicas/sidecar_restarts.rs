@@ -18,7 +18,7 @@ use crate::harness::{Client, GoServer, Over, Scripted, Sidecar, config, eventual
 fn a_sidecar_that_ends_alone_moves_nothing() {
     let servers = [(); 2].map(|()| GoServer::start(&["-stateless"]));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], ALICE);
     replicas[0].signal(Signal::TERM);
     replicas[0].log(|line| line["message"] == "draining");
@@ -37,7 +37,7 @@ fn a_sidecar_that_ends_alone_moves_nothing() {
 fn a_sidecar_that_ends_alone_does_so_though_calls_never_pause() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let mut replicas = network.in_front_of(&config(0), &servers);
     let session = Client::open(&replicas[0], ALICE).session.clone();
     let (stays, ends) = (replicas.pop().unwrap(), replicas.pop().unwrap());
     let (done, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -80,8 +80,7 @@ fn a_sidecar_that_ends_alone_beside_a_server_that_answers_amiss_moves_nothing() 
     let servers = [pings.clone(), Arc::default()]
         .map(|pings| Scripted::unlisting(pings, |_, stream| scripted::no_stream(stream)));
     let network = Network::new();
-    let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
-    let replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&on_loss(config(0), OnOwnerLoss::Reinitialize), &servers);
     let _client = Client::open(&replicas[0], ALICE);
     // It is greeted again, and lists nothing.
     pings.lock().unwrap().push_back((404, "{}"));
@@ -97,8 +96,7 @@ fn a_sidecar_that_ends_alone_comes_back_to_its_sessions() {
     for what in [OnOwnerLoss::NotFound, OnOwnerLoss::Reinitialize] {
         let servers = [(); 2].map(|()| GoServer::start(&[]));
         let network = Network::new();
-        let config = on_loss(config(0), what);
-        let mut replicas = network.replicas(&config, &servers.each_ref().map(|server| server.port));
+        let mut replicas = network.in_front_of(&on_loss(config(0), what), &servers);
         let session = Client::open(&replicas[0], ALICE).session;
         let (stays, ends) = (replicas.pop().unwrap(), replicas.pop().unwrap());
         ends.signal(Signal::TERM);

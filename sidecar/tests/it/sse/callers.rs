@@ -329,7 +329,7 @@ fn calls_of_a_stream_are_none_of_the_sessions_streams() {
 fn any_replica_takes_messages_for_a_stream() {
     let servers = [(); 2].map(|()| GoServer::start(&[]));
     let network = Network::new();
-    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let mut replicas = network.in_front_of(&config(0), &servers);
     let mut caller = Caller::open(&replicas[0], Some("key-a"));
     for (id, replica) in [(1, &replicas[1]), (2, &replicas[0]), (3, &replicas[1])] {
         let answer = caller.call(replica, id, "echo", &echo("through"));

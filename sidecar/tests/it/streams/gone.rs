@@ -200,7 +200,7 @@ fn who_has_missed_something_hears_of_each_of_many_subscriptions() {
 fn what_a_client_has_subscribed_to_may_have_been_missed_in_a_pod_that_died() {
     let servers = [(); 2].map(|()| Scripted::nameless_offering(offers(), says_their_number()));
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let client = Client::open(&replicas[0], Some("key-a"));
     for uri in ["memo://a", "memo://b"] {
         client.ask("resources/subscribe", json!({"uri": uri}));

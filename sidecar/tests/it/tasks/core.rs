@@ -134,7 +134,7 @@ fn a_task_that_a_list_shows_is_found_whatever_keys_there_were() {
 fn r047_an_id_that_is_given_twice_is_whose_it_was_last() {
     let servers = [server().0, server().0];
     let network = Network::new();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let of_alice = begin(&Client::open(&replicas[0], Some("key-a")));
     let (alice, bob) = (Client::open(&replicas[1], Some("key-a")), Client::open(&replicas[1], Some("key-b")));
     let of_bob = begin(&bob);

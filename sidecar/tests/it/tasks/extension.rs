@@ -203,7 +203,7 @@ fn r047_news_of_a_task_goes_to_who_listens_for_it() {
 fn r047_a_task_is_found_from_every_replica() {
     let servers = [server(), server()];
     let network = Network::new();
-    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let mut replicas = network.in_front_of(&config(0), &servers);
     let id = begin(&replicas[0], "key-a");
     let ask =
         |sidecar: &Sidecar, key: &str| request("tasks/get", json!({"taskId": id})).key(key).send(sidecar.mcp);
@@ -225,7 +225,7 @@ fn r047_a_task_is_found_from_every_replica() {
 fn r047_a_task_is_found_from_a_replica_where_somebody_else_has_one_of_its_id() {
     let servers = [server(), server()];
     let network = Network::new();
-    let mut replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let mut replicas = network.in_front_of(&config(0), &servers);
     let id = begin(&replicas[0], "key-a");
     begin(&replicas[1], "key-b");
     let ask = |sidecar: &Sidecar| request("tasks/get", json!({"taskId": id})).key("key-a").send(sidecar.mcp);
@@ -241,7 +241,7 @@ fn r047_a_task_is_found_from_a_replica_where_somebody_else_has_one_of_its_id() {
 fn a_task_is_found_from_a_replica_that_ends() {
     let servers = [server(), server(), server()];
     let network = Network::ending_slowly();
-    let replicas = network.replicas(&config(0), &servers.each_ref().map(|server| server.port));
+    let replicas = network.in_front_of(&config(0), &servers);
     let id = begin(&replicas[2], "key-a");
     let hook = replicas[0].hook();
     replicas[0].signal(Signal::TERM);
