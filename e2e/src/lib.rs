@@ -6,6 +6,7 @@
 //! * [`peers`]: servers and clients of others, as programs on this machine;
 //! * [`load`]: many clients at once, who notice everything that goes wrong;
 //! * [`mcp_client`]: a client that shows every status, header and message;
+//! * [`rest`]: a plain HTTP request, for the catalog's API;
 //! * [`longshore`]: Longshore on a cluster, installed with Helm as a stranger would;
 //! * [`testing`]: what a test is written with: a namespace of its own, waiting, and a report when it fails.
 //!

@@ -1,3 +1,5 @@
+//! What goes wrong at a server with sessions, at the client, or with a session between them.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Discovery, lists and calls, and what a server says beside them.
+
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! What a server asks in a call is asked of its client in a result.
+
 use longshore_sidecar_config::Processes;
 use serde_json::{Value, json};
 

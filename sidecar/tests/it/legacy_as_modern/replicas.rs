@@ -1,3 +1,5 @@
+//! Calls that wait for their clients, by way of any replica.
+
 use rustix::process::Signal;
 use serde_json::json;
 

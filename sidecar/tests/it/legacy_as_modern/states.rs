@@ -1,3 +1,5 @@
+//! The state of a call that waits for its client: whose it is, and what it is worth.
+
 use serde_json::{Value, json};
 
 use super::{again, asked, call, is_error, request, text};

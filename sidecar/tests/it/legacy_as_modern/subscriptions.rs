@@ -1,3 +1,5 @@
+//! Listening to a server with sessions.
+
 use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};

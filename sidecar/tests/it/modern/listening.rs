@@ -1,3 +1,5 @@
+//! Listening: how long it goes on, who may, and how much of it there is at once.
+
 use std::net::TcpStream;
 use std::time::Duration;
 
