@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use longshore_sidecar_config::{Config, Upstream, paths};
+use longshore_sidecar_config::{Config, Keys, Upstream, paths};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::config::processes;
@@ -113,6 +113,22 @@ impl Drop for Shim {
 pub(crate) fn serving(config: &Config, command: &[impl AsRef<str>], flags: &[&str]) -> (Shim, Sidecar) {
     let files = Files::new();
     files.write(config);
+    beside(files, config, command, flags)
+}
+
+/// The same where clients have these keys.
+pub(crate) fn serving_keyed(
+    config: &Config,
+    keys: &Keys,
+    command: &[impl AsRef<str>],
+    flags: &[&str],
+) -> (Shim, Sidecar) {
+    let files = Files::new();
+    files.write_with_keys(config, keys);
+    beside(files, config, command, flags)
+}
+
+fn beside(files: Files, config: &Config, command: &[impl AsRef<str>], flags: &[&str]) -> (Shim, Sidecar) {
     let shim = Shim::start(&files, command);
     let sidecar = Sidecar::with(files, flags).loaded().ready();
     settled(&shim, &sidecar, config);

@@ -10,10 +10,8 @@ use serde_json::{Value, json};
 use super::{LOG_LEVEL, again, asked, asking, call, is_error, request, roots, text};
 use crate::harness::config::{callers, processes};
 use crate::harness::http::connect;
-use crate::harness::shim::{self, server, settled, stdio};
-use crate::harness::{
-    Client, Events, Files, Gate, Request, Scripted, Shim, Sidecar, config, eventually, modern, scripted,
-};
+use crate::harness::shim::{self, server, stdio};
+use crate::harness::{Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted};
 use crate::modern_as_legacy::serving;
 
 /// A session that is used is not given up for another; one that is not is.
@@ -215,11 +213,7 @@ fn a_process_that_starts_for_longer_than_a_request_may_take_is_the_next_requests
 /// A client's next request may come to another thread than the one that its call waits on.
 #[test]
 fn calls_and_listeners_are_those_of_all_threads() {
-    let files = Files::new();
-    files.write(&stdio());
-    let shim = Shim::start(&files, &server(&[]));
-    let sidecar = Sidecar::with(files, &["--workers", "3"]).loaded().ready();
-    settled(&shim, &sidecar, &stdio());
+    let (_shim, sidecar) = shim::serving(&stdio(), &server(&[]), &["--workers", "3"]);
     let ask = json!({"method": "roots/list"});
     // Each connection is another one, and the kernel spreads them.
     let waiting: Vec<_> =

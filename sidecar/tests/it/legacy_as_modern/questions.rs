@@ -8,8 +8,8 @@ use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::own::example_server;
 use crate::harness::peer::everything;
-use crate::harness::shim::{server, serving, settled, stdio};
-use crate::harness::{Client, Events, Files, Shim, Sidecar, config, eventually};
+use crate::harness::shim::{server, serving, serving_keyed, stdio};
+use crate::harness::{Client, Events, Sidecar, config, eventually};
 
 fn can() -> Value {
     json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}})
@@ -334,11 +334,8 @@ fn a_process_that_nobody_uses_goes_at_once_for_another_client() {
     let mut config = stdio();
     for (total, per_principal) in [(2, 1), (1, 1)] {
         config.limits.processes = Some(Processes { queue_ms: 60_000, ..processes(total, per_principal) });
-        let files = Files::new();
-        files.write_with_keys(&config, &keys(&[("a", "key-a"), ("b", "key-b")]));
-        let shim = Shim::start(&files, &server(&[]));
-        let sidecar = Sidecar::with(files, &[]).loaded().ready();
-        settled(&shim, &sidecar, &config);
+        let keys = keys(&[("a", "key-a"), ("b", "key-b")]);
+        let (_shim, sidecar) = serving_keyed(&config, &keys, &server(&[]), &[]);
         let pid = |key, can: &Value| text(&call("pid", json!({}), can).key(key).send(sidecar.mcp));
         let others = pid("key-b", &can());
         for can in [json!({}), can(), json!({})] {

@@ -10,8 +10,8 @@ use super::{pid, text};
 use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
-use crate::harness::shim::{server, settled, stdio};
-use crate::harness::{Client, Files, Pod, Reply, Request, Shim, Sidecar, client, eventually, modern, within};
+use crate::harness::shim::{server, serving_keyed, stdio};
+use crate::harness::{Client, Pod, Reply, Request, Shim, Sidecar, client, eventually, modern, within};
 use crate::streams;
 
 const ABANDONED: &str = "longshore_sessions_ended_total{cause=\"abandoned\"}";
@@ -25,12 +25,7 @@ fn config(total: u32, per_principal: u32, ttl_ms: u64) -> Config {
 }
 
 fn serving(config: &Config) -> (Shim, Sidecar) {
-    let files = Files::new();
-    files.write_with_keys(config, &keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]));
-    let shim = Shim::start(&files, &server(&[]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, config);
-    (shim, sidecar)
+    serving_keyed(config, &keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]), &server(&[]), &[])
 }
 
 /// Opens one when there is room for it.

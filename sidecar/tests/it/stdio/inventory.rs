@@ -7,18 +7,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::said;
-use crate::harness::shim::{python, server, settled, stdio};
+use crate::harness::shim::{python, server, serving, stdio};
 use crate::harness::{Client, Cluster, Files, Shim, Sidecar, eventually, within};
 
 fn started(flags: &[&str]) -> (Shim, Sidecar, String) {
     let cluster = Cluster::new();
     let mut config = stdio();
     cluster.trust(&mut config);
-    let files = Files::new();
-    files.write(&config);
-    let shim = Shim::start(&files, &server(flags));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, &config);
+    let (shim, sidecar) = serving(&config, &server(flags), &[]);
     (shim, sidecar, cluster.token(|_| {}))
 }
 

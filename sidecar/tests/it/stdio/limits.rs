@@ -10,7 +10,7 @@ use super::warm::handshakes;
 use super::{config, error, pid};
 use crate::harness::config::{idle, keys, processes};
 use crate::harness::http::connect;
-use crate::harness::shim::{server, serving, settled, stdio};
+use crate::harness::shim::{server, serving, serving_keyed, stdio};
 use crate::harness::{Client, Files, Reply, Request, Shim, Sidecar, client, eventually, peer, within};
 
 /// Asks for a session with this key.
@@ -20,14 +20,10 @@ pub(super) fn open(sidecar: &Sidecar, key: &str) -> Reply {
 
 #[test]
 fn nobody_gets_more_than_their_part() {
-    let files = Files::new();
     let mut config = stdio();
     config.limits.processes = Some(processes(3, 2));
     let keys = keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]);
-    files.write_with_keys(&config, &keys);
-    let shim = Shim::start(&files, &server(&[]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, &config);
+    let (_shim, sidecar) = serving_keyed(&config, &keys, &server(&[]), &[]);
     let first = Client::open(&sidecar, Some("key-a"));
     let _second = Client::open(&sidecar, Some("key-a"));
     let reply = open(&sidecar, "key-a");

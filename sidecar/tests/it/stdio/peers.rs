@@ -7,18 +7,14 @@ use serde_json::{Value, json};
 use crate::harness::config::keys;
 use crate::harness::peer::{folder, inspector, node, python};
 use crate::harness::recorder::Recorder;
-use crate::harness::shim::{settled, stdio};
-use crate::harness::{Files, Shim, Sidecar, eventually, own};
+use crate::harness::shim::{serving_keyed, stdio};
+use crate::harness::{Shim, Sidecar, eventually, own};
 
 const KEY: &str = "the-key";
 
 /// A sidecar with a key in front of processes of this command, and who hears what clients are told.
 fn guarded(command: &[String]) -> (Shim, Sidecar, Recorder) {
-    let files = Files::new();
-    files.write_with_keys(&stdio(), &keys(&[("tester", KEY)]));
-    let shim = Shim::start(&files, command);
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, &stdio());
+    let (shim, sidecar) = serving_keyed(&stdio(), &keys(&[("tester", KEY)]), command, &[]);
     let heard = Recorder::of_clients(0, sidecar.mcp);
     (shim, sidecar, heard)
 }

@@ -9,8 +9,8 @@ use longshore_sidecar_config::{Config, Isolation, Processes};
 use super::pid;
 use crate::harness::config::{keys, processes};
 use crate::harness::http::{Reply, connect};
-use crate::harness::shim::{server, settled, stdio};
-use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually};
+use crate::harness::shim::{server, serving_keyed, stdio};
+use crate::harness::{Client, Request, Shim, Sidecar, client, eventually};
 
 const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
 
@@ -21,12 +21,7 @@ fn config(total: u32, per_principal: u32, queue_ms: u64) -> Config {
 }
 
 fn waiting(config: &Config) -> (Shim, Sidecar) {
-    let files = Files::new();
-    files.write_with_keys(config, &keys(&KEYS));
-    let shim = Shim::start(&files, &server(&[]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, config);
-    (shim, sidecar)
+    serving_keyed(config, &keys(&KEYS), &server(&[]), &[])
 }
 
 /// Begins to open a session, and waits until it waits.

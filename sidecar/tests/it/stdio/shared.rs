@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use super::{config, error, pid, said, state, text};
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, read_chunk};
-use crate::harness::shim::{server, settled};
-use crate::harness::{Client, Files, Request, Shim, Sidecar, eventually};
+use crate::harness::shim::{server, serving_keyed};
+use crate::harness::{Client, Request, Shim, Sidecar, eventually};
 
 const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
 
@@ -30,12 +30,7 @@ fn shared(config: &Config, flags: &[&str], options: &[&str]) -> (Shim, Sidecar) 
 
 /// The same in front of this one.
 fn shared_by(config: &Config, server: &[String], options: &[&str]) -> (Shim, Sidecar) {
-    let files = Files::new();
-    files.write_with_keys(config, &keys(&KEYS));
-    let shim = Shim::start(&files, server);
-    let sidecar = Sidecar::with(files, options).loaded().ready();
-    settled(&shim, &sidecar, config);
-    (shim, sidecar)
+    serving_keyed(config, &keys(&KEYS), server, options)
 }
 
 fn open(sidecar: &Sidecar, principal: usize) -> Client<'_> {

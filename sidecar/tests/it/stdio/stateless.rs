@@ -10,7 +10,7 @@ use super::eras::server;
 use super::{config, error, text};
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, connect};
-use crate::harness::shim::{serving, settled};
+use crate::harness::shim::{serving, serving_keyed};
 use crate::harness::{Client, Events, Files, Request, Shim, Sidecar, client, eventually, modern};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -24,12 +24,8 @@ fn both(config: &Config) -> (Shim, Sidecar) {
 
 /// The same in front of one that has this manner.
 fn both_in(config: &Config, manner: &str) -> (Shim, Sidecar) {
-    let files = Files::new();
-    files.write_with_keys(config, &keys(&[("a", "key-a"), ("b", "key-b")]));
-    let shim = Shim::start(&files, &server("2025-11-25", "2026-07-28", manner));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, config);
-    (shim, sidecar)
+    let keys = keys(&[("a", "key-a"), ("b", "key-b")]);
+    serving_keyed(config, &keys, &server("2025-11-25", "2026-07-28", manner), &[])
 }
 
 fn request(key: &str, id: impl Into<Value>, tool: &str, arguments: Value) -> Request {

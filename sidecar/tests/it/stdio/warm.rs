@@ -9,7 +9,7 @@ use serde_json::json;
 use super::pid;
 use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
-use crate::harness::shim::{server, serving, settled, stdio};
+use crate::harness::shim::{server, serving, serving_keyed, stdio};
 use crate::harness::{Client, Files, Request, Shim, Sidecar, client, eventually, within};
 
 fn config(isolation: Isolation, total: u32, warm: u32) -> Config {
@@ -160,11 +160,7 @@ fn they_count_and_give_way() {
 fn who_has_enough_and_waits_does_not_hold_them_up() {
     let mut config = stdio();
     config.limits.processes = Some(Processes { warm: 1, queue_ms: 60_000, ..processes(4, 1) });
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&[("a", "key-a"), ("b", "key-b")]));
-    let shim = Shim::start(&files, &server(&[]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, &config);
+    let (shim, sidecar) = serving_keyed(&config, &keys(&[("a", "key-a"), ("b", "key-b")]), &server(&[]), &[]);
     warm(&shim, &sidecar, 1.0);
     Client::open(&sidecar, Some("key-a"));
     let mut waits = connect(sidecar.mcp);

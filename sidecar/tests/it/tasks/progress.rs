@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::task;
 use crate::harness::config::{callers, processes};
-use crate::harness::shim::{server, settled, stdio};
+use crate::harness::shim::{server, serving_keyed, stdio};
 use crate::harness::sse_server::{Say, SseServer};
-use crate::harness::{Client, Events, Files, Shim, Sidecar};
+use crate::harness::{Client, Events, Sidecar};
 
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 const STEPS: u64 = 3;
@@ -41,11 +41,7 @@ fn r047_the_token_of_a_task_outlives_its_call_over_stdio() {
     for isolation in [Isolation::Session, Isolation::Principal, Isolation::Shared] {
         let mut config = stdio();
         config.limits.processes = Some(Processes { isolation, ..processes(4, 4) });
-        let files = Files::new();
-        files.write_with_keys(&config, &callers());
-        let shim = Shim::start(&files, &server(&[]));
-        let sidecar = Sidecar::with(files, &[]).loaded().ready();
-        settled(&shim, &sidecar, &config);
+        let (_shim, sidecar) = serving_keyed(&config, &callers(), &server(&[]), &[]);
         let open = |key| Client::of(&sidecar, Some(key), "2025-11-25");
         let sessions = [("key-a", json!(1)), ("key-a", json!(1)), ("key-b", json!("p"))];
         is_told(&sidecar, &sessions.map(|(key, token)| (open(key), token)));

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{is_unknown, task};
 use crate::harness::config::{keys, on_loss, processes};
-use crate::harness::shim::{server, settled, stdio};
-use crate::harness::{Client, Files, Scripted, Shim, Sidecar, config, scripted};
+use crate::harness::shim::{server, serving_keyed, stdio};
+use crate::harness::{Client, Scripted, Sidecar, config, scripted};
 
 const KEYS: [(&str, &str); 2] = [("alice", "key-a"), ("bob", "key-b")];
 
@@ -97,11 +97,7 @@ fn listed(client: &Client<'_>) -> Vec<String> {
 fn r047_processes_that_count_alike_have_tasks_of_their_own() {
     let mut config = stdio();
     config.limits.processes = Some(Processes { isolation: Isolation::Shared, ..processes(2, 2) });
-    let files = Files::new();
-    files.write_with_keys(&config, &keys(&KEYS));
-    let shim = Shim::start(&files, &server(&[]));
-    let sidecar = Sidecar::with(files, &[]).loaded().ready();
-    settled(&shim, &sidecar, &config);
+    let (_shim, sidecar) = serving_keyed(&config, &keys(&KEYS), &server(&[]), &[]);
     let (alice, bob) = (Client::open(&sidecar, Some("key-a")), Client::open(&sidecar, Some("key-b")));
     let (of_alice, of_bob) = (begin(&alice, "slow"), begin(&bob, "other"));
     tool(&alice, &of_alice);
