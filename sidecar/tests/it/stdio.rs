@@ -22,6 +22,9 @@ use crate::harness::Client;
 use crate::harness::config::processes;
 use crate::harness::shim::stdio;
 
+/// Three principals, and their keys.
+const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
+
 /// So many processes, and all of them may be one principal's.
 fn config(isolation: Isolation, total: u32) -> Config {
     let mut config = stdio();

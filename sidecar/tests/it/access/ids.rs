@@ -167,9 +167,7 @@ fn an_id_that_was_cancelled_opens_no_list() {
         let list = send(&client, method, &json!({}));
         let asked = server.asked(method);
         let cancel = || {
-            let cancel =
-                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
-            assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+            assert_eq!(client.cancel(7).status, 202);
             server.0.seen("notifications/cancelled")
         };
         let told = cancel();

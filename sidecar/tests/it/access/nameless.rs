@@ -116,9 +116,8 @@ fn a_call_is_cancelled_by_its_own_client_alone() {
     let [alice, bob] = ["key-a", "key-b"].map(|key| Client::open(&sidecar, Some(key)));
     let call = send(&alice, "tools/call", &json!({"name": "t"}));
     let asked = asked(&server, "tools/call");
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
     for (client, heard) in [(&bob, 0), (&alice, 1)] {
-        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(client.cancel(7).status, 202);
         assert_eq!(server.seen("notifications/cancelled").len(), heard);
     }
     let heard = scripted::message(&server.seen("notifications/cancelled")[0]);

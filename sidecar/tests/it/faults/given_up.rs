@@ -172,9 +172,7 @@ fn r059_a_server_hears_of_a_call_whose_cancellation_was_refused() {
         });
         eventually("nothing more can be told", || seen(NOTE).len() == 2);
         let id = serde_json::from_str::<serde_json::Value>(&message).unwrap()["id"].take();
-        let params = json!({"requestId": id});
-        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 503);
+        assert_eq!(client.cancel(id).status, 503);
         let answer = Reply::on(call).message();
         assert_eq!(answer["error"]["message"], "the call was cancelled by its client", "{answer}");
         let cancelled = eventually("the server hears of it", || seen("notifications/cancelled").pop());
@@ -259,21 +257,14 @@ fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
         let client = Client::of(&sidecar, None, revision);
         let call =
             |name: &str| json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": name}});
-        let cancel =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
         let mut stream = connect(sidecar.mcp);
         client.request(call("hang").to_string()).write(&mut stream);
         eventually("the call is under way", || sidecar.metric("longshore_calls") == 1.0);
         // Somebody else's, and one of another type.
-        let other =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}});
-        for (told, by) in
-            [(&cancel, Client::of(&sidecar, None, revision)), (&other, client.through(&sidecar))]
-        {
-            assert_eq!(by.request(told.to_string()).send(sidecar.mcp).status, 202);
-        }
+        assert_eq!(Client::of(&sidecar, None, revision).cancel(7).status, 202);
+        assert_eq!(client.through(&sidecar).cancel("7").status, 202);
         assert_eq!(sidecar.metric("longshore_calls"), 1.0);
-        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(client.cancel(7).status, 202);
         let reply = Reply::on(stream);
         assert_eq!((&reply.message()["id"], &reply.message()["error"]["code"]), (&json!(7), &json!(-32603)));
         eventually("nothing is under way", || sidecar.metric("longshore_calls") == 0.0);

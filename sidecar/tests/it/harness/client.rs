@@ -118,6 +118,13 @@ impl<'a> Client<'a> {
         stream
     }
 
+    /// Takes back the request of this id.
+    pub(crate) fn cancel(&self, id: impl Into<Value>) -> Reply {
+        let params = json!({"requestId": id.into()});
+        let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        self.request(message.to_string()).send(self.sidecar.mcp)
+    }
+
     /// Calls a tool, and reads what comes as events.
     pub(crate) fn stream(&self, tool: &str, arguments: Value) -> Events {
         let message = self.message("tools/call", &json!({"name": tool, "arguments": arguments}));

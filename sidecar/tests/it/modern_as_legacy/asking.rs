@@ -276,9 +276,7 @@ fn r059_the_questions_of_a_cancelled_call_are_taken_back() {
         let mut events = Events::open(&client.request(call.to_string()), sidecar.mcp);
         let (first, second) = (next(&mut events), next(&mut events));
         reply(&client, &first["id"], &answer_to(&first));
-        let cancel =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}});
-        assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(client.cancel("c").status, 202);
         let taken_back = next(&mut events);
         assert_eq!(taken_back["method"], "notifications/cancelled", "{taken_back}");
         assert_eq!(taken_back["params"]["requestId"], second["id"]);

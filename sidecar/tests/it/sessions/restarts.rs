@@ -71,8 +71,7 @@ fn r059_a_call_of_before_a_restart_can_be_cancelled() {
     eventually("it is under way", || server.seen("tools/call").pop());
     let sidecar = sidecar.again();
     let client = Client::in_session(&sidecar, &session);
-    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#;
-    assert_eq!(client.request(cancelled).send(sidecar.mcp).status, 202);
+    assert_eq!(client.cancel(77).status, 202);
     let heard = eventually("the server hears of it", || server.seen("notifications/cancelled").pop());
     assert_eq!(scripted::message(&heard)["params"]["requestId"], 77);
     gate.open();

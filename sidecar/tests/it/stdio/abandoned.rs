@@ -6,7 +6,7 @@ use longshore_sidecar_config::Config;
 use serde_json::json;
 
 use super::limits::open;
-use super::{pid, text};
+use super::{KEYS, pid, text};
 use crate::harness::config::{keys, processes};
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
@@ -25,7 +25,7 @@ fn config(total: u32, per_principal: u32, ttl_ms: u64) -> Config {
 }
 
 fn serving(config: &Config) -> (Shim, Sidecar) {
-    serving_keyed(config, &keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]), &server(&[]), &[])
+    serving_keyed(config, &keys(&KEYS), &server(&[]), &[])
 }
 
 /// Opens one when there is room for it.

@@ -178,9 +178,8 @@ fn what_the_server_asks_outlives_the_call_that_it_is_asked_in() {
         let asked = other_events.next().unwrap().message();
         assert_eq!(asked["method"], "roots/list", "{asked}");
         if is_cancelled {
-            let params = json!({"requestId": serde_json::from_str::<Value>(&other).unwrap()["id"]});
-            let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-            assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+            let id = serde_json::from_str::<Value>(&other).unwrap()["id"].take();
+            assert_eq!(client.cancel(id).status, 202);
         }
         let message = other_events.next().unwrap().message();
         let words = if is_cancelled { "cancelled by its client" } else { "within 5 seconds" };
@@ -218,8 +217,7 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     let client = Client::open(&sidecar, None);
     let call = client.begin(&json!({"name": "hang"}));
     under_way(&client, 1.0);
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
-    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    assert_eq!(client.cancel(1).status, 202);
     let cancelled = Instant::now();
     let message = Reply::on(call).message();
     // Otherwise it would end at its time out, after twenty.
@@ -294,9 +292,7 @@ fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() 
         // Later than the call itself is given up.
         config.limits.request_timeout_ms = 2_000;
         sidecar.runs(&sidecar.files.write(&config));
-        let cancel =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
-        assert_ne!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        assert_ne!(client.cancel(2).status, 202);
         assert_eq!(error(&Reply::on(call).message()), "the call was cancelled by its client");
         kill_process(process, Signal::CONT).unwrap();
         eventually("the server heard of it", || {
@@ -326,8 +322,7 @@ fn a_server_that_reads_again_hears_of_a_call_whose_cancellation_was_refused() {
         client.request(note.clone()).write(&mut stream);
         Reply::read(&mut BufReader::new(stream)).ok().filter(|reply| reply.status == 503)
     });
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
-    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 503);
+    assert_eq!(client.cancel(2).status, 503);
     assert_eq!(error(&Reply::on(call).message()), "the call was cancelled by its client");
     kill_process(process, Signal::CONT).unwrap();
     eventually("the server heard of it", || {

@@ -7,7 +7,7 @@ use longshore_sidecar_config::Isolation;
 use serde_json::json;
 
 use super::warm::handshakes;
-use super::{config, error, pid};
+use super::{KEYS, config, error, pid};
 use crate::harness::config::{idle, keys, processes};
 use crate::harness::http::connect;
 use crate::harness::shim::{server, serving, serving_keyed, stdio};
@@ -22,7 +22,7 @@ pub(super) fn open(sidecar: &Sidecar, key: &str) -> Reply {
 fn nobody_gets_more_than_their_part() {
     let mut config = stdio();
     config.limits.processes = Some(processes(3, 2));
-    let keys = keys(&[("a", "key-a"), ("b", "key-b"), ("c", "key-c")]);
+    let keys = keys(&KEYS);
     let (_shim, sidecar) = serving_keyed(&config, &keys, &server(&[]), &[]);
     let first = Client::open(&sidecar, Some("key-a"));
     let _second = Client::open(&sidecar, Some("key-a"));

@@ -126,11 +126,8 @@ fn a_flood_of_messages_that_nobody_wants_costs_little() {
     let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
     let (client, other) = (Client::open(&sidecar, None), Client::open(&sidecar, None));
     // Told, and nobody waits for an answer: so nobody is there for what follows.
-    let flood = client.message("tools/call", &json!({"name": "flood-messages"}));
-    let mut stream = crate::harness::http::connect(sidecar.mcp);
-    client.request(flood).write(&mut stream);
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
-    assert_eq!(client.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    let stream = client.begin(&json!({"name": "flood-messages"}));
+    assert_eq!(client.cancel(1).status, 202);
     drop(stream);
     crate::harness::eventually("they are dropped", || {
         sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}") > 10_000.0

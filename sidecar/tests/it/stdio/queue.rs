@@ -6,13 +6,11 @@ use std::time::Instant;
 
 use longshore_sidecar_config::{Config, Isolation, Processes};
 
-use super::pid;
+use super::{KEYS, pid};
 use crate::harness::config::{keys, processes};
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{server, serving_keyed, stdio};
 use crate::harness::{Client, Request, Shim, Sidecar, client, eventually};
-
-const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
 
 fn config(total: u32, per_principal: u32, queue_ms: u64) -> Config {
     let mut config = stdio();

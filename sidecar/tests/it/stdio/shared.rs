@@ -15,13 +15,11 @@ use std::time::{Duration, Instant};
 use longshore_sidecar_config::{Config, Isolation};
 use serde_json::{Value, json};
 
-use super::{config, error, pid, said, state, text};
+use super::{KEYS, config, error, pid, said, state, text};
 use crate::harness::config::keys;
 use crate::harness::http::{Reply, read_chunk};
 use crate::harness::shim::{server, serving_keyed};
 use crate::harness::{Client, Request, Shim, Sidecar, eventually};
-
-const KEYS: [(&str, &str); 3] = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
 
 /// A sidecar that three principals may use.
 fn shared(config: &Config, flags: &[&str], options: &[&str]) -> (Shim, Sidecar) {
@@ -210,8 +208,7 @@ fn nobody_cancels_or_ends_what_is_anothers() {
     let reply = |stream| Reply::on(stream).message();
     let [first, second] = [listen(&a), listen(&b)];
     under_way(&sidecar, 2.0);
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
-    assert_eq!(a.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+    assert_eq!(a.cancel(1).status, 202);
     assert_eq!(error(&reply(first)), "the call was cancelled by its client");
     release(&c);
     let answered = reply(second);

@@ -91,9 +91,7 @@ fn a_call_that_was_given_up_makes_it_unclear_who_is_meant() {
         is_asked(&client);
         let given_up = other.begin(&json!({"name": tool}));
         under_way(&sidecar, 1.0);
-        let cancel =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
-        assert_eq!(other.request(cancel.to_string()).send(sidecar.mcp).status, 202);
+        assert_eq!(other.cancel(1).status, 202);
         let reply = Reply::on(given_up);
         assert_eq!(error(&reply.message()), ends);
         assert_eq!(logged(), goes_on, "{isolation:?} {tool}");
