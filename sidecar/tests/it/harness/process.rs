@@ -182,6 +182,11 @@ impl Sidecar {
         text(&self.out) + "\n" + &text(&self.err)
     }
 
+    /// Everything that its server has written on stderr, where that is a process.
+    pub(crate) fn server_log(&self) -> String {
+        std::fs::read_to_string(self.files.path("sockets").join("log")).expect("the log of its container")
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child()), signal).expect("a signal");
     }

@@ -147,22 +147,17 @@ fn a_server_that_asks_nothing_when_it_is_greeted_is_not_waited_for_in_each_sessi
     assert_eq!(server.seen("initialize").len(), sessions);
 }
 
-/// What the processes of a server have written.
-fn written(sidecar: &Sidecar) -> String {
-    std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap()
-}
-
 /// 71: each process is greeted by itself.
 #[test]
 fn r071_roots_that_a_process_asks_for_when_it_is_greeted_are_asked_for_in_its_first_call() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["curious"]), &[]);
-    begin(&sidecar, || written(&sidecar).contains("asked for roots"));
+    begin(&sidecar, || sidecar.server_log().contains("asked for roots"));
     let arguments = json!({"text": "t"});
     let echo = || calling("echo", &arguments).send(sidecar.mcp);
     let again = answering("echo", &arguments, &echo());
-    assert!(!written(&sidecar).contains("was answered"));
+    assert!(!sidecar.server_log().contains("was answered"));
     assert_eq!(text(&again.send(sidecar.mcp)), "t");
-    eventually("it has the answer", || written(&sidecar).contains("file:///a"));
+    eventually("it has the answer", || sidecar.server_log().contains("file:///a"));
     assert_eq!(text(&echo()), "t", "it asks once");
     // That one is in use from now on, so the next call has another one.
     asked(&calling("ask", &json!({"method": "roots/list"})).send(sidecar.mcp));
@@ -198,9 +193,9 @@ fn r071_roots_that_are_asked_for_over_http_and_sse_are_asked_for_in_the_first_ca
 #[test]
 fn what_a_process_takes_back_before_the_first_call_is_not_asked() {
     let (_shim, sidecar) = serving(&stdio(), &server(&["curious", "inconstant"]), &[]);
-    begin(&sidecar, || written(&sidecar).contains("asked for roots"));
+    begin(&sidecar, || sidecar.server_log().contains("asked for roots"));
     assert_eq!(text(&calling("echo", &json!({"text": "t"})).send(sidecar.mcp)), "t");
-    assert!(!written(&sidecar).contains("was answered"), "nobody answers it either");
+    assert!(!sidecar.server_log().contains("was answered"), "nobody answers it either");
 }
 
 /// 71: a client that can be asked may never call anything, whether it listens or goes away.

@@ -163,8 +163,7 @@ fn r041_a_client_that_goes_away_has_cancelled_at_a_server_with_sessions() {
     assert_eq!(text(&call("echo", json!({"text": "t"}), &json!({})).send(sidecar.mcp)), "t");
     drop(stream);
     eventually("the call is over", || sidecar.metric("longshore_calls") == 0.0);
-    let log = sidecar.files.path("sockets").join("log");
-    eventually("the server has heard it", || std::fs::read_to_string(&log).unwrap().contains("cancelled"));
+    eventually("the server has heard it", || sidecar.server_log().contains("cancelled"));
 }
 
 #[test]

@@ -82,10 +82,7 @@ fn what_the_server_asks_is_asked_in_a_call() {
         ("roots/list", "no call is under way in which the client could be asked"),
     ] {
         said(&client, "ask-later", json!({"method": method}));
-        eventually("it was answered", || {
-            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-            log.contains(expected)
-        });
+        eventually("it was answered", || sidecar.server_log().contains(expected));
         eventually("it has ended", || sidecar.metric("longshore_processes") == 2.0);
     }
 }
@@ -93,7 +90,7 @@ fn what_the_server_asks_is_asked_in_a_call() {
 /// Waits until so many processes have asked for roots, as soon as they were greeted. Gives what they have written.
 fn have_asked(sidecar: &Sidecar, count: usize) -> String {
     eventually("it has asked", || {
-        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        let log = sidecar.server_log();
         (log.matches("asked for roots").count() == count).then_some(log)
     })
 }
@@ -223,10 +220,7 @@ fn a_cancelled_call_ends_soon_and_the_server_hears_of_it() {
     // Otherwise it would end at its time out, after twenty.
     assert!(cancelled.elapsed() < Duration::from_secs(15), "{:?}", cancelled.elapsed());
     assert_eq!(error(&message), "the call was cancelled by its client");
-    eventually("the server heard of it", || {
-        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-        log.contains("cancelled 1")
-    });
+    eventually("the server heard of it", || sidecar.server_log().contains("cancelled 1"));
     // Should its answer still come, it is not taken for that of another call with the same id.
     let again = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     assert_eq!(client.request(again).send(sidecar.mcp).message()["result"], json!({}));
@@ -273,7 +267,7 @@ fn a_cancelled_call_ends_soon_though_the_server_reads_nothing() {
         assert_eq!(Reply::on(cancel).status, 202);
     }
     pid(&client);
-    let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+    let log = sidecar.server_log();
     assert_eq!(log.matches("cancelled ").count(), 1, "{log}");
     assert!(log.contains("cancelled 2"), "{log}");
 }
@@ -295,15 +289,12 @@ fn a_server_that_reads_again_hears_of_the_calls_that_were_cancelled_meanwhile() 
         assert_ne!(client.cancel(2).status, 202);
         assert_eq!(error(&Reply::on(call).message()), "the call was cancelled by its client");
         kill_process(process, Signal::CONT).unwrap();
-        eventually("the server heard of it", || {
-            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-            log.contains("cancelled ")
-        });
+        eventually("the server heard of it", || sidecar.server_log().contains("cancelled "));
         assert_eq!(text(&Reply::on(large).message()).len(), 400_000);
         for other in others {
             text(&Reply::on(other).message());
         }
-        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+        let log = sidecar.server_log();
         assert_eq!(log.matches("cancelled ").count(), 1, "{log}");
         assert!(log.contains("cancelled 2"), "{log}");
     }
@@ -325,10 +316,7 @@ fn a_server_that_reads_again_hears_of_a_call_whose_cancellation_was_refused() {
     assert_eq!(client.cancel(2).status, 503);
     assert_eq!(error(&Reply::on(call).message()), "the call was cancelled by its client");
     kill_process(process, Signal::CONT).unwrap();
-    eventually("the server heard of it", || {
-        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-        log.contains("cancelled 2")
-    });
+    eventually("the server heard of it", || sidecar.server_log().contains("cancelled 2"));
     assert_eq!(text(&Reply::on(large).message()).len(), 400_000);
 }
 
@@ -358,10 +346,7 @@ fn r069_a_call_that_takes_too_long_is_cancelled() {
     allow(&sidecar, 500);
     let message = client.call("hang", json!({}));
     assert_eq!(error(&message), "the MCP server did not answer within 0.5 seconds");
-    eventually("the server heard of it", || {
-        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-        log.contains("cancelled 1")
-    });
+    eventually("the server heard of it", || sidecar.server_log().contains("cancelled 1"));
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn nobody_cancels_or_ends_what_is_anothers() {
     release(&c);
     let answered = reply(second);
     assert_eq!((text(&answered).as_str(), &answered["id"]), ("released", &json!(1)));
-    let log = || std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+    let log = || sidecar.server_log();
     assert_eq!(log().matches("cancelled ").count(), 1, "{}", log());
     // The end of a session is the end of its calls, for the server too.
     let [first, second] = [listen(&a), listen(&b)];
@@ -232,7 +232,7 @@ fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
     let pour = |client: &Client<'_>| {
         client.begin(&json!({"name": "pour", "_meta": {"progressToken": "t"}}))
     };
-    let log = || std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
+    let log = || sidecar.server_log();
     let unread = pour(&deaf);
     eventually("the server is told", || log().matches("cancelled ").count() == 1);
     // What it has not read waits for it, and why there is no more.

@@ -25,8 +25,7 @@ fn warm(shim: &Shim, sidecar: &Sidecar, count: f64) -> Vec<u32> {
 }
 
 pub(super) fn handshakes(sidecar: &Sidecar) -> usize {
-    let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-    log.matches("shook hands").count()
+    sidecar.server_log().matches("shook hands").count()
 }
 
 #[test]

@@ -175,10 +175,7 @@ fn a_process_is_heard_too() {
     assert_eq!(question["method"], "roots/list");
     let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": ["here"]}}).to_string();
     assert_eq!(client.request(answer).send(sidecar.mcp).status, 202);
-    eventually("it has the answer", || {
-        let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-        log.contains("[\"here\"]")
-    });
+    eventually("it has the answer", || sidecar.server_log().contains("[\"here\"]"));
     // Many at once are all heard.
     client.call("echo", json!({"text": "another process"}));
     let many: String = (0..500).map(|number| note(number) + "\n").collect();

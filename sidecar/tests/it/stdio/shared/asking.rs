@@ -58,8 +58,7 @@ fn nobody_is_asked_outside_of_a_call_where_sessions_share_a_process() {
         let mut stream = Events::open(&client.get(), sidecar.mcp);
         said(&client, "ask-later", json!({"method": "roots/list"}));
         eventually("it is told so", || {
-            let log = std::fs::read_to_string(sidecar.files.path("sockets").join("log")).unwrap();
-            log.contains("no call is under way in which the client could be asked")
+            sidecar.server_log().contains("no call is under way in which the client could be asked")
         });
         eventually("it has ended", || sidecar.metric("longshore_processes") == 1.0);
         say(&client, "notifications/tools/list_changed", json!({}));
