@@ -39,6 +39,10 @@ pub(crate) static STAGE: Stage = Stage::prepared(Shape::ControlPlane, stand::ins
 /// The least that is a server.
 pub(crate) static LEAST: LazyLock<String> = LazyLock::new(|| server("{}"));
 
+/// One whose clients have the keys of the Secret `keys`.
+pub(crate) static KEYED: LazyLock<String> =
+    LazyLock::new(|| server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}"));
+
 /// The least that is a server, with more in its spec.
 pub(crate) fn server(more: &str) -> String {
     let more: serde_json::Value = serde_saphyr::from_str(more).unwrap();

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::gate::{Expiry, Gate};
 use super::stand::{ADA, Operator, apply_keys, has_key, kubeconfig_of, until};
-use super::{LEAST, STAGE, server};
+use super::{KEYED, LEAST, STAGE};
 
 #[test]
 fn what_happened_while_watches_expired_is_not_missed() {
@@ -21,7 +21,7 @@ fn what_happened_while_watches_expired_is_not_missed() {
         let mut operator = Operator::by_way_of(gate.kubeconfig(), namespace);
         until("the operator leads", || operator.leads()).await;
         apply_keys(namespace, ADA).await;
-        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        namespace.apply(&KEYED).await;
         namespace.apply(&LEAST.replace("demo", "ada")).await;
         let secrets = namespace.api::<Secret>();
         let has = |principal: &'static str| move |it: &Secret| has_key(it, principal);

@@ -18,7 +18,7 @@ use super::stand::{
     ADA, NEXT_SIDECAR, Operator, Request, apply_keys, audit_lines, condition, give_back, has_key, install,
     is, permit_only, ready, requests, until, wait_for, wait_until_refused,
 };
-use super::{LEAST, STAGE, server};
+use super::{KEYED, LEAST, STAGE, server};
 
 #[test]
 fn one_acts_and_another_takes_over_at_once_when_it_is_asked_to_end() {
@@ -221,8 +221,7 @@ fn a_new_release_replaces_the_pods_of_so_many_servers_at_a_time() {
         let names = three_servers(namespace, &deployments).await;
         // Something is wrong with its keys, which keeps no pods from being made: they are there.
         apply_keys(namespace, "{ada: a-key-that-is-long-enough, bob: short}").await;
-        let with_keys = server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}");
-        namespace.apply(&with_keys.replace("demo", "two")).await;
+        namespace.apply(&KEYED.replace("demo", "two")).await;
         let servers: Api<McpServer> = namespace.api();
         let has_flaw = |server: &McpServer| is(server, "Accepted", "False", "InvalidKeys");
         namespace.wait(&servers, "two", "to have a key that is none", has_flaw).await;
@@ -301,8 +300,7 @@ fn what_failed_and_has_passed_is_not_said_of_a_server_that_waits_for_its_upgrade
         apply_keys(namespace, ADA).await;
         let is_accepted = |server: &McpServer| is(server, "Accepted", "True", "Accepted");
         for name in ["one", "two"] {
-            let manifest = server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}");
-            namespace.apply(&manifest.replace("demo", name)).await;
+            namespace.apply(&KEYED.replace("demo", name)).await;
             namespace.wait(&deployments, name, "to be made", |_| true).await;
             namespace.wait(&servers, name, "to be accepted", is_accepted).await;
         }

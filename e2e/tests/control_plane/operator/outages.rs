@@ -16,7 +16,7 @@ use super::line::Line;
 use super::stand::{
     ADA, Operator, account_with, apply_keys, give_back, has_key, install, kubeconfig_of, take_away, until,
 };
-use super::{LEAST, STAGE, server};
+use super::{KEYED, LEAST, STAGE, server};
 
 /// For longer than the operator waits for its lease: it ends, as it must, and Kubernetes starts it again.
 #[test]
@@ -137,7 +137,7 @@ fn a_key_is_revoked_although_every_watch_has_fallen_silent() {
         let mut operator = Operator::by_way_of(line.kubeconfig(), namespace);
         until("the operator leads", || operator.leads()).await;
         apply_keys(namespace, ADA).await;
-        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        namespace.apply(&KEYED).await;
         let secrets = namespace.api::<Secret>();
         let has_ada = |secret: &Secret| has_key(secret, "ada");
         namespace.wait(&secrets, "demo-longshore-keys", "to hold ada's key", has_ada).await;

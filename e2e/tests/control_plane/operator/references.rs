@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::node::Node;
 use super::stand::{ADA, Operator, apply_keys, condition, has_key, is, wait_for};
-use super::{STAGE, server};
+use super::{KEYED, STAGE, server};
 
 /// A Secret or ConfigMap that is there is noticed within this time. Two seconds are the promise; the rest is for kubectl
 /// to start on a machine that does ten other things. Without the watch it would be never.
@@ -123,7 +123,7 @@ fn keys_reach_the_sidecar_as_hashes_and_go_with_their_secret() {
         let _operator = Operator::start(namespace);
         let node = Node::start().await;
         apply_keys(namespace, ADA).await;
-        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        namespace.apply(&KEYED).await;
         let secrets: Api<Secret> = namespace.api();
         let file = |secret: &Secret| {
             let ByteString(file) =
@@ -231,7 +231,7 @@ fn a_key_is_revoked_while_somebody_keeps_a_server_that_is_to_go() {
         let _operator = Operator::start(namespace);
         apply_keys(namespace, "{ada: a-key-that-is-long-enough, bob: another-key-that-is-long-enough}").await;
         let has_bob = |secret: &Secret| has_key(secret, "bob");
-        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        namespace.apply(&KEYED).await;
         let secrets: Api<Secret> = namespace.api();
         namespace.wait(&secrets, "demo-longshore-keys", "to hold bob's key", has_bob).await;
         let held = |finalizers: &str| format!("{{\"metadata\":{{\"finalizers\":{finalizers}}}}}");

@@ -11,7 +11,7 @@ use super::stand::{
     Operator, Request, apply_keys, audit_lines, condition, give_back, has_key, is, requests, until, wait_for,
     wait_for_events,
 };
-use super::{LEAST, STAGE, server};
+use super::{KEYED, LEAST, STAGE, server};
 use longshore_crds::McpServer;
 
 /// A key of somebody who is to lose it.
@@ -59,9 +59,8 @@ fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
     STAGE.with_namespace(async |namespace| {
         let mut before = Operator::start(namespace);
         let node = Node::start().await;
-        let with_keys = server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}");
         apply_keys(namespace, BOB).await;
-        namespace.apply(&with_keys).await;
+        namespace.apply(&KEYED).await;
         node.run_pod(namespace, "").await;
         node.load_configuration(namespace).await;
         wait_for(namespace, "Ready", "True", "Ready").await;
@@ -82,7 +81,7 @@ fn keys_that_cannot_be_read_are_said_and_those_that_are_in_force_stay() {
         let serving = namespace.wait(&servers, "demo", "to serve as before", is_as_before).await;
         assert!(condition(&serving, "Ready").unwrap().message.contains(&start), "{serving:?}");
         // A new server has session keys of its own, and nobody's keys.
-        namespace.apply(&with_keys.replace("demo", "late")).await;
+        namespace.apply(&KEYED.replace("demo", "late")).await;
         let is_said = |it: &McpServer| is(it, "Accepted", "False", "Unreadable");
         let late = namespace.wait(&servers, "late", "to say so", is_said).await;
         let message = condition(&late, "Accepted").unwrap().message;

@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::node::Node;
 use super::stand::{ADA, Operator, apply_keys, permit_only, two_pods, until, wait_for, wait_until_refused};
-use super::{STAGE, server};
+use super::{KEYED, STAGE};
 
 #[test]
 fn a_pod_that_may_not_be_touched_keeps_no_other_waiting() {
@@ -36,7 +36,7 @@ fn a_pod_whose_sidecar_cannot_be_asked_is_touched_for_each_configuration() {
     STAGE.with_namespace(async |namespace| {
         let _operator = Operator::start(namespace);
         apply_keys(namespace, ADA).await;
-        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        namespace.apply(&KEYED).await;
         // It has loaded no configuration, so it has nothing to say.
         let name = Node::start().await.run_pod(namespace, "").await;
         wait_for(namespace, "Connected", "Unknown", "SidecarUnreachable").await;
@@ -61,7 +61,7 @@ fn a_pod_is_touched_once_more_as_soon_as_ever_where_something_else_has_failed_fo
     STAGE.with_namespace(async |namespace| {
         let operator = Operator::without(namespace, "patch", "mcpservers/status");
         apply_keys(namespace, ADA).await;
-        namespace.apply(&server("{auth: {none: null, apiKeys: {secretRef: {name: keys}}}}")).await;
+        namespace.apply(&KEYED).await;
         // It has loaded no configuration, so it has nothing to say.
         let name = Node::start().await.run_pod(namespace, "").await;
         let pods: Api<Pod> = namespace.api();
