@@ -71,8 +71,7 @@ fn a_stream_that_stops_in_an_event_leaves_room_to_others() {
         scripted::begin_events(stream);
         scripted::chunk(stream, half);
         if request.method == "GET" {
-            thread::sleep(Duration::from_secs(200));
-            return;
+            return scripted::until_closed(stream);
         }
         // It comes in two parts.
         thread::sleep(Duration::from_millis(300));

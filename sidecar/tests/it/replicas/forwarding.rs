@@ -356,7 +356,7 @@ fn a_replica_that_dies_with_a_call_is_an_error_with_its_id() {
             scripted::chunk(stream, ": first\n\n");
         }
         let _ = begun.lock().unwrap().send(());
-        std::thread::sleep(Duration::from_secs(60));
+        scripted::until_closed(stream);
     });
     let config = on_loss(config(0), OnOwnerLoss::Reinitialize);
     for tool in ["json", "events"] {

@@ -227,7 +227,7 @@ fn what_a_server_says_unasked_is_asked_for_until_it_can_be_heard() {
                 scripted::begin_events(stream);
                 let news = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
                 scripted::say(stream, &news);
-                std::thread::sleep(Duration::from_secs(30));
+                scripted::until_closed(stream);
             }
         }
     });

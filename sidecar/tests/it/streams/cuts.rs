@@ -122,7 +122,7 @@ fn r055_every_event_comes_once_and_in_order() {
             scripted::chunk(stream, &event(&answer(request)));
             scripted::write(stream, "0\r\n\r\n");
         } else {
-            std::thread::sleep(std::time::Duration::from_secs(60));
+            scripted::until_closed(stream);
         }
     });
     let sidecar = Sidecar::start(&config(server.port));

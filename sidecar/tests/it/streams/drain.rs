@@ -27,8 +27,7 @@ fn told() -> (Scripted, Sender<()>) {
         scripted::begin_events(stream);
         scripted::chunk(stream, &event(&note(1)));
         if request.method == "GET" {
-            std::thread::sleep(Duration::from_secs(30));
-            return;
+            return scripted::until_closed(stream);
         }
         let _ = told.lock().unwrap().recv_timeout(Duration::from_secs(20));
         scripted::chunk(stream, &event(&answer(request)));

@@ -261,7 +261,7 @@ fn a_slow_client_gets_everything_in_its_own_time() {
             scripted::chunk(stream, &event(&answer(request)));
             scripted::write(stream, "0\r\n\r\n");
         } else {
-            std::thread::sleep(Duration::from_secs(20));
+            scripted::until_closed(stream);
         }
     });
     let mut config = config(server.port);
