@@ -229,9 +229,7 @@ fn nobody_cancels_or_ends_what_is_anothers() {
 fn a_call_that_nobody_reads_ends_where_others_share_the_process() {
     let (_shim, sidecar) = shared(&config(Isolation::Shared, 1), &["frank"], &[]);
     let (deaf, reader, other) = (open(&sidecar, 0), open(&sidecar, 1), open(&sidecar, 2));
-    let pour = |client: &Client<'_>| {
-        client.begin(&json!({"name": "pour", "_meta": {"progressToken": "t"}}))
-    };
+    let pour = |client: &Client<'_>| client.begin(&json!({"name": "pour", "_meta": {"progressToken": "t"}}));
     let log = || sidecar.server_log();
     let unread = pour(&deaf);
     eventually("the server is told", || log().matches("cancelled ").count() == 1);
