@@ -21,7 +21,7 @@
 //!   together (`whole_body`), the bytes that are `held` for clients, as far as there is room, what is kept of a request
 //!   (`request_copy`), work that goes on when nobody waits for it (`detached_work`), and how many of anything each principal
 //!   has (`counts_by_owner`).
-//! * To look at: the `admin` port, the `inventory` and the `metrics` there, the [`log`].
+//! * To look at: the `admin` port, the `inventory` and the `metrics` there, the [`log`], and the [`output`] that it goes to.
 
 mod access;
 mod admin;
@@ -42,6 +42,7 @@ pub mod memory;
 mod metrics;
 mod monitor;
 mod options;
+pub mod output;
 mod peers;
 mod refusal;
 mod request_copy;

@@ -1,7 +1,9 @@
-//! The log: JSON lines on standard error. (Standard output is the audit log's.)
+//! The log: JSON lines on standard error. (Standard output is the audit log's.) Nothing waits until somebody reads them: what
+//! writes one may be what carries requests.
 
 use std::error::Error;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use longshore_sidecar_config::LogLevel;
 use tracing::level_filters::LevelFilter;
@@ -9,6 +11,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
+use crate::output::Output;
+
+/// How long the end of the process waits for the last lines to be written. Whoever reads them takes a fraction of that; and of
+/// a pod's grace period little more is left for what comes last.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
+static STDERR: Output = Output::new("log", || Box::new(std::io::stderr()), lost);
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Starts the log. Until a configuration is loaded it is written at level `info`.
@@ -19,11 +28,20 @@ pub fn start() {
         .flatten_event(true)
         .with_current_span(false)
         .with_span_list(false)
-        .with_writer(std::io::stderr);
+        .with_writer(|| STDERR.lines());
     // Only the first start in a process counts; there is no second one outside tests.
     if tracing_subscriber::registry().with(filter).with(format).try_init().is_ok() {
         let _ = LEVEL.set(handle);
     }
+}
+
+/// Waits a moment until all lines are written: before the process ends.
+pub fn flush() {
+    STDERR.flush(Instant::now() + LAST_LINES);
+}
+
+fn lost(lines: u64) -> String {
+    format!(r#"{{"level":"WARN","message":"nobody has read the log in time","lost":{lines}}}"#)
 }
 
 /// Changes what is written from now on.

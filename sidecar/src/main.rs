@@ -141,7 +141,11 @@ struct Await {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Serve(serve) => run(*serve),
+        Command::Serve(serve) => {
+            let code = run(*serve);
+            log::flush();
+            code
+        }
         Command::Await(arguments) => await_start(&arguments),
     }
 }
@@ -188,6 +192,7 @@ fn failed(error: &dyn std::error::Error) -> ExitCode {
 fn abort_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         tracing::error!(%panic, "a bug: the sidecar exits");
+        log::flush();
         std::process::abort();
     }));
 }

@@ -1,46 +1,17 @@
-//! What `longshore local` prints, on its way out. Nobody has to read it.
-//!
-//! Whoever writes to a pipe that is full, or to a terminal that is held, waits for as long as that is so, and meanwhile
-//! nothing would be heard: no signal, no server that ended. So all of it is written by threads that do nothing else. If
-//! they cannot keep up, lines are lost, counted, and the count is written as soon as anything can be written again.
+//! What `longshore local` prints. Nobody has to read it.
 
-use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use longshore_sidecar::output::Output;
 
-/// While so much waits, more is lost.
-const ROOM: usize = 1 << 20;
 /// How long the last words may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Standard output.
-pub(crate) static STDOUT: Output = Output::new("stdout", || Box::new(io::stdout()));
+pub(crate) static STDOUT: Output = Output::new("stdout", || Box::new(io::stdout()), lost);
 /// Standard error.
-pub(crate) static STDERR: Output = Output::new("stderr", || Box::new(io::stderr()));
-
-/// One of the two.
-pub(crate) struct Output {
-    name: &'static str,
-    open: fn() -> Box<dyn Write>,
-    state: Mutex<State>,
-    /// There is something to write.
-    some: Condvar,
-    /// There is nothing to write, and all of it has been.
-    none: Condvar,
-}
-
-struct State {
-    waiting: Vec<u8>,
-    lost: u64,
-    /// Whether there is a thread that writes, and whether it does.
-    started: bool,
-    writing: bool,
-}
-
-/// Writes what is written to it in one piece as lines.
-pub(crate) struct Lines(&'static Output);
+pub(crate) static STDERR: Output = Output::new("stderr", || Box::new(io::stderr()), lost);
 
 /// Waits a moment until all is written.
 pub(crate) fn flush() {
@@ -50,78 +21,6 @@ pub(crate) fn flush() {
     }
 }
 
-// === impl Output ===
-
-impl Output {
-    const fn new(name: &'static str, open: fn() -> Box<dyn Write>) -> Self {
-        let state = State { waiting: Vec::new(), lost: 0, started: false, writing: false };
-        Self { name, open, state: Mutex::new(state), some: Condvar::new(), none: Condvar::new() }
-    }
-
-    /// A line, or several.
-    pub(crate) fn line(&'static self, text: impl Display) {
-        self.push(format!("{text}\n").as_bytes());
-    }
-
-    /// For what writes by itself.
-    pub(crate) fn lines(&'static self) -> Lines {
-        Lines(self)
-    }
-
-    fn push(&'static self, lines: &[u8]) {
-        let mut state = self.state.lock();
-        if !state.started {
-            let thread = std::thread::Builder::new().name(self.name.to_owned());
-            // Without one it is tried again with the next line.
-            state.started = thread.spawn(|| self.write()).is_ok();
-        }
-        if state.waiting.len() >= ROOM {
-            state.lost += 1;
-            return;
-        }
-        state.waiting.extend_from_slice(lines);
-        self.some.notify_one();
-    }
-
-    fn write(&self) {
-        let mut out = (self.open)();
-        loop {
-            let mut state = self.state.lock();
-            state.writing = false;
-            while state.waiting.is_empty() {
-                self.none.notify_all();
-                self.some.wait(&mut state);
-            }
-            state.writing = true;
-            let mut lines = std::mem::take(&mut state.waiting);
-            let lost = std::mem::take(&mut state.lost);
-            drop(state);
-            if lost > 0 {
-                let words = format!("longshore: {lost} lines are lost here: nobody read in time\n");
-                lines.extend_from_slice(words.as_bytes());
-            }
-            // Whoever read it may have gone; the servers go on.
-            let _ = out.write_all(&lines).and_then(|()| out.flush());
-        }
-    }
-
-    fn flush(&self, until: Instant) {
-        let mut state = self.state.lock();
-        while state.started && (state.writing || !state.waiting.is_empty()) {
-            if self.none.wait_until(&mut state, until).timed_out() {
-                return;
-            }
-        }
-    }
-}
-
-impl Write for Lines {
-    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        self.0.push(lines);
-        Ok(lines.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn lost(lines: u64) -> String {
+    format!("longshore: {lines} lines are lost here: nobody read in time")
 }

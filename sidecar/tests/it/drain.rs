@@ -430,10 +430,10 @@ fn who_reads_an_answer_slowly_is_waited_for() {
     assert!(sidecar.wait(Duration::from_secs(30)).success());
 }
 
-/// Whoever reads the log may have stopped to: that keeps nobody from ending.
+/// Whoever reads the logs may have stopped to: that keeps nobody from being answered, nor from ending.
 #[test]
-fn a_log_that_nobody_reads_holds_no_end_up() {
-    /// So many are more than a pipe takes that nobody reads.
+fn logs_that_nobody_reads_hold_nothing_up() {
+    /// So many are more than a pipe takes that nobody reads, of either log.
     const LINES: usize = 700;
     let files = Files::new();
     files.write(&config(free_port()));

@@ -55,14 +55,18 @@ impl Sidecar {
 
     /// Starts one with these files and flags.
     pub(crate) fn with(files: impl Into<Arc<Files>>, flags: &[&str]) -> Self {
-        let mut sidecar = Self::unread(files, flags);
-        sidecar.out = sidecar.unread.take().map(collect).unwrap_or_default();
+        let mut sidecar = Self::begin(files.into(), flags, |_| false);
+        sidecar.out = sidecar.unread.take().map(|out| collect(out, |_| false)).unwrap_or_default();
         sidecar
     }
 
-    /// The same, but that nobody reads its audit log.
+    /// The same, but that nobody reads what it writes once it listens.
     pub(crate) fn unread(files: impl Into<Arc<Files>>, flags: &[&str]) -> Self {
-        let files = files.into();
+        Self::begin(files.into(), flags, |line| line.contains("\"listening\""))
+    }
+
+    /// Starts one whose log is read up to a line that is the last.
+    fn begin(files: Arc<Files>, flags: &[&str], is_last: fn(&str) -> bool) -> Self {
         let mut command = command(&files);
         // At ports of the kernel's choice, unless the test has another. Not so where clients come to: some test's sidecar
         // may still look for its server at a port that the kernel gives to the next who asks.
@@ -73,7 +77,7 @@ impl Sidecar {
         }
         let mut child = command.args(flags).spawn().expect("the program");
         let unread = child.stdout.take();
-        let err = collect(child.stderr.take().expect("stderr"));
+        let err = collect(child.stderr.take().expect("stderr"), is_last);
         let line = eventually("it listens", || find(&err, |line| line["message"] == "listening"));
         let address =
             |name: &str| line[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
@@ -292,12 +296,19 @@ impl Drop for Sidecar {
     }
 }
 
-fn collect(from: impl Read + Send + 'static) -> Lines {
+/// Collects lines up to one that is the last. Whoever writes more is not told that nobody reads it.
+fn collect(from: impl Read + Send + 'static, is_last: fn(&str) -> bool) -> Lines {
     let lines = Lines::default();
     let into = lines.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let is_last = is_last(&line);
             into.lock().expect("no panic").push(line);
+            if is_last {
+                loop {
+                    std::thread::park();
+                }
+            }
         }
     });
     lines
