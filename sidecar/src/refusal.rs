@@ -308,9 +308,11 @@ pub(crate) enum Kind {
 }
 
 impl Refusal {
-    /// Whether what was permitted went wrong at the server, or on the way to it. Everything else is refused here.
+    /// Whether what was permitted went wrong at the server, or on the way to it, where there may have been no room for a session
+    /// or a process. Everything else is refused here.
     pub(crate) fn is_failure(&self, revision: Revision) -> bool {
         matches!(self, Self::NoServerStream | Self::BegunTask)
+            || self.lacks_room()
             || self.problem(revision) == Problem::ServerFailed
     }
 

@@ -31,6 +31,9 @@ fn sessions_with_the_server_are_bounded() {
         assert_eq!(text(&call("echo", json!({}), &json!({})).key("key-a").send(sidecar.mcp)), "echoed");
         let refused = other();
         assert!(is_error(&refused, status, -32603).contains("session"), "{}", refused.text());
+        // A rule has permitted it, as in a session.
+        let line = sidecar.audit(|line| line["status"] == status);
+        assert_eq!((&line["decision"], &line["rule"]), (&json!("permit"), &json!("all")), "{line}");
         let ended = server.seen("DELETE").len();
         drop(stream);
         eventually("the session makes room", || other().status == 200);
