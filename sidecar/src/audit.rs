@@ -13,7 +13,8 @@
 //! `duration` is in seconds. Never in it: arguments, results, keys, session ids.
 //!
 //! Lines are written by a thread of their own, in batches. If it cannot keep up (nobody reads the log), lines are
-//! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`. Those of whom
+//! lost, counted, and the count is written as soon as anything can be written again: `{"audit":1,"lost":N}`. So are those that
+//! cannot be written, as to a file on a disk that is full. Those of whom
 //! nothing is known have half of the room at the most, so that they take it from nobody who is.
 
 mod line;
@@ -122,7 +123,7 @@ impl Audit {
         let mut state = self.0.state.lock();
         if state.lines.len() >= most {
             state.lost += 1;
-            self.0.metrics.audit_lost();
+            self.0.metrics.audit_lost(1);
             return;
         }
         state.lines.push(line);
@@ -139,7 +140,7 @@ impl Queue {
         let mut text = Text::default();
         // The two take turns, so that neither grows anew for each batch.
         let mut lines = Vec::new();
-        let mut closed = false;
+        let (mut closed, mut fails) = (false, false);
         while !closed {
             let mut state = self.state.lock();
             while state.lines.is_empty() && !state.closed {
@@ -155,6 +156,11 @@ impl Queue {
             let lost = std::mem::take(&mut state.lost);
             drop(state);
             text.bytes.clear();
+            // Half a line may have been written, and is to be no part of another.
+            if fails {
+                text.bytes.push(b'\n');
+            }
+            let count = lines.len() as u64;
             for line in lines.drain(..) {
                 text.line(&line);
             }
@@ -163,8 +169,16 @@ impl Queue {
             if lost > 0 {
                 let _ = writeln!(text.bytes, "{{\"audit\":1,\"lost\":{lost}}}");
             }
-            if let Err(error) = out.write_all(&text.bytes).and_then(|()| out.flush()) {
-                tracing::error!(%error, "cannot write the audit log");
+            let written = out.write_all(&text.bytes).and_then(|()| out.flush());
+            let failed_before = std::mem::replace(&mut fails, written.is_err());
+            if let Err(error) = written {
+                // All of them, though some may have been written.
+                self.state.lock().lost += lost + count;
+                self.metrics.audit_lost(count);
+                // Once, however often it is tried.
+                if !failed_before {
+                    tracing::error!(%error, "cannot write the audit log");
+                }
             }
         }
     }
@@ -278,5 +292,61 @@ impl Drop for Entry {
             );
             self.audit.push(line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a few bytes of the first batch, as a disk does that is nearly full, and then all.
+    struct NearlyFull<'a>(Option<usize>, &'a mut Vec<u8>);
+
+    impl Write for NearlyFull<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let most = match self.0.take() {
+                None => bytes.len(),
+                Some(0) => return Err(std::io::ErrorKind::StorageFull.into()),
+                Some(most) => {
+                    self.0 = Some(0);
+                    most
+                }
+            };
+            self.1.extend_from_slice(&bytes[..most]);
+            Ok(most)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_lost_and_counted() {
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let queue =
+            Arc::new(Queue { state: Mutex::default(), wake: Condvar::new(), metrics: metrics.clone() });
+        let audit = Audit(queue.clone());
+        // All of them are one batch.
+        (0..3).for_each(|_| drop(audit.begin()));
+        let (mut written, until) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.write(NearlyFull(Some(9), &mut written)));
+            let is_counted = || metrics.text().unwrap().contains("longshore_audit_lines_lost_total 3");
+            while !is_counted() && Instant::now() < until {
+                std::thread::yield_now();
+            }
+            drop(audit.begin());
+            queue.state.lock().closed = true;
+            queue.wake.notify_one();
+        });
+        let text = String::from_utf8(written).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            (lines.len(), lines[0], lines[2]),
+            (3, r#"{"time":""#, r#"{"audit":1,"lost":3}"#),
+            "{text}"
+        );
+        assert!(lines[1].ends_with('}') && lines[1].starts_with('{'), "{text}");
     }
 }

@@ -117,7 +117,7 @@ impl Metrics {
             )?,
             audit_lost: figures.counter(
                 "longshore_audit_lines_lost_total",
-                "Audit lines that could not be written in time.",
+                "Audit lines that could not be written, or not in time.",
             )?,
             processes: figures.gauge("longshore_processes", "Processes of a stdio server that run.")?,
             processes_started: figures.counter(
@@ -220,9 +220,9 @@ impl Metrics {
         self.resumptions.inc(if worked { Resumed::Yes } else { Resumed::Gone });
     }
 
-    /// An audit line was lost.
-    pub(crate) fn audit_lost(&self) {
-        self.audit_lost.inc();
+    /// So many audit lines were lost.
+    pub(crate) fn audit_lost(&self, lines: u64) {
+        self.audit_lost.inc_by(lines);
     }
 
     /// A process was started. It counts as running until somebody says that it does not.
