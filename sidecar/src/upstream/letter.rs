@@ -137,10 +137,14 @@ pub(super) fn version(revision: Revision) -> Option<HeaderValue> {
     is_known.then(|| HeaderValue::from_static(revision.as_str()))
 }
 
-/// The trace context of a client's request. It is kept for as long as the call, whose client may have gone.
+/// The trace context of a client's request. It is kept for as long as the call, whose client may have gone. What occurs several
+/// times may be one list in parts, and stays so.
 pub(crate) fn trace(headers: &HeaderMap) -> Trace {
-    let kept = |name: HeaderName| Some((name.clone(), headers.get(name).and_then(request_copy::value)?));
-    let trace: HeaderMap = TRACE.into_iter().filter_map(kept).collect();
+    let kept = |name: HeaderName| {
+        let values = headers.get_all(&name).iter().filter_map(request_copy::value);
+        values.map(|value| (name.clone(), value)).collect::<Vec<_>>()
+    };
+    let trace: HeaderMap = TRACE.into_iter().flat_map(kept).collect();
     (!trace.is_empty()).then(|| Arc::new(trace))
 }
 

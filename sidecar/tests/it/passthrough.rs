@@ -129,6 +129,9 @@ fn nothing_of_the_caller_reaches_the_server() {
         .request(ODD)
         .header("cookie", "c=1")
         .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        // Whoever adds to this may do so in a header of its own.
+        .header("tracestate", "a=1")
+        .header("tracestate", "b=2")
         .header("x-forwarded-host", "evil.example");
     request.path = "/mcp?secret=1".to_owned();
     let reply = request.send(sidecar.mcp);
@@ -146,6 +149,8 @@ fn nothing_of_the_caller_reaches_the_server() {
         ("mcp-protocol-version", "2025-11-25"),
         ("mcp-session-id", scripted::UPSTREAM_SESSION),
         ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ("tracestate", "a=1"),
+        ("tracestate", "b=2"),
     ];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     // And nothing of the server's session reaches the caller.
