@@ -201,7 +201,7 @@ pub(crate) fn finish(worker: &Worker, response: &mut Response<Body>, allowed_ori
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(
             ACCESS_CONTROL_EXPOSE_HEADERS,
-            HeaderValue::from_static("Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate"),
+            HeaderValue::from_static("Mcp-Session-Id, MCP-Protocol-Version, Retry-After, WWW-Authenticate"),
         );
         headers.append(VARY, HeaderValue::from_static("Origin"));
     }

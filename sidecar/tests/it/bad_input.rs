@@ -331,7 +331,7 @@ fn browsers_of_allowed_origins_can_read_everything() {
     for reply in [handshake.clone().key(KEY).send(sidecar.mcp), handshake.send(sidecar.mcp)] {
         assert_eq!(reply.header("access-control-allow-origin"), Some(origin), "{}", reply.status);
         let exposed = reply.header("access-control-expose-headers").unwrap();
-        for header in ["Mcp-Session-Id", "MCP-Protocol-Version", "WWW-Authenticate"] {
+        for header in ["Mcp-Session-Id", "MCP-Protocol-Version", "Retry-After", "WWW-Authenticate"] {
             assert!(exposed.contains(header), "{header}");
         }
     }
