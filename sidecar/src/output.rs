@@ -11,7 +11,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 /// While so much waits, more is lost.
-const ROOM: usize = 1 << 20;
+const ROOM: usize = 256 * 1024;
 
 /// Standard output, or standard error.
 pub struct Output {
