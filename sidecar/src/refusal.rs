@@ -84,6 +84,8 @@ pub(crate) enum Refusal {
     NoEvents,
     #[error("\"Content-Type\" has to be application/json")]
     UnsupportedMediaType,
+    #[error("the body is compressed, and is not read so: leave out \"Content-Encoding\"")]
+    Compressed,
     #[error("the body is larger than {limit} bytes")]
     BodyTooLarge { limit: u64 },
     #[error("the body did not arrive in time")]
@@ -357,7 +359,7 @@ impl Refusal {
             Self::MethodNotAllowed { .. } | Self::NoServerStream => Problem::MethodNotAllowed,
             Self::Unauthenticated(_) => Problem::Unauthenticated,
             Self::NotAcceptable | Self::NoEvents => Problem::NotAcceptable,
-            Self::UnsupportedMediaType => Problem::UnsupportedMediaType,
+            Self::UnsupportedMediaType | Self::Compressed => Problem::UnsupportedMediaType,
             Self::BodyTooLarge { .. } => Problem::BodyTooLarge,
             Self::BodyTooSlow => Problem::RequestTooSlow,
             Self::Malformed(Malformed::NotJson) => Problem::NotJson,

@@ -20,7 +20,7 @@ impl Refusal {
             Self::MethodNotAllowed { .. } => "HTTP method not allowed",
             Self::Unauthenticated(unknown) => unknown.reason(),
             Self::NotAcceptable | Self::NoEvents => "Accept leaves out a type",
-            Self::UnsupportedMediaType => "wrong content type",
+            Self::UnsupportedMediaType | Self::Compressed => "wrong content type",
             Self::BodyTooLarge { .. } => "body too large",
             Self::BodyTooSlow => "body too slow",
             Self::BodyBroken => "body broke off",

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::Response;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -50,6 +50,10 @@ pub(crate) async fn read(
         }
         if !headers::is_type(caller.header(CONTENT_TYPE)?, headers::JSON) {
             return Err(Refusal::UnsupportedMediaType);
+        }
+        // As a proxy may do. Otherwise its client would hear that its JSON is none.
+        if caller.header(CONTENT_ENCODING)?.is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+            return Err(Refusal::Compressed);
         }
     }
     // Who has too many connections gets no more of each than what a message takes that has come with its head, or nearly.

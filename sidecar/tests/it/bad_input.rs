@@ -95,6 +95,7 @@ fn r049_gets_a_status_a_code_and_an_audit_line() {
         case("half of Accept", alice.request(ping).with("accept", "application/json"), 406, -32600, "Accept leaves out a type"),
         case("a wrong type", alice.request(ping).with("content-type", "text/plain"), 415, -32600, "wrong content type"),
         case("no type", alice.request(ping).without("content-type"), 415, -32600, "wrong content type"),
+        case("a compressed body", alice.request(ping).header("content-encoding", "gzip"), 415, -32600, "wrong content type"),
         case("a large body", alice.request(vec![b' '; 2001]), 413, -32600, "body too large"),
         // JSON-RPC.
         case("no JSON", alice.request("{"), 400, -32700, "not JSON"),
