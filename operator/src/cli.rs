@@ -48,7 +48,7 @@ enum Command {
 impl Cli {
     /// Does what was asked for. An error has its causes in its chain.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self.command {
+        let done = match self.command {
             Command::Local(args) => return local::run(args),
             Command::Guard(args) => return local::guard(&args),
             Command::Shim(args) => return Ok(local::shim(args)),
@@ -59,8 +59,9 @@ impl Cli {
             Command::ExampleServer(args) => example_server::run(&args),
             Command::Ready(args) => ready::run(&args),
             Command::Version => print(concat!("longshore ", env!("CARGO_PKG_VERSION"), "\n")),
-        }
-        .map(|()| ExitCode::SUCCESS)
+        };
+        log::flush();
+        done.map(|()| ExitCode::SUCCESS)
     }
 }
 

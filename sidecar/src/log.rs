@@ -40,7 +40,8 @@ pub fn flush() {
     STDERR.flush(Instant::now() + LAST_LINES);
 }
 
-fn lost(lines: u64) -> String {
+/// The line that says how many are lost.
+pub fn lost(lines: u64) -> String {
     format!(r#"{{"level":"WARN","message":"nobody has read the log in time","lost":{lines}}}"#)
 }
 

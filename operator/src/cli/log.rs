@@ -1,9 +1,17 @@
-//! What long-running commands log, and how in a cluster: one JSON object a line.
+//! What long-running commands log, and how in a cluster: one JSON object a line. Nothing waits until somebody reads it.
+
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use longshore_sidecar::output::Output;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// How long the last lines may take.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+static STDOUT: Output = Output::new("log", || Box::new(std::io::stdout()), longshore_sidecar::log::lost);
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum LogLevel {
@@ -17,7 +25,13 @@ pub(super) enum LogLevel {
 /// From now on everything is logged from this level on.
 pub(super) fn start(level: LogLevel) {
     let lines = tracing_subscriber::fmt::layer().json().flatten_event(true);
+    let lines = lines.with_writer(|| STDOUT.lines());
     tracing_subscriber::registry().with(lines).with(filter(level)).init();
+}
+
+/// Waits a moment until all lines are written, if there have been any.
+pub(super) fn flush() {
+    STDOUT.flush(Instant::now() + LAST_LINES);
 }
 
 impl From<LogLevel> for LevelFilter {
