@@ -16,8 +16,10 @@ use crate::output::Output;
 /// How long the end of the process waits for the last lines to be written. Whoever reads them takes a fraction of that; and of
 /// a pod's grace period little more is left for what comes last.
 const LAST_LINES: Duration = Duration::from_millis(500);
+/// While so much waits, more is lost: the container's memory is needed for what clients send.
+const ROOM: usize = 256 * 1024;
 
-static STDERR: Output = Output::new("log", || Box::new(std::io::stderr()), lost);
+static STDERR: Output = Output::new("log", ROOM, || Box::new(std::io::stderr()), lost);
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Starts the log. Until a configuration is loaded it is written at level `info`.

@@ -10,12 +10,11 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// While so much waits, more is lost.
-const ROOM: usize = 256 * 1024;
-
 /// Standard output, or standard error.
 pub struct Output {
     name: &'static str,
+    /// While so many bytes wait, more is lost.
+    room: usize,
     open: fn() -> Box<dyn Write>,
     /// The line that says how many are lost.
     lost: fn(u64) -> String,
@@ -40,11 +39,16 @@ pub struct Lines(&'static Output);
 // === impl Output ===
 
 impl Output {
-    /// One that is opened when something is written, by a thread of this name. So many lines that are lost are told of by
-    /// the line that `lost` makes.
-    pub const fn new(name: &'static str, open: fn() -> Box<dyn Write>, lost: fn(u64) -> String) -> Self {
+    /// One that is opened when something is written, by a thread of this name. While `room` bytes wait, lines are lost, and
+    /// told of by the line that `lost` makes.
+    pub const fn new(
+        name: &'static str,
+        room: usize,
+        open: fn() -> Box<dyn Write>,
+        lost: fn(u64) -> String,
+    ) -> Self {
         let state = State { waiting: Vec::new(), lost: 0, started: false, writing: false };
-        Self { name, open, lost, state: Mutex::new(state), some: Condvar::new(), none: Condvar::new() }
+        Self { name, room, open, lost, state: Mutex::new(state), some: Condvar::new(), none: Condvar::new() }
     }
 
     /// A line, or several.
@@ -64,7 +68,7 @@ impl Output {
             // Without one it is tried again with the next line.
             state.started = thread.spawn(|| self.write()).is_ok();
         }
-        if state.waiting.len() >= ROOM {
+        if state.waiting.len() >= self.room {
             state.lost += 1;
             return;
         }

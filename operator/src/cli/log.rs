@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use longshore_sidecar::log::lost;
 use longshore_sidecar::output::Output;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -10,8 +11,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How long the last lines may take.
 const LAST_LINES: Duration = Duration::from_secs(1);
+/// While so much waits, more is lost.
+const ROOM: usize = 1 << 20;
 
-static STDOUT: Output = Output::new("log", || Box::new(std::io::stdout()), longshore_sidecar::log::lost);
+static STDOUT: Output = Output::new("log", ROOM, || Box::new(std::io::stdout()), lost);
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum LogLevel {
