@@ -84,7 +84,7 @@ pub(crate) enum Refusal {
     NoEvents,
     #[error("\"Content-Type\" has to be application/json")]
     UnsupportedMediaType,
-    #[error("the body is compressed, and is not read so: leave out \"Content-Encoding\"")]
+    #[error("the body is compressed, as \"Content-Encoding\" says, and has to be JSON as it is")]
     Compressed,
     #[error("the body is larger than {limit} bytes")]
     BodyTooLarge { limit: u64 },

@@ -132,7 +132,9 @@ fn nothing_of_the_caller_reaches_the_server() {
         // Whoever adds to this may do so in a header of its own.
         .header("tracestate", "a=1")
         .header("tracestate", "b=2")
-        .header("x-forwarded-host", "evil.example");
+        .header("x-forwarded-host", "evil.example")
+        // Some call their charset so.
+        .header("content-encoding", "utf-8");
     request.path = "/mcp?secret=1".to_owned();
     let reply = request.send(sidecar.mcp);
     assert_eq!(reply.text(), ODD_RESULT);
