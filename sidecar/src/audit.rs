@@ -195,7 +195,7 @@ impl Writer {
     pub(crate) fn close(self) {
         self.audit.0.state.lock().closed = true;
         self.audit.0.wake.notify_one();
-        // Nothing is said of it: where it hangs, that could hang too, since both may be written to one pipe.
+        // Nothing is said of it: who does not read this is not likely to read that.
         let hangs = self.written.recv_timeout(LAST_LINES) == Err(RecvTimeoutError::Timeout);
         if !hangs && self.thread.join().is_err() {
             tracing::error!("the audit log's thread panicked");
