@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     /// The server has forgotten the session while a call was under way.
     #[error("the server has forgotten the session")]
     Forgotten,
-    /// Nobody listens any more where the server did that a call is under way with.
+    /// Nobody listens any more where the server did that a call is under way with, or it has ended its stream.
     #[error("the server has gone in the middle of the call")]
     Gone,
     /// Another server is configured by now.

@@ -61,7 +61,7 @@ async fn result(answer: Answer, coming: Coming, first: &str) -> Result<String, F
             let messages = source.messages().await.map_err(Unusable::from)?;
             // Nothing else can be said before the handshake is done.
             found = messages
-                .ok_or(Unusable::Nonsense)?
+                .ok_or(Unusable::Gone)?
                 .into_iter()
                 .find(|message| matches!(envelope::read_servers(message), Ok(Message::Response(_))));
         }

@@ -86,7 +86,8 @@ impl Ending {
     /// Why a call came to nothing, for those who tell clients.
     pub(super) fn into_failure(self) -> Failure {
         match self {
-            Self::Ended | Self::Nonsense => Unusable::Nonsense.into(),
+            Self::Ended => Unusable::Gone.into(),
+            Self::Nonsense => Unusable::Nonsense.into(),
             Self::Forgotten => Unusable::Forgotten.into(),
             Self::Status(status) => Unusable::Status(status).into(),
             Self::Failed(failure) => failure,
@@ -134,14 +135,16 @@ async fn follow(
         let heard = Heard::of(text, id, true);
         let is_answer = matches!(heard, Heard::Answer(_));
         let _ = to.send(heard).await;
-        return Ok(if is_answer { Ending::Status(status.as_u16()) } else { Ending::Ended });
+        return Ok(if is_answer { Ending::Status(status.as_u16()) } else { Ending::Nonsense });
     }
     match form {
         Form::Json => {
             let text = source.whole(EDITABLE).await?;
             source.into_tail().leave();
-            let _ = to.send(Heard::of(text, id, true)).await;
-            return Ok(Ending::Ended);
+            let heard = Heard::of(text, id, true);
+            let is_answer = matches!(heard, Heard::Answer(_));
+            let _ = to.send(heard).await;
+            return Ok(if is_answer { Ending::Ended } else { Ending::Nonsense });
         }
         Form::Events => {}
         Form::Other => return Ok(Ending::Nonsense),

@@ -334,16 +334,17 @@ fn mistakes_of_a_server_are_errors_of_one_call() {
         }
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    for (name, status, code) in [
-        ("cut", 200, -32603),
-        ("silent", 200, -32603),
-        ("status", 200, -32603),
-        ("nonsense", 200, -32603),
-        ("reserved", 200, -32603),
-        ("missing", 404, -32601),
+    for (name, status, code, says) in [
+        ("cut", 200, -32603, "went away before it answered"),
+        ("silent", 200, -32603, "went away before it answered"),
+        ("status", 200, -32603, "HTTP status 500"),
+        ("nonsense", 200, -32603, "not an answer to this request"),
+        ("reserved", 200, -32603, "mine"),
+        ("missing", 404, -32601, "no"),
     ] {
         let reply = call(name, json!({}), &json!({})).send(sidecar.mcp);
         let words = is_error(&reply, status, code);
+        assert!(words.contains(says), "{name}: {words}");
         assert_eq!(reply.message()["id"], 1, "{name}: {words}");
         assert_eq!(text(&call("good", json!({}), &json!({})).send(sidecar.mcp)), "good", "after {name}");
     }
