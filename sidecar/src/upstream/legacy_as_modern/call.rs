@@ -11,6 +11,7 @@ mod end;
 mod heard;
 mod stage;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -58,6 +59,8 @@ struct Call {
     /// What the server is asked with: what came for it, and the request while its answer is read.
     inbox: Inbox,
     reading: Option<Reading>,
+    /// The request is on its way, or was: nothing of it leaves before its answer is waited for.
+    has_left: Rc<Cell<bool>>,
     /// What the server has asked before, and is to know the answer to when it hears of the call.
     first: Vec<Bytes>,
     /// The server has not heard of the call yet: its client is asked that first.
@@ -150,6 +153,7 @@ impl Call {
             lacks: None,
             inbox,
             reading: None,
+            has_left: Rc::default(),
             first,
             is_unsent,
             is_again: false,
@@ -174,7 +178,10 @@ impl Call {
         let (session, transport, to) =
             (self.session.clone(), self.way.transport.clone(), self.inbox.0.clone());
         let may_be_asked = asked.method.may_need_input();
+        let has_left = Rc::<Cell<bool>>::default();
+        self.has_left = has_left.clone();
         self.reading = Some(Box::pin(async move {
+            has_left.set(true);
             let reading = read(&session, &transport, letter, &number, to);
             // A call that may be asked something has begun with what waited.
             if may_be_asked {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{again, asked, asking, call, is_error, listen, roots, text};
+use super::{LOG_LEVEL, again, asked, asking, call, is_error, listen, request, roots, text};
 use crate::harness::config::idle;
 use crate::harness::http::connect;
 use crate::harness::scripted::{Greeting, UPSTREAM_SESSION};
@@ -150,6 +150,45 @@ fn a_call_that_waits_for_its_client_expires() {
     let words = is_error(&reply, 200, -32602);
     assert!(words.contains("expired"), "{words}");
     assert_eq!(text(&call("echo", json!({}), &roots()).send(sidecar.mcp)), "echoed");
+}
+
+/// What has not left for the server when its client goes does not any more, and there is nothing to be cancelled.
+#[test]
+fn a_call_that_is_about_to_be_made_again_is_not_made_for_a_client_that_has_gone() {
+    let gate = Gate::default();
+    let opens = gate.clone();
+    let offers = json!({"logging": {}});
+    let server = Scripted::offering(offers, move |request, stream| match &*scripted::method_of(request) {
+        _ if request.method == "GET" => scripted::no_stream(stream),
+        "tools/call" => {
+            let visit = json!({"mode": "url", "message": "m", "url": "https://example.com/a"});
+            let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [visit]}});
+            let id = scripted::message(request)["id"].clone();
+            scripted::json(stream, &json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+        }
+        method => {
+            if method == "logging/setLevel" {
+                opens.pass();
+            }
+            scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+    });
+    let sidecar = Sidecar::start(&idle(config(server.port), 400)).ready();
+    let can = json!({"elicitation": {"url": {}}});
+    let (questions, state) = asked(&call("t", json!({}), &can).send(sidecar.mcp));
+    let params = json!({
+        "name": "t", "arguments": {}, "requestState": state, "_meta": {LOG_LEVEL: "info"},
+        "inputResponses": {questions[0].0.clone(): {"action": "accept"}},
+    });
+    let mut goes = connect(sidecar.mcp);
+    request(2, "tools/call", params, &can).write(&mut goes);
+    eventually("the server is told a level", || (server.seen("logging/setLevel").len() == 1).then_some(()));
+    drop(goes);
+    eventually("its client has gone", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    gate.open();
+    eventually("the session is over", || (server.seen("DELETE").len() == 1).then_some(()));
+    assert_eq!(server.seen("tools/call").len(), 1);
+    assert!(server.seen("notifications/cancelled").is_empty());
 }
 
 /// A server that offers subscriptions, whose first answer to one waits for the gate and is `first`.

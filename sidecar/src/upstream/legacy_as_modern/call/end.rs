@@ -147,7 +147,13 @@ impl Call {
         }
         let can = ClientCapabilities::default();
         let mut parked = std::mem::replace(&mut self.parked, Parked::new(self.pair, "0", can));
-        let words = if self.is_unsent { parked.ended(why) } else { parked.abandon(why) };
+        let words = if self.has_left.get() {
+            parked.abandon(why)
+        } else {
+            // It does not leave any more, and there is nothing to be taken back.
+            self.reading = None;
+            parked.ended(why)
+        };
         self.tell_all(&words).await;
     }
 
