@@ -257,11 +257,16 @@ impl Session {
         let letter = self.letter(text(&id));
         let mut deaf = Deaf::default();
         let answer = async {
-            while let Some(Heard::Answer(message) | Heard::Own(message)) = heard.recv().await {
-                match envelope::read(&message) {
-                    Ok(Message::Response(response)) => {
+            loop {
+                let message = match heard.recv().await {
+                    Some(Heard::Answer(message)) => {
+                        let Ok(Message::Response(response)) = envelope::read(&message) else { return None };
                         return Some(matches!(response.outcome, Outcome::Result(_)));
                     }
+                    Some(Heard::Own(message)) => message,
+                    _ => return None,
+                };
+                match envelope::read(&message) {
                     Ok(Message::Request(question)) => {
                         if self.has_one_stream() {
                             self.asked(transport, message.clone(), &question, &mut deaf).await;
@@ -272,10 +277,10 @@ impl Session {
                     Ok(Message::Notification(_)) if self.has_one_stream() => {
                         self.aside(message.clone(), &mut deaf).await;
                     }
+                    // What it answers to somebody else says nothing of this.
                     _ => {}
                 }
             }
-            None
         };
         let asking = self.meanwhile(transport, read(self, transport, letter, &id, to));
         let (is_for_now, said) = tokio::join!(asking, answer);

@@ -139,6 +139,28 @@ fn a_subscription_that_is_taken_late_is_taken_back() {
     });
 }
 
+/// What the server answers to somebody else is no answer to what it is asked to tell of.
+#[test]
+fn an_answer_to_somebody_else_refuses_no_subscription() {
+    let server = Scripted::offering(json!({"resources": {"subscribe": true}}), |request, stream| {
+        if request.method == "GET" {
+            return scripted::no_stream(stream);
+        }
+        let result = json!({"resources": [], "resourceTemplates": []});
+        let answer = scripted::reply_to(request, &result);
+        if scripted::method_of(request) != "resources/subscribe" {
+            return scripted::json(stream, &answer);
+        }
+        let error = json!({"code": -32000, "message": "no"});
+        let other = json!({"jsonrpc": "2.0", "id": "nobody's", "error": error});
+        scripted::events(stream, &[&format!("data: {other}\n\n"), &format!("data: {answer}\n\n")]);
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let wanted = json!({"resourceSubscriptions": ["a:b"]});
+    let mut events = Events::open(&listen("l", wanted.clone()), sidecar.mcp);
+    assert_eq!(events.next().unwrap().message()["params"]["notifications"], wanted);
+}
+
 /// However many resources the server says nothing of, who listens has those that it has taken, and it is asked for no
 /// more than there is time for.
 #[test]
