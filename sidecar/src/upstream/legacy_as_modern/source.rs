@@ -11,7 +11,7 @@ use crate::upstream::forgotten::is_not_now;
 use crate::upstream::message::{span, with};
 use crate::upstream::source::{Source, Unread};
 use crate::upstream::waiting::Sender;
-use crate::upstream::{Answer, EDITABLE, Failure, Form, Letter, Transport, rest};
+use crate::upstream::{Answer, Broken, EDITABLE, Failure, Form, Letter, Transport, call, rest};
 
 /// The most that is read of an answer that is no success.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -154,6 +154,8 @@ async fn follow(
             let messages = match source.messages().await {
                 Ok(Some(messages)) => messages,
                 Ok(None) => break None,
+                // It waited for its process for so long that its answer has begun, and that was another server's then.
+                Err(Unread::Broken(Broken::Call(call::Failure::Forgotten))) => return Ok(Ending::Forgotten),
                 // As good as an early end.
                 Err(Unread::Broken(broken)) => break Some(broken),
                 Err(unread) => return Err(unread.into()),

@@ -117,6 +117,26 @@ fn r066_a_call_is_made_again_only_in_place_of_a_forgotten_session() {
     }
 }
 
+/// Also where the server takes so long to say that it knows no such session that the response has begun.
+#[test]
+fn a_session_that_turns_out_late_to_be_forgotten_is_begun_again_too() {
+    let is_first = AtomicBool::new(true);
+    let server = Scripted::start(move |request, stream| {
+        if scripted::method_of(request) == "tools/call" && is_first.swap(false, Ordering::SeqCst) {
+            // Longer than a response is held back for.
+            std::thread::sleep(Duration::from_secs(6));
+            return scripted::json_with(stream, 404, "", "{}");
+        }
+        let result = json!({"content": [{"type": "text", "text": "done"}], "tools": []});
+        scripted::json(stream, &scripted::reply_to(request, &result));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let reply = call("x", json!({}), &json!({})).send(sidecar.mcp);
+    assert_eq!(reply.header("content-type"), Some("text/event-stream"), "{}", reply.text());
+    assert_eq!(text(&reply), "done");
+    assert_eq!((server.seen("initialize").len(), server.seen("tools/call").len()), (2, 2));
+}
+
 /// A server that says nothing to a level of log messages: calls that ask for one do not all wait for it.
 #[test]
 fn levels_that_a_server_never_answers_to_hold_up_one_call() {
