@@ -154,7 +154,7 @@ async fn follow(
             let messages = match source.messages().await {
                 Ok(Some(messages)) => messages,
                 Ok(None) => break None,
-                // It waited for its process for so long that its answer has begun, and that was another server's then.
+                // Its answer has begun since its process took long, which was another server's then.
                 Err(Unread::Broken(Broken::Call(call::Failure::Forgotten))) => return Ok(Ending::Forgotten),
                 // As good as an early end.
                 Err(Unread::Broken(broken)) => break Some(broken),
