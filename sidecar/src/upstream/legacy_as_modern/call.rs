@@ -205,7 +205,7 @@ impl Call {
             let event = self.next(silence).await;
             match (event, std::mem::replace(&mut self.stage, Stage::Over)) {
                 (Event::Heard(Heard::Over(Ending::Forgotten)), Stage::Serving(client))
-                    if !self.parked.is_waiting() =>
+                    if client.has_nothing() && !self.parked.is_waiting() =>
                 {
                     self.session.end();
                     if let Some(lease) = &self.lease {

@@ -39,6 +39,8 @@ pub(super) enum Begun {
 pub(super) struct Client {
     pub(super) asked: Arc<Asked>,
     state: State,
+    /// Something that the server said was given.
+    given: bool,
 }
 
 enum State {
@@ -55,7 +57,8 @@ impl Client {
     pub(super) fn new(asked: Asked) -> (Self, Reply) {
         let (reply, response) = oneshot::channel();
         let begun = Carried::new(response);
-        (Self { asked: Arc::new(asked), state: State::Waiting(reply) }, Reply { begun, unserved: None })
+        let client = Self { asked: Arc::new(asked), state: State::Waiting(reply), given: false };
+        (client, Reply { begun, unserved: None })
     }
 
     /// Returns when the client has gone. One that has everything is not waited for.
@@ -72,6 +75,11 @@ impl Client {
         matches!(self.state, State::Waiting(_))
     }
 
+    /// Whether nothing that the server said was given yet, though the response may have begun.
+    pub(super) fn has_nothing(&self) -> bool {
+        !self.given
+    }
+
     /// Begins the response as events, if it has not begun.
     pub(super) fn begin(&mut self) {
         if let State::Waiting(_) = self.state {
@@ -86,6 +94,7 @@ impl Client {
     /// Gives a message before the answer. Waits for a client that reads slowly.
     pub(super) async fn event(&mut self, message: &str) {
         self.begin();
+        self.given = true;
         if let State::Events(events) = &self.state {
             // One that has gone is noticed by whoever waits for that.
             let _ = events.send(Ok(sse::message(message.as_bytes()).into())).await;

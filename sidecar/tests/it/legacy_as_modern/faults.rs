@@ -1,5 +1,6 @@
 //! What goes wrong at a server with sessions, at the client, or with a session between them.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -135,6 +136,40 @@ fn a_session_that_turns_out_late_to_be_forgotten_is_begun_again_too() {
     assert_eq!(reply.header("content-type"), Some("text/event-stream"), "{}", reply.text());
     assert_eq!(text(&reply), "done");
     assert_eq!((server.seen("initialize").len(), server.seen("tools/call").len()), (2, 2));
+}
+
+/// But no call is made twice of which its client has heard something: the server has begun with it.
+#[test]
+fn a_call_of_which_its_client_has_heard_is_not_made_again() {
+    let gate = Gate::default();
+    let (heard, beside) = (gate.clone(), Mutex::new(None));
+    let server = Scripted::offering(json!({"tools": {}}), move |request, stream| {
+        if request.method == "GET" {
+            scripted::begin_events(stream);
+            *beside.lock().unwrap() = Some(stream.try_clone().unwrap());
+            // Until the other side closes.
+            let _ = std::io::Read::read(stream, &mut [0]);
+            return;
+        }
+        if scripted::method_of(request) != "tools/call" {
+            return scripted::json(stream, &scripted::reply_to(request, &json!({"tools": []})));
+        }
+        let token = &scripted::message(request)["params"]["_meta"]["progressToken"];
+        let params = json!({"progressToken": token, "progress": 1});
+        let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+        let mut open = eventually("the stream of its session is open", || beside.lock().unwrap().take());
+        scripted::chunk(&mut open, &format!("data: {progress}\n\n"));
+        heard.pass();
+        scripted::json_with(stream, 404, "", "{}");
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    let params = json!({"name": "x", "arguments": {}, "_meta": {"progressToken": "p"}});
+    let mut events = Events::open(&request(1, "tools/call", params, &json!({})), sidecar.mcp);
+    assert_eq!(events.next().unwrap().message()["method"], "notifications/progress");
+    gate.open();
+    let end = events.next().unwrap().message();
+    assert_eq!(end["error"]["code"], -32603, "{end}");
+    assert_eq!(server.seen("tools/call").len(), 1);
 }
 
 /// A server that says nothing to a level of log messages: calls that ask for one do not all wait for it.
