@@ -196,7 +196,7 @@ mod tests {
     use kube::core::PartialObjectMeta;
 
     use super::*;
-    use crate::view::{BriefPod, Owned, PodView};
+    use crate::view::{BriefDeployment, BriefPod, DeploymentView, Owned, PodView};
 
     type Object = PartialObjectMeta<Service>;
 
@@ -306,6 +306,39 @@ mod tests {
             let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };
             let known = mirror.get(&one, "x").unwrap();
             assert_eq!(known.server.ended.as_ref().map(|ended| ended.code), expected);
+        }
+    }
+
+    /// What a Deployment's controller says of it is about the Deployment that it has looked at.
+    #[tokio::test]
+    async fn that_pods_are_refused_is_known_of_their_own_template() {
+        let deployment = |generation: i64, observed: i64, template: &str, refused: &str| {
+            let metadata = object("a", "x", Some("one"), 1).metadata;
+            let annotations = serde_json::json!({"longshore.dev/template": template});
+            let failure = serde_json::json!({"type": "ReplicaFailure", "status": "True", "message": refused});
+            let conditions = if refused.is_empty() { vec![] } else { vec![failure] };
+            let mut object: BriefDeployment = serde_json::from_value(serde_json::json!({
+                "metadata": metadata,
+                "spec": {"template": {"metadata": {"annotations": annotations}}},
+                "status": {"observedGeneration": observed, "conditions": conditions},
+            }))
+            .unwrap();
+            object.metadata.generation = Some(generation);
+            Event::Apply(object)
+        };
+        let mirror = Mirror::<DeploymentView>::default();
+        for (why, event, expected) in [
+            ("it is new", deployment(1, 0, "old", ""), None),
+            ("it is refused", deployment(1, 1, "old", "quota"), Some("quota")),
+            ("another number is wanted", deployment(2, 1, "old", "quota"), Some("quota")),
+            ("another template is", deployment(3, 2, "new", "quota"), None),
+            ("its controller has begun", deployment(3, 2, "new", "quota"), None),
+            ("its controller has looked", deployment(3, 3, "new", "policy"), Some("policy")),
+            ("it is let", deployment(3, 3, "new", ""), None),
+        ] {
+            mirror.follow(stream::iter([event]), &None, &mut |_, _, _, _| {}).await;
+            let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };
+            assert_eq!(mirror.get(&one, "x").unwrap().refused.as_deref(), expected, "{why}");
         }
     }
 

@@ -79,23 +79,33 @@ pub(crate) struct DeploymentView {
     pub template: Option<String>,
     /// How many pods it is to have.
     pub replicas: Option<i32>,
-    /// The API server's words on why a pod could not be made.
+    /// The API server's words on why a pod could not be made, of this template as far as is known.
     pub refused: Option<String>,
+    /// Whether its controller has looked at it as it is now. Until then its status is about what it was before.
+    pub is_seen: bool,
 }
 
 impl View for DeploymentView {
     type Object = BriefDeployment;
 
     fn of(object: &BriefDeployment) -> Self {
-        let refused = object
-            .status
-            .conditions
-            .iter()
-            .flatten()
+        let status = &object.status;
+        let is_seen = status.observed_generation >= object.metadata.generation;
+        let mut conditions = status.conditions.iter().flatten();
+        let refused = conditions
             .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
+            .filter(|_| is_seen)
             .map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
         let template = annotation(object.spec.template.metadata.annotations.as_ref(), TEMPLATE_ANNOTATION);
-        Self { live: Live::of(&object.metadata), template, replicas: object.spec.replicas, refused }
+        Self { live: Live::of(&object.metadata), template, replicas: object.spec.replicas, refused, is_seen }
+    }
+
+    /// Whoever only wants another number of pods finds them refused as before, until something else is heard.
+    fn after(mut self, before: &Self) -> Self {
+        if !self.is_seen && self.live.uid == before.live.uid && self.template == before.template {
+            self.refused.clone_from(&before.refused);
+        }
+        self
     }
 }
 

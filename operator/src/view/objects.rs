@@ -84,7 +84,9 @@ pub(super) struct Annotated {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct BriefDeploymentStatus {
+    pub(super) observed_generation: Option<i64>,
     pub(super) conditions: Option<Vec<DeploymentCondition>>,
 }
 

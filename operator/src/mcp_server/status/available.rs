@@ -5,7 +5,7 @@ use super::pod_roles::{PodRoles, Version};
 use super::{Observation, Verdict, verdict};
 use crate::mcp_server::build::MIN_READY_SECONDS;
 use crate::mcp_server::condition::{Reason, Truth};
-use crate::view::{DeploymentView, KeptOut, PodView};
+use crate::view::{KeptOut, PodView};
 
 /// Whether a pod serves, and of which version.
 pub(super) fn available(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Verdict {
@@ -13,7 +13,7 @@ pub(super) fn available(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Ver
     let wanted = observed.desired.map_or(1, |desired| desired.replicas as usize);
     let lacking = roles.lacking().filter(|facts| roles.current < wanted || !roles.is_followed(facts));
     let newest = lacking.map(|facts| diagnosis::of_newest(observed, facts));
-    let newest = newest.or_else(|| of_those_before(observed, roles)).or_else(|| refused(observed.deployment));
+    let newest = newest.or_else(|| of_those_before(observed, roles)).or_else(|| refused(observed, roles));
     let failing = newest.as_ref().filter(|diagnosis| diagnosis.severity == Severity::Failure);
     let generation = observed.generation;
     match (roles.serving, failing) {
@@ -144,7 +144,15 @@ pub(super) fn named(diagnosis: &Diagnosis) -> String {
     format!("{}: {}", diagnosis.reason.name(), diagnosis.message)
 }
 
-fn refused(deployment: Option<&DeploymentView>) -> Option<Diagnosis> {
-    let words = deployment?.refused.as_deref()?;
+/// Why the API server refuses a pod, if it is one of the version that is wanted, or no other is to be had.
+fn refused(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Option<Diagnosis> {
+    let deployment = observed.deployment?;
+    let words = deployment.refused.as_deref()?;
+    let wanted = observed.desired.map(|desired| &desired.template);
+    let is_of_before = deployment.template.as_ref() != wanted;
+    // What was applied just now may be what lets the pod be made: the watch has yet to show the Deployment with it.
+    if is_of_before && (roles.serving.is_some() || !observed.held_back) {
+        return None;
+    }
     Some(diagnosis::failure(Reason::PodRejected, format!("the API server refuses the pod: {words}")))
 }

@@ -124,7 +124,8 @@ fn ready(pod: PodView) -> PodView {
 /// A Deployment of which the API server refuses a pod, with these words.
 fn deployment_refused(words: &str) -> DeploymentView {
     let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None, applied: None };
-    DeploymentView { live, template: None, replicas: None, refused: Some(words.to_owned()) }
+    let (template, refused) = (Some("new".to_owned()), Some(words.to_owned()));
+    DeploymentView { live, template, replicas: None, refused, is_seen: true }
 }
 
 fn rules(rules: &Value) -> Access {

@@ -426,3 +426,26 @@ fn what_the_api_server_says_of_pods_it_refuses_is_shown() {
     assert_eq!(available.reason, "PodRejected");
     assert!(available.message.contains("exceeded quota"));
 }
+
+/// The watch may be behind what was just applied, which may be what helps; and the pods of a change that is held back are
+/// not even tried.
+#[test]
+fn what_is_said_of_pods_of_before_is_not_said_of_those_of_a_change() {
+    let refused = Some(DeploymentView {
+        template: Some("old".to_owned()),
+        ..deployment_refused("exceeded quota: pods")
+    });
+    let old = || vec![said(ready(pod("old")), summary())];
+    let missing = || vec![Problem::new(Reason::SecretNotFound, "Secret tools/token does not exist")];
+    for (why, pods, problems, expected) in [
+        ("nothing serves", vec![], vec![], "False/Starting"),
+        ("those of before serve", old(), vec![], "True/RollingOut"),
+        ("those of before serve, and no others are made", old(), missing(), "True/Serving"),
+        ("those of before are wanted back", vec![], missing(), "False/PodRejected"),
+    ] {
+        let scene = Scene { deployment: refused.clone(), problems, ..Scene::of(pods) };
+        let status = scene.status();
+        let available = of(&status, ConditionType::Available);
+        assert_eq!(format!("{}/{}", available.status, available.reason), expected, "{why}");
+    }
+}
