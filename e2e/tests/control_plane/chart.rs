@@ -245,8 +245,10 @@ fn blank_lines_leave_the_defaults(cluster: &Cluster) {
 fn notes_tell_of_targets_that_would_be_down(cluster: &Cluster) {
     let enabled = "metrics.podMonitor.enabled=true";
     let rules = "metrics.prometheusRule.enabled=true";
+    let credentials = "imagePullSecrets[0].name=registry";
     for (values, words) in [
         (&[][..], None),
+        (&[credentials], None),
         (&[enabled], Some("none of the pods, and their targets are down")),
         (&[enabled, "networkPolicy.enabled=false"], Some("no server's pod, and their targets are down")),
         (&[enabled, "metrics.from[0].team=a"], None),
@@ -268,6 +270,8 @@ fn notes_tell_of_targets_that_would_be_down(cluster: &Cluster) {
         let (_, notes) = printed.split_once("\nNOTES:\n").unwrap();
         assert!(notes.contains("kubectl apply"), "{values:?}: {notes}");
         assert!(!notes.contains("auth: {none"), "the first server is for whoever has a key: {notes}");
+        let pod = r#"  pod: {imagePullSecrets: [{"name":"registry"}]}"#;
+        assert_eq!(notes.lines().any(|line| line == pod), values == [credentials], "{values:?}: {notes}");
         assert_eq!(notes.contains("LongshoreNotHeard"), values == [rules], "{values:?}: {notes}");
         assert_eq!(notes.contains("targets are down"), words.is_some(), "{values:?}: {notes}");
         assert!(words.is_none_or(|words| notes.contains(words)), "{values:?}: {notes}");
