@@ -71,7 +71,7 @@ impl<K: Send + Sync + 'static + PartialEq> View for Owned<K> {
 }
 
 /// A Deployment: its state, and why it has fewer pods than it should.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct DeploymentView {
     /// Which object it is.
     pub live: Live,
@@ -108,6 +108,16 @@ impl View for DeploymentView {
         self
     }
 }
+
+impl PartialEq for DeploymentView {
+    fn eq(&self, other: &Self) -> bool {
+        // That its controller has looked is no news: what it says then is.
+        let Self { live, template, replicas, refused, is_seen: _ } = self;
+        (live, template, replicas, refused) == (&other.live, &other.template, &other.replicas, &other.refused)
+    }
+}
+
+impl Eq for DeploymentView {}
 
 /// A ReplicaSet: the link between a pod and its Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
