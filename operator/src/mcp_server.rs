@@ -143,7 +143,8 @@ pub(crate) async fn reconcile(object: Arc<MaybeUnreadable>, context: Arc<Context
     // What cannot be deleted is tried again as what is refused is, and keeps nothing else waiting.
     let prune = progress.unpruned.then(|| memory.lock().failures.refused());
     let again = [progress.again, later, trials, prune, undo].into_iter().flatten().min();
-    let error = progress.error.take().or(unwritten);
+    // Of what is refused nobody knows until that is said, so it does not wait as what is refused does.
+    let error = unwritten.or_else(|| progress.error.take());
     let took = started.elapsed();
     let (outcome, result) = conclude(error, again, &progress, &mut memory.lock().failures);
     context.metrics.reconciled(outcome, took);

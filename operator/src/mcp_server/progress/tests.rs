@@ -191,6 +191,16 @@ async fn whoever_was_faster_is_no_trouble_unless_that_goes_on() {
     }
 }
 
+/// It may be looked at once a minute by then, and nobody would be told until it is.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_tried_again_in_its_time_once_that_is_said() {
+    let server = Looks::new();
+    let refused = ("services", StatusCode::FORBIDDEN);
+    let unsaid = ("mcpservers", StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(server.try_once(1, &[refused, unsaid]).await.map(drop), Err(true));
+    assert_eq!(server.try_once(1, &[refused]).await.map(drop), Ok(()));
+}
+
 /// Whatever of it is refused, and whoever has a key. What fails for a moment is no refusal, and keeps its turn.
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_counts_as_refused_and_is_the_next_ones_turn_where_it_was_said_so() {
