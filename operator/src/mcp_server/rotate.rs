@@ -84,7 +84,8 @@ pub(crate) async fn tell(context: &Context, server: &ServerKey, uid: &str, step:
         note: Some(format!(
             "new session ids are sealed with key {id}; key {before} is accepted until no session of it can be left"
         )),
-        action: "RotateKeys".to_owned(),
+        // Those of one action are told as one, in the words of the first.
+        action: format!("SealWithKey{id}"),
         secondary: None,
     };
     context.tell(server, uid, &event).await;

@@ -183,6 +183,7 @@ fn echo(observed: &ObjectMeta, written: &ObjectMeta) -> Option<u64> {
 /// What is worth an event: that a server became ready or no longer is, and every cause of a failure once.
 fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<Event> {
     let before = previous.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let generation = status.observed_generation.unwrap_or_default();
     let mut events: Vec<Event> = Vec::new();
     for condition in &status.conditions {
         let was = before.iter().find(|before| before.type_ == condition.type_);
@@ -212,7 +213,8 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
             type_: if good { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             note: Some(condition.message.clone()),
-            action: condition.type_.clone(),
+            // Those of one action are told as one, in the words of the first: whoever corrects a manifest has others.
+            action: format!("{}OfGeneration{generation}", condition.type_),
             secondary: None,
         });
     }
@@ -296,6 +298,16 @@ mod tests {
                 .collect();
             assert_eq!(said, expected, "{what}");
         }
+    }
+
+    /// What is told as one has the words of the first.
+    #[test]
+    fn what_is_wrong_with_another_manifest_is_an_event_of_its_own() {
+        let fails = with(&[(ConditionType::Available, "False", Reason::ImagePullFailed)]);
+        let corrected = McpServerStatus { observed_generation: Some(2), ..fails.clone() };
+        let action = |status: &McpServerStatus| events(None, status).remove(0).action;
+        assert_eq!(action(&fails), action(&fails));
+        assert_ne!(action(&fails), action(&corrected));
     }
 
     #[test]
