@@ -50,7 +50,7 @@ impl Applier<'_> {
             type_: EventType::Warning,
             reason: CHANGED_BACK.to_owned(),
             note: Some(format!("{what}: change the McpServer instead, and let one operator look after it")),
-            action: format!("Apply{kind}{pace}"),
+            action: format!("Apply{kind}{pace}/{name}"),
             secondary: None,
         };
         self.context.tell(self.server, self.uid, &event).await;
