@@ -77,6 +77,11 @@ impl Error {
             Self::Apply(_) | Self::Dereference(_) | Self::SessionKeys(_) => false,
         }
     }
+
+    /// Whether the status tells of it, if it is written: somebody else has to mend it.
+    fn is_told(&self) -> bool {
+        matches!(self, Self::Apply(apply::Error::Problem(_)) | Self::Dereference(_) | Self::SessionKeys(_))
+    }
 }
 
 /// A reconciliation that has to be tried again.
@@ -143,8 +148,8 @@ pub(crate) async fn reconcile(object: Arc<MaybeUnreadable>, context: Arc<Context
     // What cannot be deleted is tried again as what is refused is, and keeps nothing else waiting.
     let prune = progress.unpruned.then(|| memory.lock().failures.refused());
     let again = [progress.again, later, trials, prune, undo].into_iter().flatten().min();
-    // Of what is refused nobody knows until that is said, so it does not wait as what is refused does.
-    let error = unwritten.or_else(|| progress.error.take());
+    // Nobody knows what to mend until the status is written, so that is tried again sooner than what is refused.
+    let error = progress.error.take_if(|error| unwritten.is_none() || !error.is_told()).or(unwritten);
     let took = started.elapsed();
     let (outcome, result) = conclude(error, again, &progress, &mut memory.lock().failures);
     context.metrics.reconciled(outcome, took);
@@ -160,10 +165,8 @@ fn conclude(
     failures: &mut Failures,
 ) -> (Outcome, Result<Action, Failed>) {
     match error {
-        Some(Error::Apply(apply::Error::Problem(_)) | Error::Dereference(_) | Error::SessionKeys(_))
-            if !progress.blind =>
-        {
-            // Said in the status; what stands in the way may go without a trace that the operator could watch.
+        Some(error) if error.is_told() && !progress.blind => {
+            // What stands in the way may go without a trace that the operator could watch.
             let delay = failures.refused();
             // What else is to be done, such as to touch a pod once more, does not wait for that.
             let delay = again.map_or(delay, |again| again.min(delay));

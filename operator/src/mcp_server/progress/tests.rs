@@ -199,6 +199,11 @@ async fn what_is_refused_is_tried_again_in_its_time_once_that_is_said() {
     let unsaid = ("mcpservers", StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(server.try_once(1, &[refused, unsaid]).await.map(drop), Err(true));
     assert_eq!(server.try_once(1, &[refused]).await.map(drop), Ok(()));
+    // What fails is tried again anyway, and its words are of more use than those of the status.
+    let server = Looks::new();
+    let fails = ("services", StatusCode::INTERNAL_SERVER_ERROR);
+    let unsaid = ("mcpservers", StatusCode::CONFLICT);
+    assert_eq!(server.try_once(1, &[fails, unsaid]).await.map(drop), Err(true));
 }
 
 /// Whatever of it is refused, and whoever has a key. What fails for a moment is no refusal, and keeps its turn.
