@@ -305,8 +305,10 @@ mod tests {
     fn what_is_wrong_with_another_manifest_is_an_event_of_its_own() {
         let fails = with(&[(ConditionType::Available, "False", Reason::ImagePullFailed)]);
         let corrected = McpServerStatus { observed_generation: Some(2), ..fails.clone() };
+        let mut in_other_words = fails.clone();
+        in_other_words.conditions[0].message = "back-off".to_owned();
         let action = |status: &McpServerStatus| events(None, status).remove(0).action;
-        assert_eq!(action(&fails), action(&fails));
+        assert_eq!(action(&fails), action(&in_other_words), "it comes and goes");
         assert_ne!(action(&fails), action(&corrected));
     }
 
