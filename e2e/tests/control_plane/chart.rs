@@ -272,6 +272,8 @@ fn notes_tell_of_targets_that_would_be_down(cluster: &Cluster) {
         assert!(!notes.contains("auth: {none"), "the first server is for whoever has a key: {notes}");
         let pod = r#"  pod: {imagePullSecrets: [{"name":"registry"}]}"#;
         assert_eq!(notes.lines().any(|line| line == pod), values == [credentials], "{values:?}: {notes}");
+        let copy = "copy them to the namespace default first.";
+        assert_eq!(notes.contains(copy), values == [credentials], "{values:?}: {notes}");
         assert_eq!(notes.contains("LongshoreNotHeard"), values == [rules], "{values:?}: {notes}");
         assert_eq!(notes.contains("targets are down"), words.is_some(), "{values:?}: {notes}");
         assert!(words.is_none_or(|words| notes.contains(words)), "{values:?}: {notes}");
