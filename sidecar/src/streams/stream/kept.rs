@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
-use super::{State, Stream, Terms, Written, wake};
+use super::{State, Stream, Terms, WINDOW, Written, wake};
 
 /// About what an event costs beside its bytes: its place in the list, which has some to spare, and what the allocator and
 /// whoever else has it add.
@@ -93,6 +93,11 @@ impl State {
         self.bytes -= cost.min(self.bytes);
         of.terms.store.gave_back(&of.account, cost);
         true
+    }
+
+    /// Whoever waits until its client has read, if that has little to read by now.
+    pub(super) fn writer_with_room(&mut self) -> Option<Waker> {
+        if self.unread < WINDOW { self.writer.take() } else { None }
     }
 
     /// The client has nothing to read any more. Gives whoever waited for that.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use longshore_mcp::sse;
 use tokio::time::Instant;
 
-use super::{Client, Kind, State, Stream, WINDOW, Written, wake};
+use super::{Client, Kind, State, Stream, Written, wake};
 use crate::held::Share;
 use crate::streams::Rest;
 use crate::streams::reader::Reader;
@@ -49,8 +49,11 @@ impl Stream {
             state.since = None;
         }
         state.trim(self);
+        // What the one before had yet to read others may have read: then nothing comes that this one could read.
+        let writer = state.writer_with_room();
         drop(state);
         wake(before.and_then(|client| client.waker));
+        wake(writer);
         Reader::new(self.clone(), number)
     }
 
@@ -148,7 +151,7 @@ impl Stream {
         *cursor = client.next.max(*cursor);
         *unread -= event.len().min(*unread);
         state.trim(self);
-        let writer = if state.unread < WINDOW { state.writer.take() } else { None };
+        let writer = state.writer_with_room();
         drop(state);
         wake(writer);
         Next::Event(share.keep(event))

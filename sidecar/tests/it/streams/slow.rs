@@ -250,6 +250,35 @@ fn read_slowly(request: &Request, at: SocketAddr) -> String {
     String::from_utf8_lossy(&got).into_owned()
 }
 
+/// What the one before had yet to read, its client has read by another connection.
+#[test]
+fn whoever_takes_the_place_of_one_that_does_not_read_hears_what_comes() {
+    let (server, tell) = super::told();
+    let sidecar = Sidecar::start(&config(server.port));
+    let client = Client::of(&sidecar, None, "2025-06-18");
+    let mut first = super::open(&client);
+    let params = json!({"level": "info", "data": "x".repeat(6_000)});
+    let large = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}).to_string();
+    // More than the machine takes, and all of it is kept.
+    let ids: Vec<_> = (0..150)
+        .map(|_| {
+            tell.send(Some(event(&large))).unwrap();
+            first.next().unwrap().id
+        })
+        .collect();
+    let mut silent = connect(sidecar.mcp);
+    SockRef::from(&silent).set_recv_buffer_size(16 << 10).unwrap();
+    client.rest(&ids[0]).write(&mut silent);
+    assert!(first.next().is_none(), "it has the place");
+    // The server is read no further after this, which nobody hears.
+    tell.send(Some(": nothing\n\n".to_owned())).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let mut next = Events::open(&client.rest(&first.last), sidecar.mcp);
+    assert_eq!(next.status, 200);
+    tell.send(Some(event(&note(1)))).unwrap();
+    assert_eq!(super::said(&next.next().unwrap()), "1");
+}
+
 #[test]
 fn a_slow_client_gets_everything_in_its_own_time() {
     let server = Scripted::listening(|request, stream| {
