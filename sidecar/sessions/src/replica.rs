@@ -40,6 +40,8 @@ pub struct Replica<T> {
     tombstones: Tombstones,
     /// Who holds sessions of others, as far as was heard.
     elsewhere: Recent<SessionKey, Peer>,
+    /// Sessions that were given to this replica, and wait for their turn to be taken.
+    in_line: Recent<SessionKey, ()>,
     /// What clients set in sessions of others, and in those that were given up.
     copies: Recent<SessionKey, Copy>,
 }
@@ -82,6 +84,7 @@ impl<T> Replica<T> {
             next_claim: 0,
             tombstones,
             elsewhere: Recent::new(MAX_REMEMBERED),
+            in_line: Recent::new(MAX_REMEMBERED),
             copies: Recent::weighing(MAX_REMEMBERED, MAX_COPIED, Copy::size),
         }
     }
@@ -243,6 +246,17 @@ impl<T> Replica<T> {
         Some(session)
     }
 
+    /// Notes that a session was given to this replica, which takes it in its turn. A request of it that comes before need
+    /// not go elsewhere.
+    pub fn line_up(&mut self, key: SessionKey) {
+        self.in_line.insert(key, ());
+    }
+
+    /// Its turn is over, whatever came of it.
+    pub fn had_its_turn(&mut self, key: &SessionKey) {
+        self.in_line.remove(key);
+    }
+
     /// Loses a session without a trace: its server has forgotten it, and whoever is next may begin it again.
     pub fn lose(&mut self, key: &SessionKey) -> Option<T> {
         self.held.remove(key)
@@ -372,6 +386,11 @@ impl<T> Replica<T> {
         let pod = &self.elsewhere.get(key)?.pod;
         let (peer, state) = self.view.find(pod, now)?;
         (state != State::Starting).then_some(peer)
+    }
+
+    /// Whether a session was given to this replica, and waits for its turn.
+    pub(crate) fn is_in_line(&self, key: &SessionKey) -> bool {
+        self.in_line.get(key).is_some()
     }
 
     /// Forgets that a session is at that pod.

@@ -15,6 +15,9 @@
 //! A request that a replica forwarded is never forwarded again: who gets one and may not serve it says where it thinks
 //! the session is, and the first replica tries there.
 //!
+//! Who was given a session may have many others to take before. A request that comes meanwhile takes it there, by a claim
+//! of its own, and does not go to whoever would be next by weight.
+//!
 //! Who is to take a session that somebody else had, and has no room for it, waits for none as long as there may be some
 //! elsewhere: the request, or the session that was handed over, goes on to the next by weight, with who has passed it on.
 //! Whoever it is brought to so takes it, by its claim as always. When all have passed it on, or too many, whoever is next
@@ -263,6 +266,9 @@ impl Route {
         if self.is_mine(replica) && !matches!(replica.state(), State::Draining | State::Leaving) {
             return self.claim(replica, now);
         }
+        if self.is_in_line(replica, now) {
+            return self.claim(replica, now);
+        }
         match self.entry {
             Entry::Client => self.send_on(replica, now),
             Entry::Forwarded => self.send_back(replica, now),
@@ -424,6 +430,14 @@ impl Route {
 
     fn is_mine<T>(&self, replica: &Replica<T>) -> bool {
         self.owner.pod == replica.me().pod
+    }
+
+    /// Whether it was given to this replica, which can find out that nobody else has it, and has not passed it on.
+    fn is_in_line<T>(&self, replica: &Replica<T>, now: Moment) -> bool {
+        replica.is_in_line(&self.key)
+            && replica.state() == State::Serving
+            && replica.view.is_settled(now)
+            && !self.is_passed(&replica.me().pod)
     }
 
     fn is_late(&self, now: Moment) -> bool {

@@ -11,6 +11,7 @@ use longshore_sessions::tombstones::Tombstone;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
+use super::Sessions;
 use super::find::{Purpose, Search, Way, nowhere};
 use super::session::Farewell;
 use crate::configuration::Snapshot;
@@ -74,13 +75,14 @@ async fn run(worker: Rc<Worker>, errand: Errand) {
 
 /// Takes a session over, or hands it on where there is no room for it.
 async fn take_over(worker: &Rc<Worker>, snapshot: &Arc<Snapshot>, session: HandOver) {
-    let HandOver { id, principal, copy, full } = session;
+    let HandOver { id, principal, full, .. } = session;
     let sessions = &worker.shared.sessions;
     let Some(capsule) = sessions.open_current(snapshot, &principal, &id) else { return };
     let key = capsule.key;
-    sessions.lock().keep(key, copy);
     let search = Search::new(sessions.clone(), capsule, (Entry::HandOver, Some(full)));
-    match search.run(worker, snapshot, &principal, Purpose::Use, nowhere).await {
+    let taken = search.run(worker, snapshot, &principal, Purpose::Use, nowhere).await;
+    sessions.lock().had_its_turn(&key);
+    match taken {
         Ok(Way::HandOn(next, full)) => {
             let copy = sessions.lock().copy(&key).cloned().unwrap_or_default();
             let session = HandOver { id, principal, copy, full };
@@ -89,5 +91,20 @@ async fn take_over(worker: &Rc<Worker>, snapshot: &Arc<Snapshot>, session: HandO
         }
         Ok(_) => {}
         Err(refusal) => tracing::debug!(reason = refusal.reason(), "a session was not taken over"),
+    }
+}
+
+impl Sessions {
+    /// A session was given to this replica. What its client has set is known here from now on, and requests of it are served
+    /// here, however many others are taken over before it.
+    pub(super) fn line_up_for_taking(&self, session: &HandOver) {
+        let HandOver { id, principal, copy, .. } = session;
+        let snapshot = self.snapshot.load();
+        let capsule = snapshot.as_ref().and_then(|snapshot| self.open_current(snapshot, principal, id));
+        if let Some(capsule) = capsule {
+            let mut replica = self.lock();
+            replica.keep(capsule.key, copy.clone());
+            replica.line_up(capsule.key);
+        }
     }
 }

@@ -38,7 +38,10 @@ impl Sessions {
                     self.close(&session);
                 }
             }
-            Effect::TakeOver(session) => self.send(Errand::TakeOver(session)),
+            Effect::TakeOver(session) => {
+                self.line_up_for_taking(&session);
+                self.send(Errand::TakeOver(session));
+            }
         }
     }
 }

@@ -68,6 +68,35 @@ fn a_request_that_is_sent_back_to_where_it_began_goes_round_again() {
     assert_eq!(none, Step::Forward(successor));
 }
 
+/// It may wait for its turn there for longer than its client does until the next call.
+#[test]
+fn a_session_that_was_given_to_a_replica_is_taken_there_by_a_request_that_comes_before_its_turn() {
+    let now = Moment::default().after(INTRODUCED);
+    let (mut replica, other, mut capsule) = two(State::Serving);
+    capsule.owner = Peer { pod: PodId::new("pod-0").unwrap(), address: [10, 0, 0, 9].into() };
+    let pods = [replica.me().clone(), other.clone()];
+    let is_others = |key: &SessionKey| rendezvous::winner(key, pods.clone()).as_ref() == Some(&other);
+    capsule.key = (0..=255_u8).map(|byte| SessionKey::new([byte; 16])).find(is_others).unwrap();
+    let begin = |replica: &mut Replica<()>| {
+        [Entry::Client, Entry::Forwarded].map(|entry| {
+            let mut route = Route::new(&capsule, entry, now, 100).past(Vec::new());
+            let step = route.step(Event::Begin, replica, now);
+            route.abandon(replica);
+            step
+        })
+    };
+    let asks = Step::Ask(vec![other.address]);
+    assert_eq!(begin(&mut replica), [asks.clone(), Step::Moved(Some(other.clone()))]);
+    assert!(!replica.is_taking());
+    replica.line_up(capsule.key);
+    assert_eq!(begin(&mut replica), [asks.clone(), asks.clone()]);
+    // Who has said that it has no room for it is not asked once more.
+    let mut route = Route::new(&capsule, Entry::Forwarded, now, 100).past(vec![replica.me().pod.clone()]);
+    assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Moved(Some(other.clone())));
+    replica.had_its_turn(&capsule.key);
+    assert_eq!(begin(&mut replica), [asks, Step::Moved(Some(other))]);
+}
+
 /// Whoever breaks it off so may do that time and again, and serve others all the while.
 #[test]
 fn a_request_whose_connection_breaks_is_taken_to_the_same_replica_again_in_a_while_and_not_for_ever() {
