@@ -117,6 +117,7 @@ impl World {
                 let key = self.sessions[number].capsule.key;
                 if let Some(replica) = self.replica(pod) {
                     replica.keep(key, session.copy.clone());
+                    replica.line_up(key);
                 }
                 self.is_kept(pod, &key, &session.copy);
                 self.begin(pod, number, Op::Call, super::requests::Origin::HandOver, Some(session.full));

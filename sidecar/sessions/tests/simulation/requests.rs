@@ -193,6 +193,10 @@ impl World {
         assert!(task.passed_on <= MAX_FULL + 1, "task {number} goes on and on");
         let step = task.route.step(event, replica, now);
         let (session, op, origin) = (task.session, task.op, task.origin);
+        let goes_on = matches!(step, Step::Wait(_) | Step::Ask(_) | Step::Take(..));
+        if origin == Origin::HandOver && !goes_on {
+            replica.had_its_turn(&task.route.key());
+        }
         if !matches!(step, Step::Wait(_)) {
             self.say(|| format!("task {number}: {step:?}"));
         }
