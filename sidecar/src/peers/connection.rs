@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -37,6 +37,11 @@ const MAX_BUFFER: usize = 32 * 1024;
 const RECEIVED: usize = 128 * 1024;
 /// How long a request may stay unconfirmed, before the other end counts as gone.
 const UNCONFIRMED: Duration = Duration::from_secs(10);
+/// After how long without anything it is looked whether the other end is there still, longer than a stream says nothing, and
+/// how often again while nothing comes. Heartbeats go by another connection, which a network may know that has forgotten this
+/// one: then nobody would tell whoever only waits for what comes.
+const SILENT: Duration = Duration::from_secs(20);
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// The connections of one thread.
 #[derive(Default)]
@@ -207,13 +212,14 @@ impl Line {
 /// taken.
 pub(super) fn set_options(stream: &TcpStream, untaken: Duration) {
     let socket = SockRef::from(stream);
+    let alive = TcpKeepalive::new().with_time(SILENT).with_interval(AGAIN);
     // Messages are small and written whole; and a node that is gone says nothing, so somebody has to notice.
     let options = stream
         .set_nodelay(true)
         .and_then(|()| socket.set_recv_buffer_size(RECEIVED))
         .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT))
         .and_then(|()| socket.set_tcp_user_timeout(Some(untaken)))
-        .and_then(|()| socket.set_keepalive(true));
+        .and_then(|()| socket.set_tcp_keepalive(&alive));
     if let Err(error) = options {
         tracing::debug!(%error, "cannot set the options of a connection");
     }
