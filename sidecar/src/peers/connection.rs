@@ -37,11 +37,12 @@ const MAX_BUFFER: usize = 32 * 1024;
 const RECEIVED: usize = 128 * 1024;
 /// How long a request may stay unconfirmed, before the other end counts as gone.
 const UNCONFIRMED: Duration = Duration::from_secs(10);
-/// After how long without anything it is looked whether the other end is there still, longer than a stream says nothing, and
-/// how often again while nothing comes. Heartbeats go by another connection, which a network may know that has forgotten this
-/// one: then nobody would tell whoever only waits for what comes.
-const SILENT: Duration = Duration::from_secs(20);
-const AGAIN: Duration = Duration::from_secs(5);
+/// After how long without anything it is looked whether the other end is there still, and how often again while nothing
+/// comes. Heartbeats go by another connection, which a network may know that has forgotten this one: then nobody would tell
+/// whoever only waits for what comes. It is asked several times within `UNCONFIRMED`: once nothing has come for that long, the
+/// kernel gives the connection up at the first question without an answer, and one packet may be lost.
+const SILENT: Duration = Duration::from_secs(4);
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// The connections of one thread.
 #[derive(Default)]
