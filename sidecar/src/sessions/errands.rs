@@ -75,10 +75,12 @@ async fn run(worker: Rc<Worker>, errand: Errand) {
 
 /// Takes a session over, or hands it on where there is no room for it.
 async fn take_over(worker: &Rc<Worker>, snapshot: &Arc<Snapshot>, session: HandOver) {
-    let HandOver { id, principal, full, .. } = session;
+    let HandOver { id, principal, copy, full } = session;
     let sessions = &worker.shared.sessions;
     let Some(capsule) = sessions.open_current(snapshot, &principal, &id) else { return };
     let key = capsule.key;
+    // Others may have taken the room of the copy that was kept when it came.
+    sessions.lock().keep(key, copy);
     let search = Search::new(sessions.clone(), capsule, (Entry::HandOver, Some(full)));
     let taken = search.run(worker, snapshot, &principal, Purpose::Use, nowhere).await;
     sessions.lock().had_its_turn(&key);
