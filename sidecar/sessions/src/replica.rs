@@ -252,7 +252,7 @@ impl<T> Replica<T> {
         self.in_line.insert(key, ());
     }
 
-    /// Its turn is over, whatever came of it.
+    /// Its turn has come, whatever comes of it, or somebody else is at it: from then on it goes by weight, as any other.
     pub fn had_its_turn(&mut self, key: &SessionKey) {
         self.in_line.remove(key);
     }
@@ -376,6 +376,7 @@ impl<T> Replica<T> {
 
     pub(crate) fn remember(&mut self, key: SessionKey, peer: Peer) {
         if peer.pod != self.me.pod {
+            self.had_its_turn(&key);
             self.elsewhere.insert(key, peer);
         }
     }

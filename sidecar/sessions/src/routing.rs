@@ -16,7 +16,7 @@
 //! the session is, and the first replica tries there.
 //!
 //! Who was given a session may have many others to take before. A request that comes meanwhile takes it there, by a claim
-//! of its own, and does not go to whoever would be next by weight.
+//! of its own, and does not go to whoever would be next by weight. That is tried once, and not where somebody else is at it.
 //!
 //! Who is to take a session that somebody else had, and has no room for it, waits for none as long as there may be some
 //! elsewhere: the request, or the session that was handed over, goes on to the next by weight, with who has passed it on.
@@ -432,10 +432,12 @@ impl Route {
         self.owner.pod == replica.me().pod
     }
 
-    /// Whether it was given to this replica, which can find out that nobody else has it, and has not passed it on.
+    /// Whether it was given to this replica, which can find out that nobody else has it, has a server that stays, and has not
+    /// passed it on.
     fn is_in_line<T>(&self, replica: &Replica<T>, now: Moment) -> bool {
         replica.is_in_line(&self.key)
             && replica.state() == State::Serving
+            && !replica.is_shaken()
             && replica.view.is_settled(now)
             && !self.is_passed(&replica.me().pod)
     }

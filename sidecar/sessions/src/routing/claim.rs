@@ -93,6 +93,8 @@ impl Route {
                 return self.wait_with(claim, asked, replica, now);
             }
             replica.release(&self.key, claim);
+            // Or each of the two would make way for the other time and again.
+            replica.had_its_turn(&self.key);
             // It may take it or not: there is nothing to be remembered where nobody finds that out.
             return match self.entry {
                 Entry::Client => self.go_to(peer, replica, now),
@@ -162,7 +164,9 @@ impl Route {
     }
 
     /// Nobody else has it, and nobody else can.
-    fn claimed_with<T>(&mut self, claim: Claim, replica: &Replica<T>) -> Step {
+    fn claimed_with<T>(&mut self, claim: Claim, replica: &mut Replica<T>) -> Step {
+        // Where its server does not begin it, others may have one that does.
+        replica.had_its_turn(&self.key);
         let mut copy = replica.copy(&self.key).cloned().unwrap_or_default();
         self.phase = Phase::Taking(claim, copy.version);
         // Whoever had it before may still be at a change, which has that number too.

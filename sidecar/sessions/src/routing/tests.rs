@@ -93,8 +93,28 @@ fn a_session_that_was_given_to_a_replica_is_taken_there_by_a_request_that_comes_
     // Who has said that it has no room for it is not asked once more.
     let mut route = Route::new(&capsule, Entry::Forwarded, now, 100).past(vec![replica.me().pod.clone()]);
     assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Moved(Some(other.clone())));
+    // Nor has one it first whose server does not stay.
+    let goes_by_weight = [asks.clone(), Step::Moved(Some(other.clone()))];
+    replica.set_shaken(true);
+    assert_eq!(begin(&mut replica), goes_by_weight);
+    replica.set_shaken(false);
     replica.had_its_turn(&capsule.key);
-    assert_eq!(begin(&mut replica), [asks, Step::Moved(Some(other))]);
+    assert_eq!(begin(&mut replica), goes_by_weight);
+    // It is so no longer once somebody else is at it, or has it, or it was tried here.
+    for (holding, takes) in [(Holding::Pending, false), (Holding::Here, false), (Holding::No, true)] {
+        replica.line_up(capsule.key);
+        let mut route = Route::new(&capsule, Entry::Forwarded, now, 100).past(Vec::new());
+        assert_eq!(route.step(Event::Begin, &mut replica, now), asks);
+        let said = Message { from: serving(&other), body: Answer::Holding(holding, None) };
+        let asked = Event::Asked(vec![(other.address, Outcome::Said(Box::new(said)))]);
+        match route.step(asked, &mut replica, now) {
+            Step::Take(Take::Adopt, _) if takes => route.abandon(&mut replica),
+            step => assert_eq!((step, takes), (Step::Moved(Some(other.clone())), false)),
+        }
+        let mut next = Route::new(&capsule, Entry::Forwarded, now, 100).past(Vec::new());
+        assert_eq!(next.step(Event::Begin, &mut replica, now), Step::Moved(Some(other.clone())));
+        assert!(!replica.is_taking());
+    }
 }
 
 /// Whoever breaks it off so may do that time and again, and serve others all the while.
