@@ -70,6 +70,6 @@ fn no_history_breaks_a_rule() {
     let happened =
         happened.into_iter().chain([all.broken_off, all.set, all.set_again, all.shaken, all.spared]);
     let happened = happened.chain([all.crowded, all.passed_on, all.handed_on, all.had_no_room, all.renewed]);
-    let happened = happened.chain([all.overtaken, all.evicted]);
+    let happened = happened.chain([all.overtaken, all.evicted, all.before_turn]);
     assert!(happened.into_iter().all(|times| times > 0), "{all:?}");
 }

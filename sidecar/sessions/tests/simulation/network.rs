@@ -9,7 +9,7 @@ use longshore_sessions::{Answer, Message, Question};
 
 use super::copies::Kept;
 use super::pods::Held;
-use super::requests::Op;
+use super::requests::{Op, Origin};
 use super::world::{Happening, World};
 
 /// A question that is under way, to one peer or several.
@@ -114,14 +114,30 @@ impl World {
             Effect::Bury(tombstones, _) => self.pods[pod].file.extend(tombstones),
             Effect::TakeOver(session) => {
                 let number: usize = session.id.parse().unwrap();
-                let key = self.sessions[number].capsule.key;
+                let (key, earlier) = (self.sessions[number].capsule.key, self.pods[pod].earlier);
                 if let Some(replica) = self.replica(pod) {
                     replica.keep(key, session.copy.clone());
-                    replica.line_up(key);
+                    if !earlier {
+                        replica.line_up(key);
+                    }
                 }
                 self.is_kept(pod, &key, &session.copy);
-                self.begin(pod, number, Op::Call, super::requests::Origin::HandOver, Some(session.full));
+                if !session.full.is_empty() {
+                    return self.begin(pod, number, Op::Call, Origin::HandOver, Some(session.full));
+                }
+                // A pod that ends gives many at once, which are taken one after the other.
+                self.in_line.insert((pod, number));
+                let (life, time) = (self.pods[pod].life, self.random.between(1, 3_000));
+                self.after(time, Happening::Turn { pod, life, session: number });
             }
+        }
+    }
+
+    /// The turn has come of a session that was given to a pod.
+    pub(super) fn turn(&mut self, pod: usize, life: u32, session: usize) {
+        self.in_line.remove(&(pod, session));
+        if self.is_life(pod, life) {
+            self.begin(pod, session, Op::Call, Origin::HandOver, Some(Vec::new()));
         }
     }
 

@@ -315,6 +315,7 @@ impl World {
             Take::Up => self.tally.taken_up += 1,
             Take::Adopt => {
                 self.tally.adopted += 1;
+                self.tally.before_turn += u64::from(self.in_line.contains(&(pod, session)));
                 let key = self.sessions[session].capsule.key;
                 self.tally.spared += u64::from(self.is_spared(pod, &key));
             }

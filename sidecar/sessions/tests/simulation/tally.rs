@@ -34,6 +34,8 @@ pub(super) struct Tally {
     pub(super) overtaken: u64,
     /// Sessions of a pod that a rollout has made that went to another of these.
     pub(super) evicted: u64,
+    /// Sessions that a request has had taken where they waited for their turn.
+    pub(super) before_turn: u64,
 }
 
 impl AddAssign for Tally {
@@ -60,6 +62,7 @@ impl AddAssign for Tally {
             renewed,
             overtaken,
             evicted,
+            before_turn,
         } = other;
         self.failed_to_take += failed_to_take;
         self.broken_off += broken_off;
@@ -82,5 +85,6 @@ impl AddAssign for Tally {
         self.renewed += renewed;
         self.overtaken += overtaken;
         self.evicted += evicted;
+        self.before_turn += before_turn;
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct World {
     pub(super) upgrades: bool,
     /// Which template pods are made of now.
     pub(super) template: u32,
+    /// Which sessions were given to which pods, and wait for their turn there.
+    pub(super) in_line: BTreeSet<(usize, usize)>,
     pub(super) asks: HashMap<u64, Ask>,
     pub(super) tasks: HashMap<u64, Task>,
     pub(super) tally: Tally,
@@ -88,6 +90,7 @@ pub(super) enum Happening {
     Fault,
     Heal(Fault),
     Drain { pod: usize, life: u32 },
+    Turn { pod: usize, life: u32, session: usize },
     LastCalls,
 }
 
@@ -115,6 +118,7 @@ impl World {
             tells,
             upgrades,
             template: 0,
+            in_line: BTreeSet::new(),
             asks: HashMap::new(),
             tasks: HashMap::new(),
             tally: Tally::default(),
@@ -160,6 +164,7 @@ impl World {
             Happening::Fault => self.fault(),
             Happening::Heal(fault) => self.heal(fault),
             Happening::Drain { pod, life } => self.drain(pod, life),
+            Happening::Turn { pod, life, session } => self.turn(pod, life, session),
             Happening::LastCalls => self.last_calls(),
         }
     }
