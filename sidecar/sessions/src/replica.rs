@@ -57,8 +57,8 @@ pub enum Effect<T> {
     None,
     /// These tombstones are new here: they are to be kept over a restart. The sessions are ended too.
     Bury(Vec<Tombstone>, Vec<T>),
-    /// A session is to be taken over: its id is to be opened, its copy to be kept ([`Replica::keep`]), and then a
-    /// [`crate::Route`] with [`crate::routing::Entry::HandOver`] to be followed.
+    /// A session is to be taken over: its id is to be opened, its copy to be kept ([`Replica::keep`]), and itself to be lined
+    /// up ([`Replica::line_up`]); in its turn a [`crate::Route`] with [`crate::routing::Entry::HandOver`] is to be followed.
     TakeOver(HandOver),
 }
 

@@ -16,7 +16,7 @@
 //! the session is, and the first replica tries there.
 //!
 //! Who was given a session may have many others to take before. A request that comes meanwhile takes it there, by a claim
-//! of its own, and does not go to whoever would be next by weight. That is tried once, and not where somebody else is at it.
+//! of its own, and does not go to whoever would be next by weight: once, and not where somebody else is at it.
 //!
 //! Who is to take a session that somebody else had, and has no room for it, waits for none as long as there may be some
 //! elsewhere: the request, or the session that was handed over, goes on to the next by weight, with who has passed it on.
