@@ -112,7 +112,7 @@ impl<'a> Object<'a> {
     }
 
     /// Removes a member that is written as `null`.
-    pub(crate) fn remove_null(&mut self, name: &str) {
+    pub fn remove_null(&mut self, name: &str) {
         if self.original(name) == Some("null") {
             self.remove(name);
         }

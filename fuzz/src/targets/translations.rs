@@ -160,7 +160,10 @@ pub(super) fn results(bytes: &[u8]) {
         for name in
             ["nextCursor", "isError", "completion", "contents", "resources", "resourceTemplates", "prompts"]
         {
-            assert_eq!(object::at(text, &[name]), object::at(&back, &[name]), "{name}");
+            // The cursor of a last page is none, however that is written.
+            let is_none = |said: &str| name == "nextCursor" && said == "null" && method.list().is_some();
+            let before = object::at(text, &[name]).filter(|said| !is_none(said));
+            assert_eq!(before, object::at(&back, &[name]), "{name}");
         }
     }
 }

@@ -90,6 +90,11 @@ pub(crate) fn edit<'a>(
             Kind::Unknown => return Err(way.unreadable("the type of a result")),
         }
     }
+    // What is not there some servers write as `null`, which clients that go by the schema refuse with all the rest.
+    result.remove_null("_meta");
+    if method.and_then(Method::list).is_some() {
+        result.remove_null("nextCursor");
+    }
     match method {
         Some(Method::ToolsList) => result.edit(List::Tools.member(), |list| tools::definitions(way, list))?,
         Some(Method::PromptsGet) => result.edit("messages", |messages| prompt_messages(way, messages))?,
@@ -264,6 +269,23 @@ mod tests {
                 r#"{"content":[ ],"structuredContent":null}"#,
                 &none,
                 r#"{"content":[ ],"resultType":"complete"}"#,
+            ),
+            // The last page, as some write it.
+            (
+                V2026_07_28,
+                V2025_06_18,
+                Method::PromptsList,
+                r#"{"resultType":"complete","prompts":[ ],"nextCursor":null,"_meta":null}"#,
+                &none,
+                r#"{"prompts":[ ]}"#,
+            ),
+            (
+                V2024_11_05,
+                V2025_11_25,
+                Method::ResourcesList,
+                r#"{"resources":[ ],"nextCursor":null,"x":null}"#,
+                &none,
+                r#"{"resources":[ ],"x":null}"#,
             ),
             (
                 V2025_06_18,

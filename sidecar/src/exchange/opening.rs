@@ -136,6 +136,8 @@ fn carried(way: Way, message: &str) -> Result<Option<String>, Refusal> {
     }
     let mut response = Object::read(message).map_err(|_| Refusal::ServerNonsense)?;
     response.edit("result", |result| handshake::accept(way, result))?;
+    // Written by servers that write both, and left out of their other answers too.
+    response.remove_null("error");
     Ok(Some(response.write()))
 }
 

@@ -256,6 +256,28 @@ fn an_error_of_null_is_none() {
     }
 }
 
+/// Nor is one in the answer to a handshake, where the client speaks another revision and hears what is written for it.
+#[test]
+fn an_error_of_null_ends_no_handshake() {
+    let port = scripted::bare(|request, stream| match scripted::method_of(request).as_str() {
+        "initialize" => {
+            let id = scripted::message(request)["id"].clone();
+            let info = json!({"name": "both", "version": "1"});
+            let result = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info});
+            let text = json!({"jsonrpc": "2.0", "id": id, "result": result, "error": null});
+            scripted::json(stream, &text.to_string());
+        }
+        "server/discover" => scripted::json_with(stream, 400, "", "{}"),
+        method if method.starts_with("notifications/") => scripted::accepted(stream),
+        _ if request.method == "GET" => scripted::no_stream(stream),
+        _ => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+    });
+    let sidecar = Sidecar::start(&config(port)).ready();
+    let greeting = Request::post(initialize("2025-11-25")).send(sidecar.mcp).message();
+    assert_eq!(greeting["result"]["protocolVersion"], "2025-11-25", "{greeting}");
+    assert_eq!(greeting.get("error"), None, "{greeting}");
+}
+
 /// Many servers refuse a request without having read its id. There is only one that the error can be about.
 #[test]
 fn errors_that_do_not_say_what_they_are_about_are_answers_all_the_same() {
