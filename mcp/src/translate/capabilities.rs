@@ -16,6 +16,19 @@ const EXTENSIONS: &str = "extensions";
 /// Extensions that add no message between client and server, and nothing that only one era has: MCP Apps, whose tools name
 /// their user interface in `_meta`, and whose hosts read that like any resource.
 const SILENT: [&str; 1] = ["io.modelcontextprotocol/ui"];
+/// What the protocol has, but for those two. What is not there some programs write as `null`, for which whoever goes by the
+/// schema refuses the whole handshake.
+const OF_PROTOCOL: [&str; 9] = [
+    "roots",
+    "sampling",
+    "elicitation",
+    "experimental",
+    "logging",
+    "completions",
+    "prompts",
+    "resources",
+    "tools",
+];
 
 /// A client's capabilities, for its server.
 pub fn client(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
@@ -23,9 +36,7 @@ pub fn client(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
         return Ok(Cow::Borrowed(json));
     }
     const WHAT: &str = "the client's capabilities";
-    let mut capabilities = way.object(WHAT, json)?;
-    capabilities.remove(TASKS);
-    extensions(way, WHAT, &mut capabilities)?;
+    let mut capabilities = carried(way, WHAT, json)?;
     let (from, to) = (way.from.features(), way.to.features());
     let mut without = |capability: &str, member: &str| {
         capabilities.edit(capability, |json| {
@@ -65,11 +76,18 @@ pub fn server(way: Way, json: &str) -> Result<Cow<'_, str>, Untranslatable> {
     if way.is_same() {
         return Ok(Cow::Borrowed(json));
     }
-    const WHAT: &str = "the server's capabilities";
-    let mut capabilities = way.object(WHAT, json)?;
+    Ok(carried(way, "the server's capabilities", json)?.into_text())
+}
+
+/// Leaves out what is not carried between revisions, and what is not there.
+fn carried<'a>(way: Way, what: &'static str, json: &'a str) -> Result<Object<'a>, Untranslatable> {
+    let mut capabilities = way.object(what, json)?;
     capabilities.remove(TASKS);
-    extensions(way, WHAT, &mut capabilities)?;
-    Ok(capabilities.into_text())
+    for name in OF_PROTOCOL {
+        capabilities.remove_null(name);
+    }
+    extensions(way, what, &mut capabilities)?;
+    Ok(capabilities)
 }
 
 /// Leaves those extensions that the other era can have too.
@@ -139,6 +157,13 @@ mod tests {
         for (from, expected) in [(V2025_06_18, r#"{"elicitation":{"form":{}}}"#), (V2025_03_26, "{}")] {
             let way = Way { from, to: V2026_07_28 };
             assert_eq!(client(way, forms).unwrap(), expected, "{from}");
+        }
+        // What is not there is left out, however it was written.
+        let nothing = r#"{"sampling":null,"elicitation":null,"x":null,"roots":{}}"#;
+        for to in [V2025_06_18, V2026_07_28] {
+            let way = Way { from: V2025_11_25, to };
+            assert_eq!(client(way, nothing).unwrap(), r#"{"x":null,"roots":{}}"#, "{to}");
+            assert_eq!(server(way, r#"{"logging":null,"tools":{}}"#).unwrap(), r#"{"tools":{}}"#, "{to}");
         }
         // A server with sessions may declare extensions too, as its own business with a client of its era.
         let all = r#"{"tools":{"listChanged":true},"tasks":{},"extensions":{"a/b":{}}}"#;

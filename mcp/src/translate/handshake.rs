@@ -21,6 +21,8 @@ use crate::revision::Revision;
 
 /// Who a side is that did not say so. The handshake wants a name.
 pub const NOBODY: &str = r#"{"name":"unknown","version":"unknown"}"#;
+/// What a server without any may write as `null`.
+const INSTRUCTIONS: &str = "instructions";
 
 /// A client's `initialize` (the whole message) for a server of another revision.
 pub fn offer(way: Way, message: &str) -> Result<Cow<'_, str>, Untranslatable> {
@@ -44,6 +46,7 @@ pub fn accept(way: Way, result: &str) -> Result<Cow<'_, str>, Untranslatable> {
         return Ok(Cow::Borrowed(result));
     }
     let mut result = way.object("the result of initialize", result)?;
+    result.remove_null(INSTRUCTIONS);
     result.set("protocolVersion", quote(way.to.as_str()));
     result.edit("capabilities", |json| capabilities::server(way, json))?;
     Ok(result.into_text())
@@ -75,6 +78,7 @@ pub fn discovered(
     let info = result.original("serverInfo").filter(|info| is_object(info)).unwrap_or(NOBODY);
     result.remove("protocolVersion");
     result.remove("serverInfo");
+    result.remove_null(INSTRUCTIONS);
     let mut versions = served.to_vec();
     versions.sort_unstable_by(|one, other| other.cmp(one));
     result.set("supportedVersions", array(versions.iter().map(|revision| quote(revision.as_str()))));
@@ -108,6 +112,7 @@ pub fn initialized(way: Way, result: &str) -> Result<String, Untranslatable> {
     for of_discovery in ["supportedVersions", "resultType", "ttlMs", "cacheScope"] {
         result.remove(of_discovery);
     }
+    result.remove_null(INSTRUCTIONS);
     result.set("protocolVersion", quote(way.to.as_str()));
     match result.present("capabilities") {
         Some(json) => result.set("capabilities", capabilities::server(way, json)?.into_owned()),
@@ -174,6 +179,9 @@ mod tests {
         );
         let result = r#"{"protocolVersion":"2024-11-05","capabilities":{},"serverInfo":{ }}"#;
         let way = Way { from: V2024_11_05, to: V2025_11_25 };
-        assert_eq!(accept(way, result).unwrap(), result.replace("2024-11-05", "2025-11-25"));
+        let expected = result.replace("2024-11-05", "2025-11-25");
+        assert_eq!(accept(way, result).unwrap(), expected);
+        let without = result.replace(r#","serverInfo""#, r#","instructions":null,"serverInfo""#);
+        assert_eq!(accept(way, &without).unwrap(), expected);
     }
 }
