@@ -62,8 +62,8 @@ pub(crate) enum Failure {
     /// Large answers are held, and there is no room for this one.
     #[error("there is no room for the server's answer")]
     NotHeld,
-    /// What a client says of itself is kept with its session, and there is no room for so much.
-    #[error("there is no room for what the client says of itself")]
+    /// What a client says of itself and is subscribed to is kept with its session, and there is no room for so much.
+    #[error("there is no room for what the client says of itself, or for one more subscription")]
     NotKept,
     /// There is no room for the request.
     #[error(transparent)]

@@ -241,8 +241,12 @@ impl Session {
     pub(super) fn subscribe(&self, uri: &str) -> Result<Turn, Failure> {
         let mut state = self.state.lock();
         let had = state.wishes.has(uri);
-        if !had && (state.wishes.uris().len() >= MAX_SUBSCRIPTIONS || !state.share.add(subscription(uri))) {
+        if !had && state.wishes.uris().len() >= MAX_SUBSCRIPTIONS {
             return Err(Failure::TooManySubscriptions);
+        }
+        // Other sessions take it up: this one need not have any to give up.
+        if !had && !state.share.add(subscription(uri)) {
+            return Err(Failure::NotKept);
         }
         let is_new = state.wishes.subscribe(uri).map_err(|_| Failure::TooManySubscriptions)?;
         // The server may take by now what it has refused.
