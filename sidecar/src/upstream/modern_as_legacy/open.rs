@@ -58,9 +58,8 @@ pub(in crate::upstream) async fn open(
     let member = |name| object::at(params, &[name]);
     let asked = member("protocolVersion").and_then(string);
     // All that have a handshake: the choice is the client's.
-    let Some(client) = session::negotiate(asked.as_deref().unwrap_or_default(), &Revision::ALL) else {
-        return refused("no revision with a handshake is served");
-    };
+    let client = session::negotiate(asked.as_deref().unwrap_or_default(), &Revision::ALL)
+        .unwrap_or(Revision::NEWEST_WITH_INITIALIZE);
     let pair = Pair { client, server: revision };
     let theirs = member("capabilities").unwrap_or("{}");
     let info = member("clientInfo").filter(|info| info.len() <= MAX_INFO && Object::read(info).is_ok());
