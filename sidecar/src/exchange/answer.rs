@@ -14,7 +14,7 @@ use super::client::Client;
 use super::deadline::Deadline;
 use super::edit::{Edited, edit};
 use super::events::{events, first_answer};
-use super::opening::Opening;
+use super::opening::{self, Opening};
 use super::{Call, Done, Edit, request};
 use crate::held::Share;
 use crate::refusal::Refusal;
@@ -43,21 +43,38 @@ pub(super) async fn answer(
         let sent = pin!(request::send(call));
         client.wait(call, deadline, sent).await??
     };
-    if !status.is_success() {
-        return Box::pin(failed(call, client, status, body, lease, deadline)).await;
+    let ended = if status.is_success() {
+        if call.edit == Edit::Tell {
+            Tail::of(body, lease).leave();
+            client.respond(respond::accepted());
+            return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None, rest: None });
+        }
+        let opening = place.map(|place| Opening::new(place, also, hold));
+        match (opening, body.form()) {
+            (Some(opening), _) => Box::pin(open(call, client, opening, body, lease, deadline)).await?,
+            (None, Form::Json) => return message(call, client, body, lease, deadline).await,
+            (None, Form::Events) => return events(call, client, body, lease, deadline).await,
+            (None, Form::Other) => return Err(Refusal::ServerNonsense),
+        }
+    } else {
+        let ended = Box::pin(failed(call, client, status, body, lease, deadline)).await?;
+        drop((place, hold));
+        ended
+    };
+    match ended {
+        Ended::Done(done) => Ok(*done),
+        Ended::Again(body) => {
+            call.body = body;
+            Box::pin(answer(call, client, deadline)).await
+        }
     }
-    if call.edit == Edit::Tell {
-        Tail::of(body, lease).leave();
-        client.respond(respond::accepted());
-        return Ok(Done { status: StatusCode::ACCEPTED.as_u16(), code: None, rest: None });
-    }
-    let opening = place.map(|place| Opening::new(place, also, hold));
-    match (opening, body.form()) {
-        (Some(opening), _) => Box::pin(open(call, client, opening, body, lease, deadline)).await,
-        (None, Form::Json) => message(call, client, body, lease, deadline).await,
-        (None, Form::Events) => events(call, client, body, lease, deadline).await,
-        (None, Form::Other) => Err(Refusal::ServerNonsense),
-    }
+}
+
+/// How an attempt ended.
+enum Ended {
+    Done(Box<Done>),
+    /// As a handshake that is to be made once more, like this.
+    Again(Bytes),
 }
 
 /// Opens the session. Whatever is wrong with the answer, the server may have begun it.
@@ -68,7 +85,7 @@ async fn open(
     body: upstream::Body,
     lease: Lease,
     deadline: Deadline,
-) -> Result<Done, Refusal> {
+) -> Result<Ended, Refusal> {
     let opened = async {
         let (before, message) = match body.form() {
             Form::Json => {
@@ -77,11 +94,15 @@ async fn open(
             Form::Events => first_answer(call, client, body, lease, deadline).await?,
             Form::Other => return Err(Refusal::ServerNonsense),
         };
-        opening.finish(call, client, &before, &message).await
+        if let Some(body) = opening::again(call, &message) {
+            return Ok(Ended::Again(body));
+        }
+        let done = opening.finish(call, client, &before, &message).await?;
+        Ok(Ended::Done(Box::new(done)))
     };
-    let done = opened.await;
+    let ended = opened.await;
     opening.leave(call);
-    done
+    ended
 }
 
 /// What was read of a body before it became too much to hold.
@@ -222,7 +243,7 @@ async fn failed(
     body: upstream::Body,
     lease: Lease,
     deadline: Deadline,
-) -> Result<Done, Refusal> {
+) -> Result<Ended, Refusal> {
     let message = match collect(call, client, body, lease, HOLD, deadline).await? {
         Collected::Whole(bytes, share, lease) => {
             lease.give_back();
@@ -245,11 +266,15 @@ async fn failed(
     if call.edit == Edit::Tell {
         return Err(refusal);
     }
+    if let Some(body) = opening::again(call, &message) {
+        return Ok(Ended::Again(body));
+    }
     // JSON-RPC errors ride on 200 in these revisions.
     match edit(call, &message)? {
         Some(Edited { code: Some(code), text }) => {
             deliver(client, text.map_or(message, Bytes::from));
-            Ok(Done { status: StatusCode::OK.as_u16(), code: Some(code), rest: None })
+            let done = Done { status: StatusCode::OK.as_u16(), code: Some(code), rest: None };
+            Ok(Ended::Done(Box::new(done)))
         }
         _ => Err(refusal),
     }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
-use longshore_mcp::initialize;
-use longshore_mcp::object::Object;
-use longshore_mcp::sse;
+use longshore_mcp::envelope::{self, Message, Outcome};
+use longshore_mcp::error::{self, Code};
+use longshore_mcp::object::{self, Object};
+use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::{Way, handshake};
+use longshore_mcp::{initialize, sse};
 use longshore_sessions::bounds::MAX_CAPABILITIES;
 use longshore_sessions::capsule;
 use longshore_sidecar_config::Upstream;
@@ -16,7 +18,7 @@ use serde_json::value::RawValue;
 
 use super::client::Client;
 use super::edit::edit;
-use super::{Call, Done, carry, request};
+use super::{Call, Done, Edit, carry, request};
 use crate::metrics::SessionEnd;
 use crate::refusal::Refusal;
 use crate::sessions::{Opened, Place, Session};
@@ -105,6 +107,27 @@ impl Opening {
             request::end_unopened(call, id);
         }
     }
+}
+
+/// The handshake as it is made once more, where the server has refused it with this answer, for a client of an older revision
+/// than its own: most choose another one then, and some want to be asked for it. None: it was refused for something else.
+pub(super) fn again(call: &Call, answer: &[u8]) -> Option<Bytes> {
+    if call.edit != Edit::OpenSession {
+        return None;
+    }
+    let Ok(Message::Response(response)) = envelope::read_servers(answer) else { return None };
+    let Outcome::Error(error) = response.outcome else { return None };
+    let newest = call.worker.pool.speaks().get()?.legacy?;
+    let code = error::code_of(error.get()).and_then(Code::of);
+    let is_of_revisions = matches!(code, Some(Code::InvalidParams | Code::UnsupportedProtocolVersion));
+    if !is_of_revisions && !error.get().contains(newest.as_str()) {
+        return None;
+    }
+    let asked = std::str::from_utf8(&call.body).ok()?;
+    let version = object::at(asked, &["params", "protocolVersion"]).and_then(object::string)?;
+    let older = Revision::parse(&version).filter(|older| *older < newest)?;
+    let other = handshake::offer(Way { from: older, to: newest }, asked).ok()?;
+    call.hold(other.into_owned().into())
 }
 
 /// What the client hears of what came before the answer, as it would in a call: as events.

@@ -174,6 +174,24 @@ fn a_server_that_refuses_a_revision_is_asked_for_older_ones() {
             assert!(client.call("t", json!({}))["result"].is_object(), "{words}: {revision}");
         }
     }
+    // Where it is a client's that is older than its own, it is asked for its own.
+    let server = Scripted::strict("2025-06-18", |request, stream| {
+        scripted::json(stream, &scripted::reply_to(request, &json!({"content": []})));
+    });
+    let sidecar = Sidecar::start(&config(server.port)).ready();
+    for (revision, tried) in [
+        ("2024-11-05", &["2024-11-05", "2025-06-18"][..]),
+        ("2025-03-26", &["2025-03-26", "2025-06-18"]),
+        ("2025-06-18", &["2025-06-18"]),
+        ("2025-11-25", &["2025-06-18"]),
+    ] {
+        let before = server.seen("initialize").len();
+        let client = Client::of(&sidecar, None, revision);
+        assert!(client.call("t", json!({}))["result"].is_object(), "{revision}");
+        let asked: Vec<_> = server.seen("initialize")[before..].iter().map(scripted::message).collect();
+        let asked: Vec<_> = asked.iter().map(|asked| &asked["params"]["protocolVersion"]).collect();
+        assert_eq!(asked, tried, "{revision}");
+    }
     // One that speaks none of them is told of in its own words, and with the way out.
     let server = Scripted::strict_saying("2199-01-01", "not yours", |_, stream| scripted::no_stream(stream));
     let (mut config, cluster) = (config(server.port), Cluster::new());

@@ -420,7 +420,7 @@ fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
         scripted::reply(stream, request, &json!({"content": [{"type": "text", "text": "done"}]}));
     });
     let sidecar = Sidecar::start(&config(server.port)).ready();
-    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let message = Client::of(&sidecar, None, revision).call("t", json!({}));
         assert_eq!(message["result"]["content"][0]["text"], "done", "{revision}: {message}");
     }
