@@ -267,7 +267,8 @@ pub(super) fn handshakes(bytes: &[u8]) {
         let initialized = handshake::initialized(Way { from: way.to, to: way.from }, &discovered);
         if let Ok(initialized) = initialized {
             is_json(&initialized);
-            assert_eq!(object::at(&initialized, &["instructions"]), object::at(text, &["instructions"]));
+            let said = object::at(text, &["instructions"]).filter(|said| *said != "null");
+            assert_eq!(object::at(&initialized, &["instructions"]), said);
         }
     }
     if let Ok(initialized) = handshake::initialized(way, text) {
