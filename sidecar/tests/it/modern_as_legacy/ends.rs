@@ -153,9 +153,8 @@ fn what_clients_say_at_length_has_a_bound() {
     let other = able(&sidecar, "2025-11-25");
     other.call("echo", json!({}));
     // There is no more for subscriptions either, though this one has few.
-    let subscribe = |number: usize| {
-        other.send("resources/subscribe", json!({"uri": format!("test://{number:0>1000}")}))
-    };
+    let subscribe =
+        |number: usize| other.send("resources/subscribe", json!({"uri": format!("test://{number:0>1000}")}));
     let refused = (0..64).map(subscribe).find(|reply| reply.status != 200).expect("one is refused");
     assert_eq!(refused.status, 503);
     let words = refused.message()["error"]["message"].as_str().unwrap().to_owned();
