@@ -58,6 +58,7 @@ pub(super) async fn answer(
         }
     } else {
         let ended = Box::pin(failed(call, client, status, body, lease, deadline)).await?;
+        // Before another attempt needs as much.
         drop((place, hold));
         ended
     };

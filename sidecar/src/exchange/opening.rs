@@ -110,9 +110,10 @@ impl Opening {
 }
 
 /// The handshake as it is made once more, where the server has refused it with this answer, for a client of an older revision
-/// than its own: most choose another one then, and some want to be asked for it. None: it was refused for something else.
+/// than its own: most choose another one then, and some want to be asked for it. None: it was refused for something else, or
+/// is to be asked for no other.
 pub(super) fn again(call: &Call, answer: &[u8]) -> Option<Bytes> {
-    if call.edit != Edit::OpenSession {
+    if call.edit != Edit::OpenSession || call.snapshot.protocol.is_some() {
         return None;
     }
     let Ok(Message::Response(response)) = envelope::read_servers(answer) else { return None };

@@ -4,6 +4,7 @@ mod given_up;
 mod questions;
 
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -427,6 +428,49 @@ fn r019_a_server_that_refuses_a_revision_is_asked_for_its_own() {
     let modern = modern::of(&modern::message(1, "tools/call", json!({"name": "t"})).to_string());
     let message = modern.send(sidecar.mcp).message();
     assert_eq!(message["result"]["content"][0]["text"], "done", "{message}");
+}
+
+/// Whatever status it refuses with. What it refuses for something else it is not asked once more.
+#[test]
+fn a_handshake_is_made_once_more_for_its_revision_alone() {
+    for (words, tried) in
+        [("I speak 2025-06-18", &["2025-03-26", "2025-06-18"][..]), ("no seat is free", &["2025-03-26"])]
+    {
+        let asked = Arc::<Mutex<Vec<Value>>>::default();
+        let into = asked.clone();
+        let port = scripted::bare(move |request, stream| match scripted::method_of(request).as_str() {
+            "initialize" => {
+                let message = scripted::message(request);
+                let version = &message["params"]["protocolVersion"];
+                let is_own = message["params"]["clientInfo"]["name"] == "longshore-sidecar";
+                if !is_own {
+                    into.lock().unwrap().push(version.clone());
+                }
+                if is_own || version == "2025-06-18" {
+                    let info = json!({"name": "strict", "version": "1"});
+                    let result =
+                        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info});
+                    scripted::json(stream, &scripted::reply_to(request, &result));
+                } else {
+                    let error = json!({"code": -32000, "message": words});
+                    let refusal = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+                    scripted::json_with(stream, 400, "", &refusal.to_string());
+                }
+            }
+            "server/discover" => scripted::json_with(stream, 400, "", "{}"),
+            method if method.starts_with("notifications/") => scripted::accepted(stream),
+            _ if request.method == "GET" => scripted::no_stream(stream),
+            _ => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+        });
+        let sidecar = Sidecar::start(&config(port)).ready();
+        let greeting = Request::post(initialize("2025-03-26")).send(sidecar.mcp).message();
+        assert_eq!(*asked.lock().unwrap(), tried, "{greeting}");
+        if tried.len() == 1 {
+            assert_eq!(greeting["error"]["message"], words, "{greeting}");
+        } else {
+            assert_eq!(greeting["result"]["protocolVersion"], "2025-03-26", "{greeting}");
+        }
+    }
 }
 
 #[test]
