@@ -93,6 +93,7 @@ fn carried<'a>(way: Way, what: &'static str, json: &'a str) -> Result<Object<'a>
 /// Leaves those extensions that the other era can have too.
 fn extensions(way: Way, what: &'static str, capabilities: &mut Object<'_>) -> Result<(), Untranslatable> {
     if way.from.era() == way.to.era() {
+        capabilities.remove_null(EXTENSIONS);
         return Ok(());
     }
     let mut kept = Object::empty();
@@ -159,7 +160,7 @@ mod tests {
             assert_eq!(client(way, forms).unwrap(), expected, "{from}");
         }
         // What is not there is left out, however it was written.
-        let nothing = r#"{"sampling":null,"elicitation":null,"x":null,"roots":{}}"#;
+        let nothing = r#"{"sampling":null,"elicitation":null,"extensions":null,"x":null,"roots":{}}"#;
         for to in [V2025_06_18, V2026_07_28] {
             let way = Way { from: V2025_11_25, to };
             assert_eq!(client(way, nothing).unwrap(), r#"{"x":null,"roots":{}}"#, "{to}");
