@@ -1,11 +1,13 @@
 //! How much memory processes have. The sidecar cannot see that from its own container.
 
+use std::collections::HashMap;
 use std::fs;
+use std::iter::successors;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::param::page_size;
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
 
 /// How often it is measured. Whoever looks at a graph sees no more.
 const EVERY: Duration = Duration::from_secs(5);
@@ -13,6 +15,8 @@ const EVERY: Duration = Duration::from_secs(5);
 const MUCH: (u64, u64) = (80, 70);
 /// What is no limit, in files that have a number for that too.
 const NO_LIMIT: u64 = 1 << 60;
+/// How many parents are looked for above a process. They are read one after the other, while others come and go.
+const PARENTS: usize = 64;
 
 /// What is measured, and when.
 pub(crate) struct Memory {
@@ -48,25 +52,47 @@ impl Memory {
         self.next
     }
 
-    /// What each group of processes has, in kilobytes, if it is time.
-    pub(crate) fn measure(&mut self, now: Instant) -> Option<Vec<(Pid, u64)>> {
+    /// What each group of processes has, in kilobytes, if it is time: with what it has started in groups of their own, as
+    /// launchers do, and what drives a browser.
+    pub(crate) fn measure(&mut self, now: Instant) -> Option<HashMap<Pid, u64>> {
         if now < self.next {
             return None;
         }
         self.next = now + EVERY;
-        let mut groups: Vec<(Pid, u64)> = Vec::new();
-        for entry in fs::read_dir("/proc").ok()?.flatten() {
-            let is_process = entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit);
-            let stat = is_process.then(|| fs::read(entry.path().join("stat")).ok()).flatten();
-            let Some((group, pages)) = stat.as_deref().and_then(parse) else { continue };
-            let kilobytes = pages.saturating_mul(page_size() as u64 / 1024);
-            match groups.iter_mut().find(|(known, _)| *known == group) {
-                Some((_, sum)) => *sum += kilobytes,
-                None => groups.push((group, kilobytes)),
+        let mut all = HashMap::new();
+        for file in fs::read_dir("/proc").ok()?.flatten() {
+            // Not all that is there is a process.
+            let Some(pid) = file.file_name().to_str().and_then(number) else { continue };
+            let stat = fs::read(file.path().join("stat")).ok();
+            if let Some(entry) = stat.as_deref().and_then(parse) {
+                all.insert(pid, entry);
             }
         }
-        Some(groups)
+        Some(sums(&all, getpid()))
     }
+}
+
+/// What the kernel says of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    /// None where nobody here is.
+    parent: Option<Pid>,
+    group: Pid,
+    /// What it has in memory.
+    pages: u64,
+}
+
+/// What they have, in kilobytes, each counted in the group of the child of the shim that it comes from. What has lost its
+/// parents is such a child too, and still in its group.
+fn sums(all: &HashMap<Pid, Entry>, shim: Pid) -> HashMap<Pid, u64> {
+    let mut sums = HashMap::new();
+    for entry in all.values() {
+        let above = |entry: &&Entry| all.get(&entry.parent.filter(|parent| *parent != shim)?);
+        let first = successors(Some(entry), above).take(PARENTS).last().unwrap_or(entry);
+        let kilobytes = entry.pages.saturating_mul(page_size() as u64 / 1024);
+        *sums.entry(first.group).or_default() += kilobytes;
+    }
+    sums
 }
 
 impl Share {
@@ -89,13 +115,20 @@ impl Share {
     }
 }
 
-/// The group and the resident pages in a line of `/proc/PID/stat`. The program's name in it may hold anything.
-fn parse(stat: &[u8]) -> Option<(Pid, u64)> {
+/// A line of `/proc/PID/stat`. The program's name in it may hold anything.
+fn parse(stat: &[u8]) -> Option<Entry> {
     let name = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[name + 1..]).ok()?.split_ascii_whitespace();
-    // The state and the parent come first. A process that has gone since the line was asked for has the group -1.
-    let group = fields.nth(2)?.parse().ok().filter(|group| *group > 0).and_then(Pid::from_raw)?;
-    Some((group, fields.nth(18)?.parse().ok()?))
+    // The state comes first.
+    let parent = number(fields.nth(1)?);
+    // A process that has gone since the line was asked for has the group -1.
+    let group = number(fields.next()?)?;
+    Some(Entry { parent, group, pages: fields.nth(18)?.parse().ok()? })
+}
+
+/// The number of a process or of a group.
+fn number(text: &str) -> Option<Pid> {
+    text.parse().ok().filter(|number: &i32| *number > 0).and_then(Pid::from_raw)
 }
 
 #[cfg(test)]
@@ -105,14 +138,45 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_read() {
         let stat = b"712 (a) b (c)) S 1 700 712 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123 99999 345 18446744073709551615\n";
-        assert_eq!(parse(stat), Some((Pid::from_raw(700).unwrap(), 345)));
+        let expected = Entry { parent: number("1"), group: number("700").unwrap(), pages: 345 };
+        assert_eq!(parse(stat), Some(expected));
         let gone = b"712 (a) X 0 -1 -1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 0 0 123 0 0 18446744073709551615\n";
         for stat in [&b""[..], b"1 (x", b"1 (x) S", b"1 (x) S 1 0 0", gone] {
             assert_eq!(parse(stat), None);
         }
         let own = fs::read("/proc/self/stat").unwrap();
-        let (_, pages) = parse(&own).unwrap();
+        let Entry { pages, .. } = parse(&own).unwrap();
         assert!((10..10_000_000).contains(&pages), "{pages}");
+    }
+
+    #[test]
+    fn what_a_process_starts_counts_with_it() {
+        const SHIM: &str = "7";
+        let pid = |text: &str| number(text).unwrap();
+        let sums = |all: &[[&str; 3]]| {
+            let entry = |[of, parent, group]: &[&str; 3]| {
+                (pid(of), Entry { parent: number(parent), group: pid(group), pages: 1 })
+            };
+            sums(&all.iter().map(entry).collect(), pid(SHIM))
+        };
+        let all = sums(&[
+            ["1", "0", "1"],
+            [SHIM, "1", SHIM],
+            ["10", SHIM, "10"],
+            ["11", "10", "10"],
+            // In a group of its own, with what it has started itself.
+            ["12", "11", "12"],
+            ["13", "12", "12"],
+            // Whose parent has ended.
+            ["14", SHIM, "10"],
+            ["20", SHIM, "20"],
+        ]);
+        let each = page_size() as u64 / 1024;
+        let has = |group| all.get(&pid(group)).map(|kilobytes| kilobytes / each);
+        assert_eq!(["10", "12", "20"].map(has), [Some(5), None, Some(1)]);
+        // Nobody's parents are followed for ever.
+        let circle = sums(&[["30", "31", "30"], ["31", "30", "31"]]);
+        assert_eq!(circle.values().sum::<u64>(), 2 * each);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::harness::{NO_PATIENCE, Process, Setup, Shim, eventually};
 fn what_processes_have_is_told_and_what_is_much_is_in_the_log() {
     let cgroups = tempfile::tempdir().unwrap();
     std::fs::write(cgroups.path().join("memory.max"), (40 << 20).to_string()).unwrap();
-    // By a child of the process that was started, which is the one that grows.
-    let script = "python3 -c 'a = b\"x\" * (64 << 20); print(len(a), flush=True); input()'; true";
+    // By a child of the process that was started, which is the one that grows, and in a group of its own.
+    let script = "setsid python3 -c 'a = b\"x\" * (64 << 20); print(len(a), flush=True); input()'; true";
     let shim =
         Setup::new(&["sh", "-c", script]).options(&["--cgroups", cgroups.path().to_str().unwrap()]).start();
     let mut process = shim.start(1);
