@@ -118,7 +118,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// The process has said its first answer.
+    /// The process has said its first answer, or what comes before that of a call.
     pub(super) fn answered(self) {
         self.turns.starts.saw_another(self.since.elapsed());
     }

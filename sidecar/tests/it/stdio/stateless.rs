@@ -159,6 +159,34 @@ fn r042_subscriptions_of_a_process_are_told_apart() {
     }
 }
 
+/// Who listens is acknowledged, and not answered for as long as the process is of use.
+#[test]
+fn a_process_that_somebody_listens_to_is_none_that_starts() {
+    let (_shim, sidecar) = both_in(&config(Isolation::Shared, 9), "quiet");
+    let listen = |id: u32| {
+        let wanted = json!({"notifications": {"toolsListChanged": true}});
+        let request = modern::request(id, "subscriptions/listen", wanted).key("key-a");
+        let mut events = Events::open(&request, sidecar.mcp);
+        let message = events.next().unwrap().message();
+        assert_eq!(message["method"], "notifications/subscriptions/acknowledged", "{message}");
+        events
+    };
+    // As many as may start at once, where that takes no time.
+    let _open: Vec<_> = (0..8).map(listen).collect();
+    let mut waited = 0;
+    std::thread::scope(|scope| {
+        let another = scope.spawn(|| listen(8));
+        while !another.is_finished() {
+            waited += u32::from(sidecar.metric("longshore_processes_unstarted") > 0.0);
+        }
+        another.join().unwrap();
+    });
+    // It may be seen before it is its turn, at once.
+    assert!(waited < 3, "nobody starts but this one: {waited}");
+    let running = sidecar.metric("longshore_processes");
+    assert!(running >= 9.0, "each listens to another: {running}");
+}
+
 #[test]
 fn a_process_that_dies_fails_its_calls_and_no_others() {
     let (_shim, sidecar) = both(&config(Isolation::Session, 4));

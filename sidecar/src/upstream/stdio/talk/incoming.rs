@@ -73,6 +73,13 @@ impl Talk<'_> {
         if wanted { self.unwanted.interrupt() } else { self.unwanted.add(length) }
     }
 
+    /// It has started: it has read something that it was told.
+    pub(super) fn note_started(&mut self) {
+        if let Some(turn) = self.conversation.turn.take() {
+            turn.answered();
+        }
+    }
+
     /// Takes a message. Says whether it was for anybody.
     fn message(&mut self, message: &Message<'_>, line: &Bytes) -> bool {
         self.noise = 0;
@@ -98,10 +105,8 @@ impl Talk<'_> {
 
     /// Says whether somebody wanted it, as the next two.
     fn response(&mut self, response: &Response<'_>, line: &Bytes) -> bool {
-        // Whatever it answers, it has started.
-        if let Some(turn) = self.conversation.turn.take() {
-            turn.answered();
-        }
+        // Whatever it answers.
+        self.note_started();
         // An error without an id could be anybody's.
         let Some(id) = &response.id else { return false };
         let Some(number) = id.number() else { return false };
@@ -270,6 +275,7 @@ impl Talk<'_> {
         let Some(call) = self.routes.get(number) else { return false };
         let (Some(own), Some(caller)) = (call.token(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(line, &span(line, token), &own));
+        self.note_started();
         self.aside(Some(to), &message)
     }
 

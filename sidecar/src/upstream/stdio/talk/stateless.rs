@@ -36,6 +36,8 @@ impl Talk<'_> {
         };
         let (About::Listen, Some(caller)) = (call.about(), call.caller()) else { return false };
         let (to, message) = (caller.reader(), with(line, &span(line, id), &call.id()));
+        // Who listens may never be answered.
+        self.note_started();
         self.aside(Some(to), &message)
     }
 
