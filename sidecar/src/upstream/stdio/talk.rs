@@ -85,7 +85,8 @@ pub(super) struct Talk<'a> {
     held: Vec<Command>,
     /// How much the process was told to say.
     level: Option<Level>,
-    /// The first line may be half of one that another sidecar has begun to read.
+    /// The next line may be half of one: of the first another sidecar may have begun to read, and of the last its process
+    /// may have died.
     half: bool,
     /// How it ended, and when.
     ended: Option<(Heard, Instant)>,

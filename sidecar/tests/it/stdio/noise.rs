@@ -82,6 +82,19 @@ fn line_ends_of_every_kind_are_understood() {
     assert_eq!(client.call("half", json!({}))["result"]["content"], json!([]));
 }
 
+/// Nobody need look for what prints it.
+#[test]
+fn half_a_message_of_a_process_that_has_died_is_no_noise() {
+    let (_shim, sidecar) = serving(&stdio(), &server(&[]), &[]);
+    let client = Client::open(&sidecar, None);
+    let dropped = || sidecar.metric("longshore_dropped_lines_total{kind=\"noise\"}");
+    let before = dropped();
+    let message = client.call("half", json!({"bytes": 20}));
+    assert!(error(&message).contains("exit status 0"), "{message}");
+    pid(&client);
+    assert_eq!(dropped(), before);
+}
+
 #[test]
 fn r062_a_process_without_measure_is_ended_alone() {
     for (tool, words, cause) in [

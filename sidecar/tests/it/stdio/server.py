@@ -135,9 +135,9 @@ def call(message):
         said.append({"id": message["id"], "result": {"content": [{"type": "text", "text": "logged"}]}})
         write(b"".join(json.dumps({"jsonrpc": "2.0", **it}).encode() + b"\n" for it in said))
     elif name == "half":
-        # The answer without its end, and the end of the process.
+        # The answer without its end, or so much of it, and the end of the process.
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}}
-        write(json.dumps(answer).encode())
+        write(json.dumps(answer).encode()[: arguments.get("bytes")])
         os._exit(0)
     elif name == "pause":
         # All of the answer but its end, which comes at that time.

@@ -61,7 +61,7 @@ impl Talk<'_> {
         };
         let wanted = match message {
             Some(message) => self.message(&message, &line),
-            // The other half is another sidecar's.
+            // The other half is another sidecar's, or was never written.
             None if half => false,
             None if self.refuse_number(&line) => true,
             None => {

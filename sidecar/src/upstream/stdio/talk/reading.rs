@@ -63,6 +63,8 @@ impl Talk<'_> {
                     if last.is_empty() {
                         return;
                     }
+                    // A process that dies in the middle of a message prints nothing that it should not.
+                    self.half |= matches!(last.first(), Some(b'{' | b'['));
                     self.line(last);
                 }
                 Ok(None) => return,
