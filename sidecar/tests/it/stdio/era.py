@@ -119,6 +119,9 @@ for line in sys.stdin:
     method, params = message["method"], message.get("params", {})
     claim = params.get("_meta", {}).get("io.modelcontextprotocol/protocolVersion")
     era = era or ("modern" if claim else "legacy")
+    if era == "modern" and not claim:
+        # What this revision does not have.
+        heard.append(message)
     tools = [{"name": "era", "inputSchema": {"type": "object"}}]
     if method == "initialize" and legacy and era == "legacy":
         asked = params["protocolVersion"]

@@ -119,6 +119,9 @@ fn r041_whoever_goes_cancels_the_call_in_the_process() {
     });
     assert!(heard.contains("\"requestId\": 2"), "{heard}");
     assert_eq!(said(&sidecar, "key-a", "pid", json!({})), pid);
+    // It was asked whether it is there, as its revision has it.
+    let heard = said(&sidecar, "key-a", "heard", json!({}));
+    assert!(!heard.contains("\"method\": \"ping\""), "{heard}");
 }
 
 /// 42, over stdio: subscriptions are told apart, and end in order. Their names are numbers, which some servers

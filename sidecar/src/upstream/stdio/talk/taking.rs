@@ -3,10 +3,14 @@
 use bytes::Bytes;
 use longshore_mcp::envelope::Id;
 use longshore_mcp::listen::MAX_URI;
+use longshore_mcp::revision::Revision;
+use longshore_mcp::translate::handshake;
+use longshore_mcp::translate::requests::Client;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::{AT_ONCE, Talk};
+use crate::upstream::letter::own_info;
 use crate::upstream::stdio::call::Caller;
 use crate::upstream::stdio::conversation::Left;
 use crate::upstream::stdio::message::{About, Asked, Command, Key, Kind, Span, UNAWAITED, text};
@@ -220,17 +224,31 @@ impl Talk<'_> {
 
     /// Says something that every server answers and that may be lost. Gives its number.
     pub(super) fn ping(&mut self) -> u64 {
-        self.ask("ping", &json!({}), About::Other)
+        if !self.conversation.stands_alone() {
+            return self.ask("ping", &json!({}), About::Other);
+        }
+        // This revision has no ping.
+        let number = self.number();
+        let info = own_info().to_string();
+        let client = Client { capabilities: "{}", info: Some(&info), level: None };
+        let question = handshake::discover(&number.to_string(), Revision::V2026_07_28, &client);
+        self.ask_as(number, &question, About::Other);
+        number
     }
 
     /// Asks something of the sidecar's own, whose answer nobody needs. Gives its number.
     fn ask(&mut self, method: &str, params: &serde_json::Value, about: About) -> u64 {
         let number = self.number();
         let message = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).to_string();
+        self.ask_as(number, &message, about);
+        number
+    }
+
+    /// The same in these words, which have that number.
+    fn ask_as(&mut self, number: u64, message: &str, about: About) {
         if self.routes.add(number, Call::own(about)).is_ok() {
             self.outgoing.call(message.as_bytes(), [None, None], number);
         }
-        number
     }
 
     pub(super) fn with_member(
