@@ -107,6 +107,8 @@ fn calls_with_the_same_ids_and_tokens_are_never_confused() {
 fn r041_whoever_goes_cancels_the_call_in_the_process() {
     let (_shim, sidecar) = both(&config(Isolation::Session, 4));
     let pid = said(&sidecar, "key-a", "pid", json!({}));
+    let unasked = || sidecar.metric("longshore_dropped_lines_total{kind=\"unasked\"}");
+    let before = unasked();
     let mut stream = connect(sidecar.mcp);
     request("key-a", "x", "hang", json!({})).write(&mut stream);
     eventually("it is under way", || sidecar.metric("longshore_calls") == 1.0);
@@ -122,6 +124,7 @@ fn r041_whoever_goes_cancels_the_call_in_the_process() {
     // It was asked whether it is there, as its revision has it.
     let heard = said(&sidecar, "key-a", "heard", json!({}));
     assert!(!heard.contains("\"method\": \"ping\""), "{heard}");
+    assert_eq!(unasked(), before, "its answer to that is none that comes too late");
 }
 
 /// 42, over stdio: subscriptions are told apart, and end in order. Their names are numbers, which some servers

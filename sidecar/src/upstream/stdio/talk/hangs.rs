@@ -18,6 +18,8 @@ pub(super) struct Hangs {
     given_up: u64,
     /// Until when it may say something, and the number of the question.
     asked: Option<(Instant, u64)>,
+    /// The number of the last question. Its answer may come behind something else, when nobody waits for it any more.
+    last: Option<u64>,
     /// It has said something.
     heard: bool,
 }
@@ -25,6 +27,11 @@ pub(super) struct Hangs {
 impl Hangs {
     pub(super) fn due(&self) -> Option<Instant> {
         self.asked.map(|(until, _)| until)
+    }
+
+    /// Whether it was asked under this number.
+    pub(super) fn have_asked(&self, number: u64) -> bool {
+        self.last == Some(number)
     }
 }
 
@@ -46,7 +53,8 @@ impl Talk<'_> {
             }
             // Whoever watches over the sidecar's own has pings of its own.
             None if is_news && !self.shaking && self.closed.is_none() && !self.conversation.is_own() => {
-                self.hangs.asked = Some((now + patience, self.ping()));
+                let question = self.ping();
+                (self.hangs.asked, self.hangs.last) = (Some((now + patience, question)), Some(question));
             }
             Some(_) | None => {}
         }
