@@ -29,9 +29,9 @@ impl Hangs {
         self.asked.map(|(until, _)| until)
     }
 
-    /// Whether it was asked under this number.
-    pub(super) fn have_asked(&self, number: u64) -> bool {
-        self.last == Some(number)
+    /// Whether this answers the last question. It is answered once.
+    pub(super) fn is_answered(&mut self, number: u64) -> bool {
+        self.last.take_if(|last| *last == number).is_some()
     }
 }
 

@@ -116,7 +116,7 @@ impl Talk<'_> {
             self.shaken(line, &at, works);
             return true;
         }
-        let Some(call) = self.routes.answered(number) else { return self.hangs.have_asked(number) };
+        let Some(call) = self.routes.answered(number) else { return self.hangs.is_answered(number) };
         if let Outcome::Result(result) = &response.outcome {
             self.routes.note_task(number, &call, result.get());
         }
