@@ -3,6 +3,7 @@
 use std::io;
 
 use futures::FutureExt;
+use serde::de::IgnoredAny;
 use tokio::io::AsyncReadExt;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
@@ -64,7 +65,7 @@ impl Talk<'_> {
                         return;
                     }
                     // A process that dies in the middle of a message prints nothing that it should not.
-                    self.half |= matches!(last.first(), Some(b'{' | b'['));
+                    self.half |= is_half(&last);
                     self.line(last);
                 }
                 Ok(None) => return,
@@ -105,6 +106,34 @@ impl Talk<'_> {
                 stdio.note_noise(&shown);
             }
             self.first_noise = Some(shown);
+        }
+    }
+}
+
+/// Whether this is the beginning of a message, or of several, and not all of it. What a server says of why it ends may be
+/// JSON too, or in brackets.
+fn is_half(line: &[u8]) -> bool {
+    let begins = matches!(line.first(), Some(b'{' | b'['));
+    begins && serde_json::from_slice::<IgnoredAny>(line).is_err_and(|error| error.is_eof())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_message_is_told_from_what_is_none() {
+        for message in [r#"{"a": "\u00e9é", "b": [1, true, null]}"#, r#"[{"a": {}}, {"b": []}]"#] {
+            let bytes = message.as_bytes();
+            for length in 1..bytes.len() {
+                assert!(is_half(&bytes[..length]), "{length} of {message}");
+            }
+            assert!(!is_half(bytes), "{message}");
+        }
+        for line in
+            ["", "no key", "[ERROR] no key", "{no key", "{'error': 'no key'", r#"{"error": "no key"}"#]
+        {
+            assert!(!is_half(line.as_bytes()), "{line}");
         }
     }
 }
