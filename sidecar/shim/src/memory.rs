@@ -83,11 +83,12 @@ struct Entry {
 }
 
 /// What they have, in kilobytes, each counted in the group of the child of the shim that it comes from. What has lost its
-/// parents is such a child too, and still in its group.
+/// parents is such a child too, or one of the first process, and still in its group.
 fn sums(all: &HashMap<Pid, Entry>, shim: Pid) -> HashMap<Pid, u64> {
-    let mut sums = HashMap::new();
+    let mut sums: HashMap<Pid, u64> = HashMap::new();
     for entry in all.values() {
-        let above = |entry: &&Entry| all.get(&entry.parent.filter(|parent| *parent != shim)?);
+        let is_started = |parent: &Pid| *parent != shim && !parent.is_init();
+        let above = |entry: &&Entry| all.get(&entry.parent.filter(is_started)?);
         let first = successors(Some(entry), above).take(PARENTS).last().unwrap_or(entry);
         let kilobytes = entry.pages.saturating_mul(page_size() as u64 / 1024);
         *sums.entry(first.group).or_default() += kilobytes;
@@ -167,13 +168,14 @@ mod tests {
             // In a group of its own, with what it has started itself.
             ["12", "11", "12"],
             ["13", "12", "12"],
-            // Whose parent has ended.
+            // Whose parents have ended.
             ["14", SHIM, "10"],
+            ["15", "1", "10"],
             ["20", SHIM, "20"],
         ]);
         let each = page_size() as u64 / 1024;
         let has = |group| all.get(&pid(group)).map(|kilobytes| kilobytes / each);
-        assert_eq!(["10", "12", "20"].map(has), [Some(5), None, Some(1)]);
+        assert_eq!(["10", "12", "20"].map(has), [Some(6), None, Some(1)]);
         // Nobody's parents are followed for ever.
         let circle = sums(&[["30", "31", "30"], ["31", "30", "31"]]);
         assert_eq!(circle.values().sum::<u64>(), 2 * each);
