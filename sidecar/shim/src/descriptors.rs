@@ -25,6 +25,8 @@ pub(crate) fn keep_to_oneself() {
 
 /// How many descriptors the shim needs for each process: its pipes and its lifeline.
 const EACH: u64 = 4;
+/// For how many it has them: for all that a sidecar may have, and for those of one before it that have not ended yet.
+const PROCESSES: u64 = 2048;
 /// And for all else.
 const REST: u64 = 64;
 
@@ -45,9 +47,9 @@ struct Raised {
 }
 
 impl Limit {
-    pub(crate) fn raise(processes: usize) -> Self {
+    pub(crate) fn raise() -> Self {
         let given = getrlimit(Resource::Nofile);
-        let needed = (processes as u64).saturating_mul(EACH).saturating_add(REST);
+        let needed = PROCESSES * EACH + REST;
         let raised = given.current.filter(|current| *current < needed).and_then(|current| {
             let most = given.maximum.unwrap_or(u64::MAX);
             let limit = Rlimit { current: Some(current.saturating_add(needed).min(most)), ..given };

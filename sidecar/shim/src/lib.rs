@@ -32,8 +32,7 @@ mod termination;
 
 pub use options::Options;
 
-const USAGE: &str =
-    "usage: shim [--peer-uid UID] [--socket PATH] [--max-processes N] [--until-stdin-closes] [--cgroups DIR]
+const USAGE: &str = "usage: shim [--peer-uid UID] [--socket PATH] [--until-stdin-closes] [--cgroups DIR]
             -- COMMAND [ARGUMENT]...
        shim drain [SOCKET]
        shim --version

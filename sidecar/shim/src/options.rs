@@ -6,9 +6,6 @@ use std::str::FromStr;
 
 use crate::paths;
 
-/// How many processes may run, where nobody says. Nobody should come here: the sidecar's limit is a narrower one.
-const MAX_PROCESSES: usize = 2048;
-
 /// How the shim serves. Processes get its own environment and its own working directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -16,8 +13,6 @@ pub struct Options {
     pub socket: PathBuf,
     /// The user whose connections are served; without one the shim's own.
     pub peer: Option<u32>,
-    /// How many processes may run at a time.
-    pub max_processes: usize,
     /// Whether the end of its own stdin ends it, as SIGTERM does. The program that started it holds the other end of a
     /// pipe then, so that the shim never outlives it, however it ends.
     pub until_stdin_closes: bool,
@@ -35,7 +30,6 @@ impl Options {
         Self {
             socket: [paths::SOCKETS_DIR, paths::STDIO_SOCKET].iter().collect(),
             peer: None,
-            max_processes: MAX_PROCESSES,
             until_stdin_closes: false,
             cgroups: PathBuf::from("/sys/fs/cgroup"),
             program,
@@ -51,7 +45,6 @@ impl Options {
             match option.to_str()? {
                 "--socket" => options.socket = PathBuf::from(rest.next()?),
                 "--peer-uid" => options.peer = Some(number(rest.next()?)?),
-                "--max-processes" => options.max_processes = number(rest.next()?)?,
                 "--cgroups" => options.cgroups = PathBuf::from(rest.next()?),
                 "--until-stdin-closes" => options.until_stdin_closes = true,
                 _ => return None,
@@ -80,14 +73,12 @@ mod tests {
     #[test]
     fn reads_its_own_and_leaves_the_commands() {
         let options =
-            parse("--peer-uid 7 --socket /s --until-stdin-closes --max-processes 3 --cgroups /c -- run -- --peer-uid")
-                .unwrap();
+            parse("--peer-uid 7 --socket /s --until-stdin-closes --cgroups /c -- run -- --peer-uid").unwrap();
         assert_eq!(
             options,
             Options {
                 socket: PathBuf::from("/s"),
                 peer: Some(7),
-                max_processes: 3,
                 until_stdin_closes: true,
                 cgroups: PathBuf::from("/c"),
                 program: OsString::from("run"),

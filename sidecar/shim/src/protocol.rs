@@ -177,8 +177,6 @@ pub enum Outcome {
 /// Why there is no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// As many run as may.
-    Full,
     /// One runs under this number already.
     Taken,
     /// None waits under this number.
@@ -350,12 +348,11 @@ impl Report {
 }
 
 impl Refusal {
-    const ALL: [Self; 6] =
-        [Self::Full, Self::Taken, Self::Unknown, Self::Stopping, Self::NotStarted, Self::Misunderstood];
+    const ALL: [Self; 5] =
+        [Self::Taken, Self::Unknown, Self::Stopping, Self::NotStarted, Self::Misunderstood];
 
     const fn code(self) -> u8 {
         match self {
-            Self::Full => 1,
             Self::Taken => 2,
             Self::Unknown => 3,
             Self::Stopping => 4,
@@ -492,7 +489,7 @@ mod tests {
     #[test]
     fn text_is_cut_where_it_matters_least() {
         let words = "é".repeat(MAX_WORDS);
-        let refused = Report::Refused { reason: Refusal::Full, errno: 0, words };
+        let refused = Report::Refused { reason: Refusal::NotStarted, errno: 0, words };
         let Ok(Report::Refused { words, .. }) = Report::decode(&refused.encode()) else {
             panic!("not refused")
         };

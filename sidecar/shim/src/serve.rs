@@ -77,7 +77,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Listener::bind(&options.socket).map_err(|error| Error::Listen(options.socket.clone(), error))?;
     let mut shim = Shim {
         options,
-        limit: Limit::raise(options.max_processes),
+        limit: Limit::raise(),
         stdin: options.until_stdin_closes.then(io::stdin),
         peer: options.peer.unwrap_or_else(|| geteuid().as_raw()),
         signals,
@@ -345,10 +345,6 @@ impl Shim<'_> {
     fn start(&mut self, session: Session, lifeline: Lifeline, now: Instant) {
         if self.listener.is_none() {
             lifeline.send(&refused(Refusal::Stopping, "the container is about to end"));
-            return;
-        }
-        if self.processes.len() >= self.options.max_processes {
-            lifeline.send(&refused(Refusal::Full, "as many processes run as may"));
             return;
         }
         if self.processes.iter().any(|process| process.session == session) {

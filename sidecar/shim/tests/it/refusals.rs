@@ -41,16 +41,14 @@ fn a_command_that_cannot_be_started_is_refused_in_the_systems_words() {
 }
 
 #[test]
-fn no_more_processes_than_may_run() {
-    let shim = Setup::new(&["cat"]).options(&["--max-processes", "2"]).start();
-    let refusal = |session| shim.ask(Request::Start(Session(session))).map(|_| ()).unwrap_err().0;
+fn one_process_runs_under_a_number_at_a_time() {
+    let shim = Shim::of(&["cat"]);
     let mut first = shim.start(1);
-    assert_eq!(refusal(1), Refusal::Taken);
     let _second = shim.start(2);
-    assert_eq!(refusal(3), Refusal::Full);
+    assert_eq!(shim.ask(Request::Start(Session(1))).unwrap_err().0, Refusal::Taken);
     first.end(ALL_PATIENCE);
     first.ended();
-    shim.start(3);
+    shim.start(1);
 }
 
 #[test]

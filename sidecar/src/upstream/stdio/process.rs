@@ -272,7 +272,7 @@ fn refused(reason: Refusal, errno: i32, words: String) -> Why {
             Why::NotExecutable(words)
         }
         Refusal::Stopping => Why::Stopping,
-        Refusal::NotStarted | Refusal::Full | Refusal::Taken | Refusal::Unknown | Refusal::Misunderstood => {
+        Refusal::NotStarted | Refusal::Taken | Refusal::Unknown | Refusal::Misunderstood => {
             Why::NotStarted(words)
         }
     }
@@ -362,7 +362,7 @@ mod tests {
             (Refusal::NotStarted, 8, Why::NotExecutable(words())),
             (Refusal::NotStarted, 12, Why::NotStarted(words())),
             (Refusal::NotStarted, -7, Why::NotStarted(words())),
-            (Refusal::Full, 0, Why::NotStarted(words())),
+            (Refusal::Taken, 0, Why::NotStarted(words())),
             (Refusal::Stopping, 0, Why::Stopping),
         ] {
             assert_eq!(refused(reason, errno, words()), expected);
