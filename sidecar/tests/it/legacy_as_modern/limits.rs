@@ -11,7 +11,9 @@ use super::{LOG_LEVEL, again, asked, asking, call, is_error, request, roots, tex
 use crate::harness::config::{callers, processes};
 use crate::harness::http::connect;
 use crate::harness::shim::{self, server, stdio};
-use crate::harness::{Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{
+    Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, modern, scripted,
+};
 use crate::modern_as_legacy::serving;
 
 /// A session that is used is not given up for another; one that is not is.

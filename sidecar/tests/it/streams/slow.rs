@@ -11,7 +11,9 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::{answer, argument, event, note};
 use crate::harness::http::connect;
 use crate::harness::replicas::Network;
-use crate::harness::{Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, scripted, within};
+use crate::harness::{
+    Client, Events, Gate, Request, Scripted, Sidecar, config, eventually, scripted, within,
+};
 
 /// A server that says as much as anybody takes.
 fn flood() -> Scripted {

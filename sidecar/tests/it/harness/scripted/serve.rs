@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::manners::{Greeting, Manners};
 use super::wire::{
-    accepted, begin_events_with, chunk, json_with, message, method_of, no_stream, read, reply, reply_to,
-    say, write,
+    accepted, begin_events_with, chunk, json_with, message, method_of, no_stream, read, reply, reply_to, say,
+    write,
 };
 use super::{AGAIN_SESSION, Heard, OWN_SESSION, UPSTREAM_SESSION};
 use crate::harness::{Gate, Request};
