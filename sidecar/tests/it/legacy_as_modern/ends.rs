@@ -182,11 +182,11 @@ fn a_call_that_is_about_to_be_made_again_is_not_made_for_a_client_that_has_gone(
     });
     let mut goes = connect(sidecar.mcp);
     request(2, "tools/call", params, &can).write(&mut goes);
-    eventually("the server is told a level", || (server.seen("logging/setLevel").len() == 1).then_some(()));
+    eventually("the server is told a level", || server.seen("logging/setLevel").len() == 1);
     drop(goes);
-    eventually("its client has gone", || (sidecar.metric("longshore_calls") == 0.0).then_some(()));
+    eventually("its client has gone", || sidecar.metric("longshore_calls") == 0.0);
     gate.open();
-    eventually("the session is over", || (server.seen("DELETE").len() == 1).then_some(()));
+    eventually("the session is over", || server.seen("DELETE").len() == 1);
     assert_eq!(server.seen("tools/call").len(), 1);
     assert!(server.seen("notifications/cancelled").is_empty());
 }

@@ -116,8 +116,7 @@ fn what_a_server_takes_alone_and_not_with_the_others_costs_nobody_the_others() {
     eventually("it is asked for the others", are_heard);
     is_gone.store(false, Ordering::SeqCst);
     within(Duration::from_secs(60), "it is asked for each once more", || {
-        let is_over = alone(&server.seen("subscriptions/listen")).len() == 8 && wanted(&streams).len() == 1;
-        is_over
+        alone(&server.seen("subscriptions/listen")).len() == 8 && wanted(&streams).len() == 1
     });
     break_off(&streams);
     within(Duration::from_secs(10), "it is asked for the others again", are_heard);
