@@ -3,7 +3,7 @@
 mod given_up;
 mod questions;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -260,18 +260,15 @@ fn an_error_of_null_is_none() {
 /// Nor is one in the answer to a handshake, where the client speaks another revision and hears what is written for it.
 #[test]
 fn an_error_of_null_ends_no_handshake() {
-    let port = scripted::bare(|request, stream| match scripted::method_of(request).as_str() {
-        "initialize" => {
-            let id = scripted::message(request)["id"].clone();
-            let info = json!({"name": "both", "version": "1"});
-            let result = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info});
-            let text = json!({"jsonrpc": "2.0", "id": id, "result": result, "error": null});
-            scripted::json(stream, &text.to_string());
+    let port = scripted::bare(|request, stream| {
+        if scripted::method_of(request) != "initialize" {
+            return beside_its_handshake(request, stream);
         }
-        "server/discover" => scripted::json_with(stream, 400, "", "{}"),
-        method if method.starts_with("notifications/") => scripted::accepted(stream),
-        _ if request.method == "GET" => scripted::no_stream(stream),
-        _ => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+        let id = scripted::message(request)["id"].clone();
+        let info = json!({"name": "both", "version": "1"});
+        let result = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info});
+        let text = json!({"jsonrpc": "2.0", "id": id, "result": result, "error": null});
+        scripted::json(stream, &text.to_string());
     });
     let sidecar = Sidecar::start(&config(port)).ready();
     let greeting = Request::post(initialize("2025-11-25")).send(sidecar.mcp).message();
@@ -438,29 +435,25 @@ fn a_handshake_is_made_once_more_for_its_revision_alone() {
     {
         let asked = Arc::<Mutex<Vec<Value>>>::default();
         let into = asked.clone();
-        let port = scripted::bare(move |request, stream| match scripted::method_of(request).as_str() {
-            "initialize" => {
-                let message = scripted::message(request);
-                let version = &message["params"]["protocolVersion"];
-                let is_own = message["params"]["clientInfo"]["name"] == "longshore-sidecar";
-                if !is_own {
-                    into.lock().unwrap().push(version.clone());
-                }
-                if is_own || version == "2025-06-18" {
-                    let info = json!({"name": "strict", "version": "1"});
-                    let result =
-                        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info});
-                    scripted::json(stream, &scripted::reply_to(request, &result));
-                } else {
-                    let error = json!({"code": -32000, "message": words});
-                    let refusal = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
-                    scripted::json_with(stream, 400, "", &refusal.to_string());
-                }
+        let port = scripted::bare(move |request, stream| {
+            if scripted::method_of(request) != "initialize" {
+                return beside_its_handshake(request, stream);
             }
-            "server/discover" => scripted::json_with(stream, 400, "", "{}"),
-            method if method.starts_with("notifications/") => scripted::accepted(stream),
-            _ if request.method == "GET" => scripted::no_stream(stream),
-            _ => scripted::json(stream, &scripted::reply_to(request, &json!({}))),
+            let message = scripted::message(request);
+            let version = &message["params"]["protocolVersion"];
+            let is_own = message["params"]["clientInfo"]["name"] == "longshore-sidecar";
+            if !is_own {
+                into.lock().unwrap().push(version.clone());
+            }
+            if is_own || version == "2025-06-18" {
+                let info = json!({"name": "strict", "version": "1"});
+                let result = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info});
+                scripted::json(stream, &scripted::reply_to(request, &result));
+            } else {
+                let error = json!({"code": -32000, "message": words});
+                let refusal = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+                scripted::json_with(stream, 400, "", &refusal.to_string());
+            }
         });
         let sidecar = Sidecar::start(&config(port)).ready();
         let greeting = Request::post(initialize("2025-03-26")).send(sidecar.mcp).message();
@@ -490,4 +483,14 @@ fn a_server_of_another_revision_is_named() {
     assert_eq!(message["error"]["code"], -32603);
     assert!(message["error"]["message"].as_str().unwrap().contains("\"2023-01-01\""), "{message}");
     assert_eq!(sidecar.metric("longshore_sessions"), 0.0);
+}
+
+/// What a legacy server without streams answers to all but its handshake.
+fn beside_its_handshake(request: &Request, stream: &mut TcpStream) {
+    match scripted::method_of(request).as_str() {
+        "server/discover" => scripted::json_with(stream, 400, "", "{}"),
+        method if method.starts_with("notifications/") => scripted::accepted(stream),
+        _ if request.method == "GET" => scripted::no_stream(stream),
+        _ => scripted::reply(stream, request, &json!({})),
+    }
 }
