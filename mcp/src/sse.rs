@@ -2,11 +2,13 @@
 //!
 //! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery>
 
+mod decoder;
+
 use std::borrow::Cow;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+pub use decoder::{Decoder, TooLarge};
 use memchr::{memchr, memchr2};
-use thiserror::Error;
 
 /// One event. What it holds is borrowed from where the bytes are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,119 +42,13 @@ impl<'a> Event<'a> {
         self.data.map(Cow::into_owned)
     }
 
-    /// Its data, as a reference into the decoder's memory, where keeping that wastes little: a single line, in a quarter of
-    /// that memory or more. Otherwise it is to be copied.
+    /// Its data, as a reference into memory that the decoder put together for it, where it is a single line. Otherwise it is to
+    /// be copied.
     pub fn shared_data(&self) -> Option<Bytes> {
         match (&self.data, self.memory) {
             (Some(Cow::Borrowed(data)), Some(memory)) => Some(memory.slice_ref(data)),
             _ => None,
         }
-    }
-}
-
-/// An event is larger than the reader keeps.
-#[derive(Debug, Error)]
-#[error("an event is larger than {limit} bytes")]
-pub struct TooLarge {
-    limit: usize,
-}
-
-/// An event that is less than one in this many parts of the memory that it stands in is copied, so that the rest is not
-/// kept with it.
-const SMALL_PART: usize = 4;
-/// Memory that is worth giving back while a stream goes on.
-const LARGE: usize = 64 * 1024;
-
-/// Takes a stream of bytes apart into events. Lines end with LF, CR or CRLF.
-#[derive(Debug)]
-pub struct Decoder {
-    /// The bytes of the event that is not complete yet.
-    pending: BytesMut,
-    scan: Scan,
-    limit: usize,
-}
-
-/// How far the bytes of the event that is not complete yet have been looked at.
-#[derive(Debug, Default)]
-struct Scan {
-    seen: usize,
-    /// Where the current line begins.
-    line: usize,
-    at_start: bool,
-}
-
-impl Decoder {
-    /// A decoder that keeps at most `limit` bytes of one event.
-    pub fn new(limit: usize) -> Self {
-        let scan = Scan { at_start: true, ..Scan::default() };
-        Self { pending: BytesMut::new(), scan, limit }
-    }
-
-    /// Adds bytes, and calls `each` with every event that they complete. An event that comes whole is not copied.
-    pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), TooLarge> {
-        let Self { pending, scan, limit } = self;
-        if pending.is_empty() {
-            let mut rest = bytes;
-            while let Some(end) = scan.next_boundary(rest) {
-                let (event, after) = rest.split_at(end);
-                each(scan.parse(event));
-                rest = after;
-            }
-            pending.extend_from_slice(rest);
-        } else {
-            pending.extend_from_slice(bytes);
-            let all = pending.len();
-            while let Some(end) = scan.next_boundary(pending) {
-                let memory = pending.split_to(end).freeze();
-                // They are all in one piece of memory, which is not kept for the sake of a small part.
-                let is_most = end >= all / SMALL_PART;
-                each(Event { memory: is_most.then_some(&memory), ..scan.parse(&memory) });
-            }
-            if pending.is_empty() || all > LARGE && pending.len() < all / SMALL_PART {
-                // Nor is it kept for as long as the stream lives.
-                *pending = BytesMut::from(&pending[..]);
-            }
-        }
-        if pending.len() > *limit {
-            return Err(TooLarge { limit: *limit });
-        }
-        Ok(())
-    }
-
-    /// How many bytes are kept of the event that is not complete yet.
-    pub fn pending(&self) -> usize {
-        self.pending.len()
-    }
-}
-
-impl Scan {
-    /// Where the first event in `bytes` ends: after its blank line. What follows is looked at from its beginning.
-    fn next_boundary(&mut self, bytes: &[u8]) -> Option<usize> {
-        while let Some(next) = memchr2(b'\n', b'\r', &bytes[self.seen..]) {
-            let at = self.seen + next;
-            let end = match (bytes[at], bytes.get(at + 1)) {
-                (b'\r', Some(b'\n')) => at + 2,
-                // The line feed may still come: a lone carriage return is known only by what follows it. A blank
-                // line ends an event at once all the same, so that nobody waits for the next one.
-                (b'\r', None) if at != self.line => {
-                    self.seen = at;
-                    return None;
-                }
-                _ => at + 1,
-            };
-            let blank = at == self.line;
-            if blank {
-                (self.seen, self.line) = (0, 0);
-                return Some(end);
-            }
-            (self.seen, self.line) = (end, end);
-        }
-        self.seen = bytes.len();
-        None
-    }
-
-    fn parse<'a>(&mut self, text: &'a [u8]) -> Event<'a> {
-        parse(text, std::mem::take(&mut self.at_start))
     }
 }
 
@@ -270,7 +166,7 @@ mod tests {
                 let owned = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned);
                 events.push((event.data.map(text), owned(event.event), owned(event.id), event.retry));
             };
-            decoder.push(chunk, keep).unwrap();
+            decoder.push(&Bytes::copy_from_slice(chunk), keep).unwrap();
         }
         events
     }
@@ -328,7 +224,7 @@ mod tests {
             let mut found = Vec::new();
             let each =
                 |event: Event<'_>| found.push((event.message().map(<[u8]>::to_vec), event.into_message()));
-            Decoder::new(100).push(text.as_bytes(), each).unwrap();
+            Decoder::new(100).push(&text.into(), each).unwrap();
             let expected = expected.map(|text| text.as_bytes().to_vec());
             assert_eq!(found, [(expected.clone(), expected)], "{text:?}");
         }
@@ -342,27 +238,9 @@ mod tests {
         let text = numbered("5-1", json.as_bytes());
         assert_eq!(decode(&[&text]), [(read, None, Some("5-1".to_owned()), None)]);
         assert_eq!(numbered("5\ndata: b\r", b""), b"id: 5data: b\ndata: \n\n");
-        assert_eq!(decode(&[retry(30).as_bytes()]), [(None, None, None, Some(30))]);
-    }
-
-    #[test]
-    fn what_came_in_parts_need_not_be_copied_to_be_written() {
-        let shared = |chunks: &[&[u8]]| {
-            let (mut decoder, mut shared) = (Decoder::new(1 << 20), Vec::new());
-            for chunk in chunks {
-                decoder.push(chunk, |event| shared.push(event.shared_data())).unwrap();
-            }
-            shared
-        };
-        let some = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
-        assert_eq!(shared(&[b"data: {\"a\":", b"1}\n\ndata:2\n\n"]), [some("{\"a\":1}"), some("2")]);
-        assert_eq!(shared(&[b"data: 1\n\n", b"data: 2\nda", b"ta: 3\n\n"]), [None, None], "whole, or lines");
-        let long = format!("data: {}", "x".repeat(100));
-        let [Some(_), None] = &shared(&[long.as_bytes(), b"\n\ndata:2\n\n"])[..] else {
-            panic!("a small part does not hold the rest")
-        };
         let (before, after) = around("5-1");
         assert_eq!(format!("{before}7{after}").as_bytes(), numbered("5-1", b"7"));
+        assert_eq!(decode(&[retry(30).as_bytes()]), [(None, None, None, Some(30))]);
     }
 
     #[test]
@@ -379,41 +257,5 @@ mod tests {
             assert_eq!(messages.len(), 1, "{start:?}");
             assert_eq!(messages[0].0.as_deref(), Some("{}"));
         }
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "a test may know the time")]
-    fn many_events_take_no_longer_each() {
-        let events = 2_000_000;
-        let mut decoder = Decoder::new(1 << 20);
-        let stream = "\n".repeat(events) + "data: x";
-        let (mut seen, begin) = (0, std::time::Instant::now());
-        decoder.push(stream.as_bytes(), |_| seen += 1).unwrap();
-        assert_eq!((seen, &decoder.pending[..]), (events, &b"data: x"[..]));
-        // Seconds with the slowest of machines; the square of the number would take minutes with the fastest.
-        assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
-        decoder.push(b"\n\n", |event| assert_eq!(event.data.as_deref(), Some(&b"x"[..]))).unwrap();
-        assert_eq!(decoder.pending(), 0);
-    }
-
-    #[test]
-    fn what_was_large_is_given_back() {
-        let event = format!("data: {}\n\n", "x".repeat(1 << 20));
-        let (start, end) = event.split_at(1 << 19);
-        for rest in ["", "data: 1"] {
-            let mut decoder = Decoder::new(2 << 20);
-            decoder.push(start.as_bytes(), |_| {}).unwrap();
-            assert_eq!(decoder.pending(), start.len());
-            decoder.push([end, rest].concat().as_bytes(), |_| {}).unwrap();
-            assert_eq!(decoder.pending(), rest.len());
-            assert!(!decoder.pending.try_reclaim(start.len()), "{rest:?}");
-            decoder.push(b"\n\n", |event| assert!(event.data.is_none_or(|data| *data == *b"1"))).unwrap();
-        }
-    }
-
-    #[test]
-    fn large_events_are_refused() {
-        let mut decoder = Decoder::new(8);
-        assert!(decoder.push(b"data: 123", |_| {}).is_err());
     }
 }

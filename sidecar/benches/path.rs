@@ -5,8 +5,8 @@
 //! `cargo bench -p longshore-sidecar --bench path`. Client, proxy and server are on one processor (the first, or
 //! `LONGSHORE_BENCH_CPU`), and take turns within one run, so that all of them see the same machine. The sidecar looks at
 //! a key, decides by rules, bounds what it carries, and writes its audit log, to nowhere. It needs Debian's nginx, which
-//! it installs if it may. Words after `--` choose what is measured: `calls`, of them only the `small` ones at 16 in flight,
-//! those before a server that leaves its sessions `unnamed`, `eras`, `memory`.
+//! it installs if it may. Words after `--` choose what is measured: `calls`, of them only the `small` ones at 16 in flight, or
+//! the `large` ones, those before a server that leaves its sessions `unnamed`, `eras`, `memory`.
 
 #![expect(
     clippy::expect_used,
@@ -61,6 +61,8 @@ fn main() {
         calls(usual, &SIZES, &CONNECTIONS);
     } else if wants("small") {
         calls(usual, &SIZES[..1], &[16]);
+    } else if wants("large") {
+        calls(usual, &SIZES[2..], &[1, 16]);
     }
     if wants("unnamed") {
         println!("| where the server does not name its sessions: | |");

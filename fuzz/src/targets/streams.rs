@@ -1,5 +1,6 @@
 //! What comes in pieces.
 
+use bytes::Bytes;
 use longshore_mcp::endpoint;
 use longshore_mcp::sse::{self, Decoder, Event};
 
@@ -28,13 +29,17 @@ pub(super) fn events(bytes: &[u8]) {
     let stream = input.bytes();
     let mut whole = Read::new();
     let mut decoder = Decoder::new(usize::MAX);
-    decoder.push(stream, |event| whole.push(owned(event))).expect("there is no limit");
+    decoder
+        .push(&Bytes::copy_from_slice(stream), |event| whole.push(owned(event)))
+        .expect("there is no limit");
     let data: usize = whole.iter().map(|(data, ..)| data.as_ref().map_or(0, Vec::len)).sum();
     assert!(data <= stream.len(), "more came out than went in");
     let mut cut = Read::new();
     let mut decoder = Decoder::new(usize::MAX);
     for piece in stream.chunks(size.max(1)) {
-        decoder.push(piece, |event| cut.push(owned(event))).expect("there is no limit");
+        decoder
+            .push(&Bytes::copy_from_slice(piece), |event| cut.push(owned(event)))
+            .expect("there is no limit");
     }
     // A carriage return at the end of a piece may end an event before its line feed has come, which is then an empty
     // one: those say nothing.
@@ -46,8 +51,9 @@ pub(super) fn events(bytes: &[u8]) {
     let mut decoder = Decoder::new(limit);
     for piece in stream.chunks(size.max(1)) {
         let longest = limit + piece.len();
+        let piece = Bytes::copy_from_slice(piece);
         let pushed =
-            decoder.push(piece, |event| assert!(event.data.is_none_or(|data| data.len() <= longest)));
+            decoder.push(&piece, |event| assert!(event.data.is_none_or(|data| data.len() <= longest)));
         if pushed.is_err() {
             break;
         }
@@ -56,7 +62,9 @@ pub(super) fn events(bytes: &[u8]) {
     let lines: Vec<u8> = stream.iter().map(|byte| if *byte == b'\r' { b'\n' } else { *byte }).collect();
     for text in [sse::message(stream), sse::numbered("7-1-0", stream)] {
         let mut back = Vec::new();
-        Decoder::new(usize::MAX).push(&text, |event| back.push(event.data.map(Vec::from))).expect("no limit");
+        Decoder::new(usize::MAX)
+            .push(&text.into(), |event| back.push(event.data.map(Vec::from)))
+            .expect("no limit");
         assert_eq!(back, [Some(lines.clone())]);
     }
     // One that may have broken off after any byte does not become part of another.
@@ -65,7 +73,7 @@ pub(super) fn events(bytes: &[u8]) {
     broken.extend_from_slice(&sse::message(b"next"));
     let mut last = Vec::new();
     Decoder::new(usize::MAX)
-        .push(&broken, |event| last = event.data.map(Vec::from).unwrap_or_default())
+        .push(&broken.into(), |event| last = event.data.map(Vec::from).unwrap_or_default())
         .expect("no limit");
     assert_eq!(last, b"next");
 }
@@ -83,7 +91,7 @@ pub(super) fn endpoint(bytes: &[u8]) {
         // It can be told in the event that names it.
         let mut told = None;
         Decoder::new(usize::MAX)
-            .push(endpoint::event(&path).as_bytes(), |event| told = event.data.map(Vec::from))
+            .push(&endpoint::event(&path).into(), |event| told = event.data.map(Vec::from))
             .expect("no limit");
         assert_eq!(told.as_deref(), Some(path.as_bytes()));
     }

@@ -120,7 +120,7 @@ impl Source {
     }
 
     /// Takes data apart, and remembers where the stream is. What comes in a batch is as if it had come by itself.
-    pub(crate) fn read(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<(), Unread> {
+    pub(crate) fn read(&mut self, data: &Bytes, mut each: impl FnMut(Event<'_>)) -> Result<(), Unread> {
         let Self { decoder, coming, revision, last, retry, pause, .. } = self;
         let read = decoder.push(data, |event| {
             coming.complete();
@@ -218,7 +218,7 @@ mod tests {
         let mut waits = Vec::new();
         for event in ["event: ping\n", "event: ping\n", "event: ping\n", ""] {
             let data = format!("id: 1\nretry: 0\n{event}data: {{}}\n\n");
-            assert!(source.read(data.as_bytes(), |_| ()).is_ok());
+            assert!(source.read(&data.into(), |_| ()).is_ok());
             let began = Instant::now();
             source.ended().await;
             waits.push(began.elapsed().as_millis());

@@ -163,7 +163,7 @@ fn r012_one_message_is_one_event() {
     let each = |event: sse::Event<'_>| {
         messages.extend(event.message().map(<[u8]>::to_vec));
     };
-    decoder.push(stream.as_bytes(), each).unwrap();
+    decoder.push(&stream.into(), each).unwrap();
     assert_eq!(messages, [&b"{\"a\":\n1}"[..], b"{}"]);
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use longshore_mcp::capabilities::TASKS_EXTENSION;
 use longshore_mcp::envelope::{self, Id, Message, Outcome, Response};
 use longshore_mcp::level::Level;
@@ -121,7 +122,7 @@ impl Judge {
     pub(super) fn read(
         &self,
         source: &mut Source,
-        data: &[u8],
+        data: &Bytes,
         out: &mut Vec<u8>,
     ) -> Result<Option<Option<i64>>, Refusal> {
         let mut ended = Ok(None);

@@ -177,7 +177,7 @@ impl Live {
     }
 
     /// Passes on what came.
-    async fn take(&mut self, data: &[u8]) {
+    async fn take(&mut self, data: &Bytes) {
         let Some(source) = &mut self.source else { return };
         let mut out = Vec::new();
         let mut read = self.judge.read(source, data, &mut out);
