@@ -85,6 +85,13 @@ impl Published {
             (Some((pod, said)), Some(before)) if pod.ready && *said == Observation::default() => before,
             _ => self.health(pod.as_ref().map(|(_, said)| said)),
         };
+        // Its server may answer the sidecar: no client comes there while all pods start, or are kept out of the Service.
+        let is_out = pod.is_some_and(|(pod, _)| !pod.ready);
+        let health = if is_out && health.state == State::Up {
+            self.by_status(State::Unknown, Reason::Starting, "no pod of this server is in its Service")
+        } else {
+            health
+        };
         ServerRecord {
             key,
             about: self.about.clone(),
@@ -277,6 +284,23 @@ mod tests {
             let pod = PodView { ready: in_service, ..PodView::default() };
             let record = published.record(key.clone(), Some((&pod, said)), before.cloned(), Tools::default());
             assert_eq!(record.health.state, expected);
+        }
+    }
+
+    #[test]
+    fn a_server_that_no_client_comes_to_is_not_up() {
+        let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        for (status, in_service, expected, reason) in [
+            (ready("False", "Connecting"), true, State::Up, ""),
+            (ready("False", "Connecting"), false, State::Unknown, "Connecting"),
+            (ready("False", "ReadinessGate"), false, State::Down, "ReadinessGate"),
+            (ready("True", "Ready"), false, State::Unknown, "Starting"),
+        ] {
+            let published = Published::of(&server(true, status.clone())).unwrap();
+            let pod = PodView { ready: in_service, ..PodView::default() };
+            let said = said("Connected", Value::Null);
+            let record = published.record(key.clone(), Some((&pod, said)), None, Tools::default());
+            assert_eq!((record.health.state, &*record.health.reason), (expected, reason), "{status}");
         }
     }
 
