@@ -69,6 +69,12 @@ impl Local {
         self.catalog.remove(&key(id));
     }
 
+    /// How a server is that is listed.
+    #[cfg(test)]
+    pub(super) fn state(&self, id: &ServerId) -> Option<State> {
+        Some(self.catalog.server(&key(id))?.server.health.state)
+    }
+
     /// Every server that there is has been shown once.
     pub(super) fn set_complete(&self) {
         self.catalog.set_complete();
@@ -98,7 +104,7 @@ fn key(id: &ServerId) -> ServerKey {
 fn health(plan: &Plan, connection: Option<&Connection>) -> Health {
     let (state, reason, message) = match (&plan.program, connection) {
         (Ok(_), Some(connection)) => return published::health(connection, MORE),
-        (Ok(_), None) => (State::Unknown, Reason::Starting, String::new()),
+        (Ok(_), None) => (State::Unknown, Reason::Starting, "its sidecar has not been heard yet".to_owned()),
         (Err(problems), _) => (State::Down, Reason::NoPod, problems.join("; ")),
     };
     Health { state, since: None, reason: reason.name().to_owned(), message }

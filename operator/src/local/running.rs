@@ -157,8 +157,9 @@ impl Local {
                 let Some(running) = find(&mut self.servers, &id, run) else { return Ok(()) };
                 if port_taken && running.introduced {
                     // Its sidecar would lead clients to whoever has the port now. The next one says why it waits.
-                    let plan = running.plan.clone();
+                    let (plan, address) = (running.plan.clone(), running.sidecar.address);
                     running.sidecar.cut();
+                    self.catalog.show(&plan, address, None)?;
                     self.leave(&id);
                     self.turns.wait(plan, false);
                 } else if running.ended.as_ref() != Some(&message) {
@@ -233,7 +234,9 @@ impl Local {
                 news |= another_key;
                 self.servers[at].change(plan)?;
             } else {
-                // Another way to reach the server, or other threads: another sidecar, at the same port.
+                // Another way to reach the server, or other threads: another sidecar, at the same port. Nobody is there until
+                // that begins.
+                self.catalog.show(&plan, self.servers[at].sidecar.address, None)?;
                 self.leave(&plan.id);
                 self.turns.wait(plan, another_key);
             }

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore_catalog::model::State;
 use longshore_crds::McpServer;
 use longshore_sidecar::AuditLog;
 use longshore_sidecar_config::paths;
@@ -66,6 +67,27 @@ async fn what_was_said_of_the_process_before_is_not_taken_for_news_of_this_one()
         let running = &local.servers[0];
         assert_eq!((running.introduced, running.ended.clone()), expected, "{run} of {this}");
     }
+    local.end().await;
+}
+
+#[tokio::test]
+async fn a_server_whose_sidecar_ends_is_not_up_before_the_next_one_has_begun() {
+    let [first, second] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let mut local = running(vec![at(&first, "a", &["*"])]).await;
+    let (id, run) = (local.servers[0].plan.id.clone(), local.servers[0].run);
+    let connected: Inventory = serde_json::from_value(json!({
+        "config": {"digest": "sha256:c", "generation": 1, "error": null},
+        "phase": "Serving",
+        "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
+        "server": null, "tools": [], "hiddenTools": 0, "toolsDigest": "sha256:t",
+        "prompts": [], "resources": [], "resourceTemplates": [], "exposed": [],
+    }))
+    .unwrap();
+    local.hear(Event::Inventory { id: id.clone(), run, inventory: Box::new(connected) }).unwrap();
+    assert_eq!(local.catalog.state(&id), Some(State::Up));
+    local.update(&documents(vec![at(&second, "a", &["*"])])).unwrap();
+    assert!(local.turns.waiting(&id).is_some(), "it waits for the end of the one before");
+    assert_eq!(local.catalog.state(&id), Some(State::Unknown));
     local.end().await;
 }
 
