@@ -6,7 +6,7 @@ mod schema;
 
 use std::sync::Arc;
 
-use longshore_sidecar_config::inventory::{Connection, Inventory, Phase};
+use longshore_sidecar_config::inventory::{Connection, Inventory};
 use serde_json::value::RawValue;
 
 use crate::limits;
@@ -17,9 +17,7 @@ use room::{Room, Share};
 /// What a sidecar says, as far as the catalog keeps it.
 #[derive(Debug, PartialEq)]
 pub struct Offer {
-    /// Whether the sidecar serves.
-    pub phase: Phase,
-    /// Whether its server answers.
+    /// Whether its server answers, without the server's own words.
     pub connection: Connection,
     /// Whether it lets anybody in, as far as it says.
     pub lets_in: bool,
@@ -109,7 +107,6 @@ impl Offer {
         tools.sort_by(|one, other| one.name.cmp(&other.name));
         tools.dedup_by(|one, other| one.name == other.name);
         Self {
-            phase: Phase::Starting,
             connection: Connection {
                 state: longshore_sidecar_config::inventory::ConnectionState::Connecting,
                 since: String::new(),
@@ -134,7 +131,6 @@ impl Offer {
             return self;
         }
         Arc::new(Self {
-            phase: self.phase,
             connection: self.connection.clone(),
             lets_in: self.lets_in,
             reported: self.reported.clone(),
@@ -226,7 +222,7 @@ mod tests {
     fn inventory(tools: &[Value]) -> Value {
         json!({
             "config": {"digest": "sha256:c", "generation": 3, "error": null},
-            "phase": "Serving",
+            "phase": "OfANewerSidecar",
             "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
             "server": {
                 "info": {"name": "demo\u{202e}", "version": "1", "title": ["not", "text"]},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use longshore_sidecar_config::inventory::{Connection, Phase};
+use longshore_sidecar_config::inventory::Connection;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -26,7 +26,6 @@ const ROOM_FOR_SCHEMAS: usize = limits::SERVER_TEXT / 2;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Inventory<'a> {
-    phase: Phase,
     connection: Connection,
     #[serde(default)]
     config: Config,
@@ -120,12 +119,11 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
         tools.insert(tool.name.clone(), tool);
     }
     let connection = Connection {
-        message: text::line(&inventory.connection.message, limits::MESSAGE),
+        message: String::new(),
         since: text::line(&inventory.connection.since, 40),
         ..inventory.connection
     };
     Ok(Offer {
-        phase: inventory.phase,
         connection,
         lets_in: inventory.config.callers != Some(false),
         reported: inventory.server.map(reported),

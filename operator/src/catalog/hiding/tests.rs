@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use longshore_catalog::Reader;
-use longshore_sidecar_config::inventory::Phase;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -12,15 +11,15 @@ fn server() -> ServerKey {
 }
 
 fn offer(tools: &[&str]) -> Tools {
-    offer_in("Serving", tools)
+    offer_with(0, tools)
 }
 
-fn offer_in(phase: &str, tools: &[&str]) -> Tools {
+fn offer_with(prompts: usize, tools: &[&str]) -> Tools {
     let tools: Vec<_> = tools.iter().map(|name| json!({"name": name})).collect();
     let inventory = json!({
-        "phase": phase,
         "connection": {"state": "Connected", "since": "2026-01-01T00:00:00Z", "reason": null, "message": ""},
         "server": {"info": {"name": "s"}, "protocolVersion": "1"}, "tools": tools,
+        "prompts": vec![json!({}); prompts],
     });
     let key = longshore_catalog::ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
     let offer = Reader::default().read(&key, inventory.to_string().as_bytes()).unwrap();
@@ -82,10 +81,10 @@ async fn what_was_listed_stays_until_it_is_known_what_exists_and_is_not_found_ou
         assert!(!hiding.is_at(&server()));
     }
     // What it says of itself is new, and nothing else.
-    let listed = hiding.listed(&server(), &no_c, offer_in("Draining", &["a", "b"]));
+    let listed = hiding.listed(&server(), &no_c, offer_with(1, &["a", "b"]));
     assert!(!hiding.is_at(&server()), "found out again");
     assert_eq!(names(&listed), ["a", "b"]);
-    assert_eq!(listed.offer.unwrap().phase, Phase::Draining);
+    assert_eq!(listed.offer.unwrap().prompts, 1);
     assert_eq!(names(&hiding.listed(&server(), &ToolFilter::default(), second)), ["a", "b", "c"]);
 }
 
