@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 /// Whether a server works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum State {
-    /// It answers.
+    /// It answers, and clients come to it.
     Up,
     /// It does not.
     Down,
