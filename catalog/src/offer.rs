@@ -270,6 +270,24 @@ mod tests {
         assert!(offer.tool("nope").is_none());
     }
 
+    /// Whatever answers at the address of a pod may say anything of that.
+    #[test]
+    fn a_time_is_one_or_is_not_said() {
+        for (since, expected) in [
+            ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+            ("2026-01-01T02:00:00.5+02:00", "2026-01-01T00:00:00.5Z"),
+            ("", ""),
+            ("yesterday", ""),
+            ("2026-13-01T00:00:00Z", ""),
+            ("-000001-01-01T00:00:00Z", ""),
+        ] {
+            let mut said = inventory(&[]);
+            said["connection"]["since"] = json!(since);
+            let offer = Reader::default().read(&key("a", "demo"), said.to_string().as_bytes()).unwrap();
+            assert_eq!(offer.connection.since, expected, "{since}");
+        }
+    }
+
     #[test]
     fn a_title_stands_in_either_place() {
         for (tool, title) in [

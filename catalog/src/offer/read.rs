@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use longshore_sidecar_config::inventory::Connection;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
@@ -120,7 +121,7 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
     }
     let connection = Connection {
         message: String::new(),
-        since: text::line(&inventory.connection.since, 40),
+        since: time(&inventory.connection.since),
         ..inventory.connection
     };
     Ok(Offer {
@@ -134,6 +135,13 @@ pub(super) fn inventory(json: &[u8], mut share: Share) -> serde_json::Result<Off
         resources: inventory.resources.0.saturating_add(inventory.resource_templates.0),
         share: Arc::new(share),
     })
+}
+
+/// RFC 3339, or nothing: a client that reads answers by their description could read none of a page with something else.
+fn time(text: &str) -> String {
+    // Years have four digits there, and no sign.
+    let time = text.parse::<Timestamp>().ok().filter(|time| time.as_second() >= 0);
+    time.map(|time| time.to_string()).unwrap_or_default()
 }
 
 fn reported(server: Server<'_>) -> Reported {
