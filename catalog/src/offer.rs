@@ -323,9 +323,10 @@ mod tests {
     #[test]
     fn schemas_that_are_too_long_or_too_deep_leave_a_word() {
         let mut deep = json!({});
-        for _ in 0..100 {
+        for _ in 1..50 {
             deep = json!({"items": deep});
         }
+        let deeper = json!({"items": [deep]}).to_string();
         let deep_text = format!("{}{}{}", "{\"items\":".repeat(500), "{}", "}".repeat(500));
         let with = |schema: &str| {
             let tool = format!(
@@ -338,6 +339,7 @@ mod tests {
         let long = format!("{{\"x\":\"{}\"}}", "y".repeat(1 << 20));
         for (schema, bytes, words) in [
             (long.as_str(), (1 << 20) + 8, "longer than 65536 bytes"),
+            (&deeper, deeper.len(), "nested too deeply"),
             (&deep_text, deep_text.len(), "nested too deeply"),
             ("[1]", 3, "not an object"),
             (r#"{"properties":{"p":{},"p\u200b":{}}}"#, 36, "a name with characters that are not shown"),

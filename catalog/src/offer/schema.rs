@@ -8,6 +8,8 @@ use super::Schema;
 use crate::limits;
 use crate::text;
 
+/// How many levels there are. Readers of JSON bear 64 as a rule, and one schema would cost them the whole page that it is on.
+const LEVELS: usize = 50;
 /// How deep below the schema's own properties names are looked for.
 const DEPTH: usize = 3;
 
@@ -15,7 +17,7 @@ const DEPTH: usize = 3;
 pub(super) enum Read {
     /// The schema, and the names of its parameters.
     Schema(Schema, Vec<Box<str>>),
-    /// Nested deeper than parsers go, or with a number that has no place in memory.
+    /// Nested deeper than readers go, or with a number that has no place in memory.
     Unreadable,
     /// A schema of arguments is an object.
     NoObject,
@@ -30,6 +32,9 @@ pub(super) fn read(json: &str) -> Read {
         return Read::NoObject;
     }
     let Ok(Value::Object(schema)) = serde_json::from_str(json) else { return Read::Unreadable };
+    if schema.values().any(|value| goes_deeper(value, LEVELS - 1)) {
+        return Read::Unreadable;
+    }
     let mut names = BTreeSet::new();
     collect(&schema, DEPTH, &mut names);
     let Some(cleaned) = cleaned(schema) else { return Read::Unnamable(names.into_iter().collect()) };
@@ -37,6 +42,17 @@ pub(super) fn read(json: &str) -> Read {
         return Read::NoObject;
     };
     Read::Schema(Schema(raw), names.into_iter().collect())
+}
+
+/// Whether a value has more levels than these.
+fn goes_deeper(value: &Value, levels: usize) -> bool {
+    let left = levels.checked_sub(1);
+    let deeper = |value: &Value| left.is_some_and(|left| goes_deeper(value, left));
+    match value {
+        Value::Array(values) => left.is_none() || values.iter().any(deeper),
+        Value::Object(members) => left.is_none() || members.values().any(deeper),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 fn collect(schema: &Map<String, Value>, depth: usize, names: &mut BTreeSet<Box<str>>) {
