@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore_sidecar_config::inventory::ConnectionReason;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::client::Server;
@@ -92,9 +93,11 @@ impl Relisting {
                 self.in_vain += 1;
                 if self.in_vain >= PATIENCE { Read::Lost(problem) } else { self.later() }
             }
-            // Slow is not gone; the pings tell that too.
+            // Slow is not gone; the pings tell that too. What it had is shown for as long as this lasts.
             Err(_) => {
-                tracing::debug!("the server took too long to list");
+                let seconds = LIST_TIMEOUT.as_secs();
+                let message = format!("the server has not listed what it offers within {seconds} seconds");
+                self.partly.note(Some(Problem::new(ConnectionReason::ListFailed, message)));
                 Read::Done
             }
         }
