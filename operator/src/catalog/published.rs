@@ -128,7 +128,8 @@ impl Published {
 
     /// By the condition `Ready`, if that names something that has gone wrong; else as given.
     fn by_status(&self, state: State, reason: Reason, message: &str) -> Health {
-        let passing = [Reason::Starting, Reason::NoPod, Reason::Connecting].map(Reason::name);
+        let passing =
+            [Reason::Starting, Reason::NoPod, Reason::Connecting, Reason::ReadinessGate].map(Reason::name);
         match &self.ready {
             Some(ready) if ready.status == "False" => Health {
                 // What every server goes through is no failure.
@@ -293,7 +294,8 @@ mod tests {
         for (status, in_service, expected, reason) in [
             (ready("False", "Connecting"), true, State::Up, ""),
             (ready("False", "Connecting"), false, State::Unknown, "Connecting"),
-            (ready("False", "ReadinessGate"), false, State::Down, "ReadinessGate"),
+            (ready("False", "ReadinessGate"), false, State::Unknown, "ReadinessGate"),
+            (ready("False", "NodeNotReady"), false, State::Down, "NodeNotReady"),
             (ready("True", "Ready"), false, State::Unknown, "Starting"),
         ] {
             let published = Published::of(&server(true, status.clone())).unwrap();
