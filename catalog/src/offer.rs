@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn schemas_that_are_too_long_or_too_deep_leave_a_word() {
         let mut deep = json!({});
-        for _ in 1..50 {
+        for _ in 1..60 {
             deep = json!({"items": deep});
         }
         let deeper = json!({"items": [deep]}).to_string();

@@ -8,8 +8,9 @@ use super::Schema;
 use crate::limits;
 use crate::text;
 
-/// How many levels there are. Readers of JSON bear 64 as a rule, and one schema would cost them the whole page that it is on.
-const LEVELS: usize = 50;
+/// How many levels there are. Many readers of JSON bear 64, of which a page has three around it, and one schema would cost
+/// them all of the page.
+const LEVELS: usize = 60;
 /// How deep below the schema's own properties names are looked for.
 const DEPTH: usize = 3;
 
