@@ -234,8 +234,7 @@ impl Local {
                 news |= another_key;
                 self.servers[at].change(plan)?;
             } else {
-                // Another way to reach the server, or other threads: another sidecar, at the same port. Nobody is there until
-                // that begins.
+                // Another way to reach the server, or other threads: another sidecar, at the same port, once this has ended.
                 self.catalog.show(&plan, self.servers[at].sidecar.address, None)?;
                 self.leave(&plan.id);
                 self.turns.wait(plan, another_key);
