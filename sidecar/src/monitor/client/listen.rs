@@ -12,7 +12,7 @@ use tokio::time::{Duration, sleep};
 
 use super::wire::heard;
 use super::{CallError, MAX_ANSWER, Server};
-use crate::upstream::{Answer, Letter, Pause};
+use crate::upstream::{Answer, Form, Letter, Pause};
 
 /// How long to wait at least before a stream is asked for again, since each costs the server its lists too; and at most where
 /// it is of no use time and again, unless the server says so.
@@ -100,6 +100,10 @@ impl Server {
             self.send(stream.ok_or(CallError::SessionGone)?).await?;
         if status != StatusCode::OK {
             return Err(self.status(status, also));
+        }
+        // A page for people, say: it has no stream, as clients are told then.
+        if body.form() != Form::Events {
+            return Err(self.not_mcp("it is no stream of events"));
         }
         // Not before: what changes while it is being opened would be missed again.
         if std::mem::take(&mut course.has_missed) {

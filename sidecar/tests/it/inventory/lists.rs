@@ -234,6 +234,22 @@ fn a_server_that_ends_its_streams_at_once_is_asked_when_it_says_or_ever_later() 
     }
 }
 
+/// Many have a page for whoever looks with a browser.
+#[test]
+fn a_server_that_answers_with_a_page_has_no_stream() {
+    let server = Server::start(json!({"tools": {"listChanged": true}}), |method, request, stream| {
+        if method == "tools/list" {
+            return json(stream, &reply_to(request, &json!({"tools": [tool("one")]})));
+        }
+        write(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>");
+    });
+    let (sidecar, _token) = beside(&server);
+    let _sidecar = sidecar.ready();
+    // By then it would have been asked some times, and each time for its lists too.
+    eventually("it is asked whether it is there", || server.asked("ping") > 0);
+    assert_eq!((server.asked("GET"), server.asked("tools/list")), (1, 1));
+}
+
 #[test]
 fn a_server_that_is_of_no_use_is_not_left_with_session_after_session() {
     for (pin, reason) in
