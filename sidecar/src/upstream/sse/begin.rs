@@ -19,6 +19,8 @@ use crate::upstream::{self, Answer, Body, EDITABLE, Form, Lease};
 
 /// How long the server may take to say where messages are posted to. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
+/// How much may come before that of one event, in bytes: nobody counts it, and no place takes as much to say.
+const MAX_BEFORE: usize = 64 * 1024;
 /// What the server may call itself: it is reached over loopback and nowhere else.
 const HOSTS: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
@@ -91,6 +93,9 @@ pub(super) async fn begin(
             let endpoint = endpoint.map_err(Failure::from)?;
             let stream = Stream { body, _lease: lease, decoder, coming, waiting, endpoint };
             return Ok(Begun::Stream(Box::new(stream)));
+        }
+        if decoder.pending() > MAX_BEFORE {
+            return Err(Failure::NotEvents.into());
         }
     }
 }

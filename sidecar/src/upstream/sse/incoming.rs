@@ -40,8 +40,11 @@ impl Talk {
     /// Has the messages of a batch come one after the other, where the server may write batches.
     fn unpack(&mut self, message: &Bytes) -> bool {
         let Some(parts) = batch::parts(message, self.posts.revision()) else { return false };
+        let mut came = self.came.take().map(Came::without_turn);
         for part in parts.into_iter().rev() {
-            self.stream.waiting.push_front((message.slice_ref(part.as_bytes()), None));
+            // A copy, counted by itself: one that waits for its reader does not hold all the others.
+            let came = came.as_mut().map(|came| came.split(part.len()));
+            self.stream.waiting.push_front((Bytes::copy_from_slice(part.as_bytes()), came));
         }
         true
     }

@@ -2,13 +2,15 @@
 
 use std::sync::Mutex;
 
+use longshore_sidecar_config::{Config, Upstream};
 use serde_json::{Value, json};
+use socket2::SockRef;
 
 use super::{hear, said};
-use crate::harness::http::Reply;
+use crate::harness::http::{Reply, connect};
 use crate::harness::scripted::{self, message};
 use crate::harness::sse_server::Say;
-use crate::harness::{Client, Events, Sidecar, SseServer, eventually};
+use crate::harness::{Client, Events, Sidecar, SseServer, config, eventually};
 
 #[test]
 fn r067_messages_go_only_to_the_server_itself() {
@@ -217,4 +219,53 @@ fn r007_a_server_may_write_batches_where_its_revision_has_them() {
         assert_eq!(answer["result"], said("batched"), "{revision}");
         assert_eq!(before.len(), 2, "{revision}: {messages:?}");
     }
+}
+
+/// What waits behind a message for which its reader has no room yet.
+#[test]
+fn the_rest_of_a_batch_that_is_not_read_is_held_within_a_bound() {
+    const MANY: usize = 350;
+    let server = SseServer::start(|heard: &Value, say: &Say<'_>| {
+        let token = &heard["params"]["_meta"]["progressToken"];
+        if heard["method"] != "tools/call" {
+            return;
+        }
+        if token.is_null() {
+            return say.answer(heard, &said("done"));
+        }
+        let text = "x".repeat(2_400);
+        let progress = |number: usize| {
+            let params = json!({"progressToken": token, "progress": number, "message": text});
+            json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        };
+        say.say(&Value::Array((1..=MANY).map(progress).collect()));
+    });
+    let sidecar = Sidecar::flagged(&server.config(), &["--max-held-bytes", "4000000"]).ready();
+    let client = Client::of(&sidecar, None, "2025-03-26");
+    let mut unread = connect(sidecar.mcp);
+    SockRef::from(&unread).set_recv_buffer_size(16 << 10).unwrap();
+    let call = client.message("tools/call", &json!({"name": "t", "_meta": {"progressToken": "p"}}));
+    client.request(call).write(&mut unread);
+    // Nearly all that there is.
+    let large = || {
+        let params = json!({"name": "t", "arguments": {"text": "x".repeat(3_900_000)}});
+        client.request(client.message("tools/call", &params)).send(sidecar.mcp).status
+    };
+    eventually("there is no room beside it", || large() == 503);
+    drop(unread);
+    eventually("there is room again", || large() == 200);
+}
+
+/// Before a session has begun nobody counts what comes.
+#[test]
+fn a_server_that_says_much_before_it_says_where_to_post_is_not_read_on() {
+    let port = scripted::bare(|_, stream| {
+        scripted::begin_events(stream);
+        scripted::chunk(stream, &format!(": {}", "x".repeat(400_000)));
+        scripted::until_closed(stream);
+    });
+    let upstream = Upstream::Sse { port, path: "/sse".to_owned() };
+    let sidecar = Sidecar::start(&Config { upstream, ..config(port) });
+    let line = sidecar.log(|line| line["message"] == "the MCP server is not connected");
+    assert!(line["detail"].as_str().unwrap().contains("not a stream of events"), "{line}");
 }
