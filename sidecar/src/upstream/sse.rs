@@ -94,7 +94,7 @@ impl Sse {
         let command = Command::of(name, body, None, caller)?;
         let stream = match begin(http, &place, coming).await? {
             Begun::Stream(stream) => stream,
-            Begun::Refused(status) => return Ok((Answer::empty(status), Hold::nothing())),
+            Begun::Refused(answer) => return Ok((*answer, Hold::nothing())),
         };
         let registered = Registered { sse: self.clone(), name };
         let talk = Talk::new(registered, http.clone(), place.port, stream, ends);

@@ -41,6 +41,18 @@ pub(crate) enum CallError {
         /// Where it redirects to, if it does.
         location: Option<String>,
     },
+    /// Over HTTP+SSE: it has not heard what it was to be asked.
+    #[error(
+        "the server answered a GET of {path} with HTTP status {status}{to}: is this the path of its stream, and does it \
+         speak HTTP+SSE?",
+        to = redirect(location.as_deref())
+    )]
+    NoStream {
+        status: u16,
+        path: String,
+        /// Where it redirects to, if it does.
+        location: Option<String>,
+    },
     #[error("the server's answer at {path} is not MCP: {what}")]
     NotMcp { path: String, what: &'static str },
     #[error("the server answered with error {code}: {message}")]
@@ -194,6 +206,7 @@ impl CallError {
                 | Why::Asked => ConnectionReason::ProcessExited,
             },
             Self::NotHttp
+            | Self::NoStream { .. }
             | Self::NotMcp { .. }
             | Self::TooLarge
             | Self::SessionGone

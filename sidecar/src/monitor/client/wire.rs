@@ -47,6 +47,10 @@ impl Server {
         self.hold = Some(hold);
         // It is open there, whatever the rest of the answer says.
         self.session = answer.also.session().filter(|_| answer.status.is_success());
+        let has_stream = answer.status.is_success() || matches!(answer.also, Also::Begins(_));
+        if let (Upstream::Sse { .. }, false) = (&self.upstream, has_stream) {
+            return Err(self.no_stream(answer.status, answer.also));
+        }
         self.result(answer, &id, MAX_ANSWER).await
     }
 
@@ -150,6 +154,16 @@ impl Server {
             Also::Nothing | Also::Begins(_) | Also::BeginsHere(_) | Also::HasNoTime(_) => None,
         };
         CallError::Status { status: status.as_u16(), path: self.path(), location }
+    }
+
+    /// The same of a stream that does not begin, in which a handshake would be answered.
+    fn no_stream(&self, status: StatusCode, also: Also) -> CallError {
+        match self.status(status, also) {
+            CallError::Status { status: status @ (300..=400 | 404..=406 | 410), path, location } => {
+                CallError::NoStream { status, path, location }
+            }
+            other => other,
+        }
     }
 
     pub(super) fn not_mcp(&self, what: &'static str) -> CallError {

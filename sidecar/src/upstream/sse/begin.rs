@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
 use longshore_mcp::endpoint::{self, BadEndpoint};
 use longshore_mcp::headers::EVENT_STREAM;
@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 use super::Failure;
 use crate::held::{Came, Coming};
 use crate::upstream::http::{Connections, Place, Unanswered};
-use crate::upstream::{self, Answer, Body, EDITABLE, Form, Lease};
+use crate::upstream::{self, Also, Answer, Body, EDITABLE, Form, Lease};
 
 /// How long the server may take to say where messages are posted to. Nobody computes anything for it.
 const OPEN: Duration = Duration::from_secs(10);
@@ -28,8 +28,8 @@ const HOSTS: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 pub(super) enum Begun {
     /// With this stream.
     Stream(Box<Stream>),
-    /// Not: the server answers with this status.
-    Refused(StatusCode),
+    /// Not: the server answers with this status, and perhaps says where it is.
+    Refused(Box<Answer>),
 }
 
 /// A server's stream.
@@ -63,9 +63,10 @@ pub(super) async fn begin(
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     let sent =
         timeout_at(deadline, http.send_to(place.port, &place.path, request)).await.map_err(|_| late())?;
-    let Answer { status, mut body, lease, .. } = sent?;
+    let Answer { status, also, mut body, lease } = sent?;
     if !status.is_success() {
-        return Ok(Begun::Refused(status));
+        let also = if matches!(also, Also::Moved(_)) { also } else { Also::Nothing };
+        return Ok(Begun::Refused(Box::new(Answer { also, ..Answer::empty(status) })));
     }
     if body.form() != Form::Events {
         return Err(Failure::NotEvents.into());

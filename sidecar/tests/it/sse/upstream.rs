@@ -264,8 +264,27 @@ fn a_server_that_says_much_before_it_says_where_to_post_is_not_read_on() {
         scripted::chunk(stream, &format!(": {}", "x".repeat(400_000)));
         scripted::until_closed(stream);
     });
+    let line = not_connected(port);
+    assert!(line["detail"].as_str().unwrap().contains("not a stream of events"), "{line}");
+}
+
+/// One over Streamable HTTP, say, which has no stream without a session: that is about no revision.
+#[test]
+fn a_server_that_gives_no_stream_is_elsewhere_or_speaks_over_something_else() {
+    for (status, headers, words) in [
+        (400, "", "a GET of /sse with HTTP status 400: is this the path"),
+        (307, "location: /sse/\r\n", "HTTP status 307, a redirect to /sse/, and"),
+    ] {
+        let port = scripted::bare(move |_, stream| scripted::json_with(stream, status, headers, "{}"));
+        let line = not_connected(port);
+        assert_eq!(line["reason"], "Some(NotMcp)", "{line}");
+        assert!(line["detail"].as_str().unwrap().contains(words), "{line}");
+    }
+}
+
+/// Why the server at this port cannot be used.
+fn not_connected(port: u16) -> Value {
     let upstream = Upstream::Sse { port, path: "/sse".to_owned() };
     let sidecar = Sidecar::start(&Config { upstream, ..config(port) });
-    let line = sidecar.log(|line| line["message"] == "the MCP server is not connected");
-    assert!(line["detail"].as_str().unwrap().contains("not a stream of events"), "{line}");
+    sidecar.log(|line| line["message"] == "the MCP server is not connected")
 }
