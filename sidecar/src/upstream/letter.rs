@@ -16,6 +16,9 @@ use crate::request_copy;
 
 /// What a server answers with, in either form.
 const ACCEPT_BOTH: &str = "application/json, text/event-stream";
+/// How long each part of a trace may be, in bytes, as W3C Baggage has it. What is longer is left out: it would be kept with
+/// each call, and counted nowhere.
+const MAX_TRACE: usize = 8 * 1024;
 
 /// A session: the server's id of it, if it has one, and the revision that is spoken in it.
 pub(crate) type Within = (Option<HeaderValue>, Revision);
@@ -141,7 +144,9 @@ pub(super) fn version(revision: Revision) -> Option<HeaderValue> {
 /// times may be one list in parts, and stays so.
 pub(crate) fn trace(headers: &HeaderMap) -> Trace {
     let kept = |name: HeaderName| {
-        let values = headers.get_all(&name).iter().filter_map(request_copy::value);
+        let parts = headers.get_all(&name);
+        let fits = parts.iter().map(HeaderValue::len).sum::<usize>() <= MAX_TRACE;
+        let values = parts.iter().filter(|_| fits).filter_map(request_copy::value);
         values.map(|value| (name.clone(), value)).collect::<Vec<_>>()
     };
     let trace: HeaderMap = TRACE.into_iter().flat_map(kept).collect();

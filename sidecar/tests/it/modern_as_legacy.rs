@@ -143,13 +143,15 @@ fn a_client_that_a_server_cannot_read_is_refused_alone() {
 fn a_client_whose_trace_is_too_long_for_its_server_is_refused_alone() {
     let server = echoing();
     let sidecar = sidecar(&server);
-    let baggage = format!("a={}", "x".repeat(16 * 1024));
-    let first = Request::post(crate::harness::client::initialize("2025-11-25")).header("baggage", &baggage);
+    // As long as they may be here, each.
+    let long = format!("a={}", "x".repeat(8 * 1024 - 2));
+    let traced = |request: Request| request.header("baggage", &long).header("tracestate", &long);
+    let first = traced(Request::post(crate::harness::client::initialize("2025-11-25")));
     let opened = first.send(sidecar.mcp).message();
     assert_eq!(opened["result"]["serverInfo"]["name"], "modern", "{opened}");
     let client = able(&sidecar, "2025-11-25");
     let call = client.message("tools/call", &json!({"name": "echo", "arguments": {}}));
-    let refused = client.request(call).header("baggage", &baggage).send(sidecar.mcp).message();
+    let refused = traced(client.request(call)).send(sidecar.mcp).message();
     assert!(refused["error"]["message"].as_str().unwrap().contains("431"), "{refused}");
     alone_is_answered(&sidecar);
     assert!(client.call("echo", json!({}))["result"]["content"].is_array());
