@@ -244,7 +244,11 @@ impl Naming {
     /// An answer with the names that the client knows.
     pub(crate) fn answer<'a>(&self, message: &'a str) -> Result<Cow<'a, str>, Unnameable> {
         let now = LazyCell::new(|| self.now());
-        tasks::answer(message, self.place, |id| self.name(id, || now.as_ref()))
+        tasks::answer(message, self.place, |id| match self.place {
+            // Nothing else that the server says makes a task its client's.
+            Place::Begun => self.begun(id),
+            Place::Task | Place::List | Place::Meta => self.known(id, || now.as_ref()),
+        })
     }
 
     /// What the server says beside answers. `None`: it is not for this client.
@@ -255,28 +259,26 @@ impl Naming {
     ) -> Result<Option<Cow<'a, str>>, Unnameable> {
         let now = LazyCell::new(|| self.now());
         if method == ServerNotification::SubscriptionsAcknowledged.as_str() {
-            return tasks::listened(message, |id| self.name(id, || now.as_ref())).map(Some);
+            return tasks::listened(message, |id| self.known(id, || now.as_ref())).map(Some);
         }
-        tasks::aside(message, method, |id| self.name(id, || now.as_ref()))
+        tasks::aside(message, method, |id| self.known(id, || now.as_ref()))
     }
 
     fn now(&self) -> Option<Now> {
         Now::of(&self.shared, &self.principal)
     }
 
-    fn name<'a>(&self, id: &str, now: impl FnOnce() -> Option<&'a Now>) -> Option<String> {
+    /// The name of a task that the call has become.
+    fn begun(&self, id: &str) -> Option<String> {
+        let name = self.shared.tasks.begun(&self.snapshot, &self.principal, &self.tool, id, &self.at)?;
+        Some((*name).to_owned())
+    }
+
+    /// That of one that the request is about, or that is known to be its principal's.
+    fn known<'a>(&self, id: &str, now: impl FnOnce() -> Option<&'a Now>) -> Option<String> {
         if let Some(task) = self.asked.iter().find(|task| &*task.id == id) {
             return Some((*task.name).to_owned());
         }
-        let tasks = &self.shared.tasks;
-        match self.place {
-            Place::Begun => {
-                let name = tasks.begun(&self.snapshot, &self.principal, &self.tool, id, &self.at);
-                name.map(|name| (*name).to_owned())
-            }
-            Place::Task | Place::List | Place::Meta => {
-                tasks.shown(PrincipalDigest::of(&self.principal), id, &self.at, now())
-            }
-        }
+        self.shared.tasks.shown(PrincipalDigest::of(&self.principal), id, &self.at, now())
     }
 }

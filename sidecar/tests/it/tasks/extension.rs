@@ -25,8 +25,8 @@ fn saying(words: &str) -> Sessionless {
     let words = words.to_owned();
     let mut capabilities = extension();
     capabilities["tools"] = json!({});
-    let tools = json!([{"name": "slow", "inputSchema": {"type": "object"}}]);
-    Sessionless::start(capabilities, tools, move |request, stream| {
+    let tools = ["slow", "tells"].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+    Sessionless::start(capabilities, json!(tools), move |request, stream| {
         let message = message(request);
         let mut state = task(message["params"]["taskId"].as_str().unwrap_or("task-1"), "working");
         state["ttlMs"] = json!(null);
@@ -34,6 +34,12 @@ fn saying(words: &str) -> Sessionless {
             state["statusMessage"] = json!(words);
         }
         let result = match message["method"].as_str().unwrap() {
+            "tools/call" if message["params"]["name"] == "tells" => {
+                let told = json!({"jsonrpc": "2.0", "method": "notifications/tasks", "params": state});
+                let answer = scripted::reply_to(request, &json!({"resultType": "complete", "content": []}));
+                let [told, answer] = [told.to_string(), answer].map(|said| format!("data: {said}\n\n"));
+                return scripted::events(stream, &[&told, &answer]);
+            }
             "tools/call" => {
                 state["resultType"] = json!("task");
                 state
@@ -197,6 +203,23 @@ fn r047_news_of_a_task_goes_to_who_listens_for_it() {
     assert_eq!(events.next().unwrap().message()["result"]["resultType"], "complete");
     assert!(events.next().is_none());
     assert_eq!(ask().next().unwrap().message()["params"]["notifications"], json!({"taskIds": []}));
+}
+
+/// Some servers tell of a task in whatever call is under way. Only an answer says that a call has become one.
+#[test]
+fn r047_news_of_a_task_in_a_call_makes_it_nobody_elses() {
+    let server = server();
+    let sidecar = shared(server.port);
+    let id = begin(&sidecar, "key-a");
+    let heard = |key: &str| {
+        let call = request("tools/call", json!({"name": "tells"})).key(key);
+        let events = Events::open(&call, sidecar.mcp).all();
+        let ids = events.iter().map(|event| event.message()["params"]["taskId"].clone());
+        ids.filter(|id| !id.is_null()).collect::<Vec<_>>()
+    };
+    assert_eq!((heard("key-b"), heard("key-a")), (vec![], vec![json!(id)]));
+    let ask = request("tasks/get", json!({"taskId": id})).key("key-a");
+    assert_eq!(ask.send(sidecar.mcp).message()["result"]["taskId"], json!(id), "it has its name still");
 }
 
 #[test]
