@@ -4,12 +4,12 @@ use bytes::{Bytes, BytesMut};
 use longshore_mcp::envelope::{Id, Notification, Outcome, Response};
 use longshore_mcp::listen;
 use longshore_mcp::meta::SUBSCRIPTION_ID;
-use longshore_mcp::method::{NotificationMethod, ServerNotification};
+use longshore_mcp::method::NotificationMethod;
 use longshore_mcp::object;
 use longshore_mcp::params::Params;
 
 use super::Talk;
-use crate::upstream::stdio::message::{About, Span, span, with, write};
+use crate::upstream::stdio::message::{About, Span, is_of_call, span, with, write};
 use crate::upstream::stdio::routes::Call;
 
 impl Talk<'_> {
@@ -29,7 +29,7 @@ impl Talk<'_> {
         }
         // What else the protocol has belongs to a call that listens, and names it.
         let Some(id) = notification.params.and_then(|params| subscription(params.get())) else {
-            return ServerNotification::parse(method).is_none() && self.unknown(line);
+            return is_of_call(method) && self.unknown(line);
         };
         let Some(call) = Id::from_json(id).number().and_then(|number| self.routes.get(number)) else {
             return false;
