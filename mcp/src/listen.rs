@@ -126,19 +126,16 @@ impl Offers {
 }
 
 impl Filter {
-    /// Reads the parameters of `subscriptions/listen`. `None` if they are no such parameters.
+    /// Reads the parameters of `subscriptions/listen`. `None` if they are no such parameters. What is null in them is not
+    /// there.
     pub fn read(params: &str) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Wire {
-            #[serde(default)]
-            tools_list_changed: bool,
-            #[serde(default)]
-            prompts_list_changed: bool,
-            #[serde(default)]
-            resources_list_changed: bool,
-            #[serde(default)]
-            resource_subscriptions: Uris,
+            tools_list_changed: Option<bool>,
+            prompts_list_changed: Option<bool>,
+            resources_list_changed: Option<bool>,
+            resource_subscriptions: Option<Uris>,
         }
         const MEMBERS: [&str; 5] = [
             "toolsListChanged",
@@ -153,10 +150,10 @@ impl Filter {
         spelling::read(notifications, [], &MEMBERS).ok()?;
         let notifications: Wire = serde_json::from_str(notifications).ok()?;
         Some(Self {
-            tools: notifications.tools_list_changed,
-            prompts: notifications.prompts_list_changed,
-            resources: notifications.resources_list_changed,
-            uris: notifications.resource_subscriptions.0,
+            tools: notifications.tools_list_changed.unwrap_or_default(),
+            prompts: notifications.prompts_list_changed.unwrap_or_default(),
+            resources: notifications.resources_list_changed.unwrap_or_default(),
+            uris: notifications.resource_subscriptions.unwrap_or_default().0,
         })
     }
 
@@ -370,6 +367,8 @@ mod tests {
             let params = format!(r#"{{"notifications":{{"resourceSubscriptions":["a","{uri}"]}}}}"#);
             assert_eq!(Filter::read(&params).unwrap().bounded().map(drop), bounded);
         }
+        let nulls = r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":null,"resourceSubscriptions":null}}"#;
+        assert_eq!(Filter::read(nulls).unwrap().write(), r#"{"toolsListChanged":true}"#);
         for params in [
             "{}",
             r#"{"notifications":[7]}"#,

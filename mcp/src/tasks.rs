@@ -227,6 +227,9 @@ pub fn listened<'a>(
         params.edit("notifications", |json| {
             let mut notifications = Object::read(json)?;
             notifications.edit("taskIds", |json| {
+                if json == "null" {
+                    return Ok(Cow::Borrowed(json));
+                }
                 let ids = listed(json)?;
                 let names = ids.into_iter().filter_map(|id| name(&string(id)?));
                 Ok::<_, Unnameable>(Cow::Owned(array(names.map(|name| quote(&name)))))
@@ -401,8 +404,10 @@ mod tests {
         assert_eq!(listened(&spelled, |_| None).unwrap(), listen.replace(r#""a","other","b",7"#, ""));
         let twice = listen.replace(r#""x":true"#, r#""taskIds":[]"#);
         assert!(listened(&twice, name).is_err());
-        let plain = r#"{"id":1,"params":{"notifications":{ }}}"#;
-        assert_eq!(listened(plain, name).unwrap(), plain);
+        for plain in ["{ }", r#"{ "taskIds":null}"#] {
+            let plain = format!(r#"{{"id":1,"params":{{"notifications":{plain}}}}}"#);
+            assert_eq!(listened(&plain, name).unwrap(), plain);
+        }
     }
 
     #[test]

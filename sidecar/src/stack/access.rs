@@ -9,6 +9,7 @@ use longshore_mcp::envelope::{Id, Message};
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::Filter;
 use longshore_mcp::method::{List, Method, NotificationMethod};
+use longshore_mcp::object;
 use longshore_mcp::params::{Invalid, Params, Target};
 use longshore_sessions::bounds::MAX_SUBSCRIPTION;
 use serde::Deserialize;
@@ -218,8 +219,11 @@ pub(crate) fn decide_stateless(
 
 /// The resources that a client wants to hear of.
 fn subscribed(params: Option<Raw<'_>>) -> Result<BTreeSet<String>, Refusal> {
-    let filter = params.and_then(|params| Filter::read(params.get()));
-    let filter = filter.ok_or(Invalid::Missing("notifications"))?;
+    let params = params.map(Raw::get).unwrap_or_default();
+    let filter = Filter::read(params).ok_or_else(|| match object::at(params, &["notifications"]) {
+        Some(_) => Invalid::Unreadable("\"notifications\" is not usable".to_owned()),
+        None => Invalid::Missing("notifications"),
+    })?;
     Ok(filter.bounded().map_err(Invalid::from)?.uris)
 }
 
