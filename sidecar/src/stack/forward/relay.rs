@@ -10,7 +10,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use longshore_mcp::envelope::{self, Id, Message};
 use longshore_mcp::revision::Revision;
-use longshore_mcp::sse;
+use longshore_mcp::{listen, sse};
 
 use super::{Ends, Over};
 use crate::audit::Entry;
@@ -70,6 +70,9 @@ impl Relay {
         }
         if let Some(Poll::Ready(over)) = self.ends.as_mut().map(|ends| ends.as_mut().poll(cx)) {
             self.lease = None;
+            if let Some(end) = self.end_of_subscription() {
+                return Poll::Ready(Some(Ok(Frame::data(end))));
+            }
             self.breaks_off = matches!(over, Over::Elsewhere) && self.breaks;
             return if self.breaks_off { self.poll_frame(cx) } else { Poll::Ready(None) };
         }
@@ -105,6 +108,18 @@ impl Relay {
 
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.from.size_hint()
+    }
+
+    /// What ends a subscription of 2026-07-28 in an orderly way: its client makes another, which leads elsewhere. None: it is
+    /// something else.
+    fn end_of_subscription(&self) -> Option<Bytes> {
+        if self.is_get || !self.events {
+            return None;
+        }
+        let Ok(Message::Request(request)) = envelope::read(&self.request) else { return None };
+        let info = self.worker.shared.view.borrow().server_info();
+        let end = listen::ended(request.id.as_json(), info.as_deref());
+        Some([sse::abandon_after(self.last).as_bytes(), &sse::message(end.as_bytes())].concat().into())
     }
 
     /// What the client hears when the other replica is gone in the middle, if it can be told there.

@@ -354,6 +354,8 @@ fn what_stands_alone_is_taken_elsewhere_in_a_drain() {
     assert_eq!(during.next().unwrap().message()["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(servers[1].seen("subscriptions/listen").len(), 1);
     assert!(replicas[0].wait(Duration::from_secs(20)).success());
+    let end = during.next().unwrap().message();
+    assert_eq!((&end["id"], &end["result"]["resultType"]), (&json!("l"), &json!("complete")), "{end}");
     assert!(during.next().is_none(), "it ends in order");
     // The replica that had the call has its line, and no other.
     let line = replicas[1].audit(|line| line["target"] == "hang");
