@@ -84,16 +84,21 @@ pub fn with_id(request: &str, id: &str) -> Result<String, Unnameable> {
 
 /// Whether the result of an answer is a task that the call has become.
 pub fn is_begun(message: &str) -> bool {
-    // Nearly no answer is one, and a long one need not be read for that.
-    message.contains("\"task\"")
+    may_be_begun(message)
         && Object::read(message).is_ok_and(|message| message.original("result").is_some_and(is_task))
 }
 
 /// Whether a result is a task that the call has become, where the server chooses that.
 pub fn is_task(result: &str) -> bool {
-    result.contains("\"task\"")
+    may_be_begun(result)
         && Object::read(result)
             .is_ok_and(|result| result.string("resultType").is_some_and(|kind| kind.as_str() == "task"))
+}
+
+/// Whether an answer, or its result, may be a task that the call has become, in either revision. Nearly none is one, and a
+/// long one need not be read for that.
+pub fn may_be_begun(answer: &str) -> bool {
+    answer.contains("\"task\"")
 }
 
 /// An answer under other ids. `name` says what an id is called on the other side; what has no name is left out of lists,

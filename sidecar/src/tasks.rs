@@ -244,10 +244,10 @@ impl Naming {
     /// An answer with the names that the client knows.
     pub(crate) fn answer<'a>(&self, message: &'a str) -> Result<Cow<'a, str>, Unnameable> {
         let now = LazyCell::new(|| self.now());
-        tasks::answer(message, self.place, |id| match self.place {
-            // Nothing else that the server says makes a task its client's.
-            Place::Begun => self.begun(id),
-            Place::Task | Place::List | Place::Meta => self.known(id, || now.as_ref()),
+        // Nothing else that the server says makes a task its client's.
+        let begins = self.place == Place::Begun && tasks::may_be_begun(message);
+        tasks::answer(message, self.place, |id| {
+            if begins { self.begun(id) } else { self.known(id, || now.as_ref()) }
         })
     }
 

@@ -36,7 +36,9 @@ fn saying(words: &str) -> Sessionless {
         let result = match message["method"].as_str().unwrap() {
             "tools/call" if message["params"]["name"] == "tells" => {
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/tasks", "params": state});
-                let answer = scripted::reply_to(request, &json!({"resultType": "complete", "content": []}));
+                let meta = json!({"io.modelcontextprotocol/related-task": {"taskId": state["taskId"]}});
+                let result = json!({"resultType": "complete", "content": [], "_meta": meta});
+                let answer = scripted::reply_to(request, &result);
                 let [told, answer] = [told.to_string(), answer].map(|said| format!("data: {said}\n\n"));
                 return scripted::events(stream, &[&told, &answer]);
             }
@@ -205,7 +207,7 @@ fn r047_news_of_a_task_goes_to_who_listens_for_it() {
     assert_eq!(ask().next().unwrap().message()["params"]["notifications"], json!({"taskIds": []}));
 }
 
-/// Some servers tell of a task in whatever call is under way. Only an answer says that a call has become one.
+/// Some servers tell of a task in whatever call is under way. A call has become one only if its answer is that.
 #[test]
 fn r047_news_of_a_task_in_a_call_makes_it_nobody_elses() {
     let server = server();
