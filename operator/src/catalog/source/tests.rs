@@ -246,6 +246,38 @@ async fn tools_come_back_when_they_are_hidden_no_longer_while_no_pod_runs() {
     }
 }
 
+#[tokio::test]
+async fn a_server_is_up_while_any_pod_of_it_is_in_its_service() {
+    let sidecars = [Sidecar::start().await, Sidecar::start().await];
+    for sidecar in &sidecars {
+        sidecar.answers.send_replace(true);
+    }
+    let mut cluster = Cluster::of(&sidecars[0]);
+    cluster.addresses = sidecars.iter().map(|sidecar| sidecar.address).collect();
+    let pods = cluster.pods.0.clone();
+    let (catalog, indexer, source, _token) = cluster.feed();
+    let becomes = |number: usize, ready: &str| {
+        let mut pod = pod(number, sidecars[number].address);
+        pod["status"]["conditions"][0]["status"] = json!(ready);
+        // The type has to come first.
+        pods.send(format!("{{\"type\":\"MODIFIED\",\"object\":{pod}}}\n")).unwrap();
+    };
+    let is_up = || catalog.server(&demo()).is_some_and(|it| it.server.health.state == State::Up);
+    let steps = async {
+        until("it is up", is_up).await;
+        becomes(0, "False");
+        becomes(1, "False");
+        until("none is in its Service", || !is_up()).await;
+        becomes(1, "True");
+        until("one of them is again", is_up).await;
+    };
+    tokio::select! {
+        () = source.run() => panic!("a watch ended"),
+        never = indexer.run() => panic!("{never:?}"),
+        () = steps => {}
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_one_pod_whose_server_works_is_found_among_many() {
     let mut sidecars = vec![Sidecar::start().await];
