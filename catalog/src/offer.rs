@@ -322,11 +322,11 @@ mod tests {
 
     #[test]
     fn schemas_that_are_too_long_or_too_deep_leave_a_word() {
-        let mut deep = json!({});
-        for _ in 1..60 {
-            deep = json!({"items": deep});
+        let mut deep = json!({"items": {}});
+        for _ in 0..29 {
+            deep = json!({"items": [deep]});
         }
-        let deeper = json!({"items": [deep]}).to_string();
+        let deeper = json!({"items": deep}).to_string();
         let deep_text = format!("{}{}{}", "{\"items\":".repeat(500), "{}", "}".repeat(500));
         let with = |schema: &str| {
             let tool = format!(
@@ -352,8 +352,11 @@ mod tests {
             assert_eq!((&*omitted.field, omitted.bytes), ("inputSchema", bytes));
             assert!(omitted.reason.contains(words), "{}", omitted.reason);
         }
-        let parameters = &with(r#"{"properties":{"p":{},"q\u200b":{}}}"#).tools[0].parameters;
-        assert_eq!(*parameters, [Box::from("p")], "it is found by those that can be shown");
+        let deep_parameter = json!({"properties": {"p": deep}}).to_string();
+        for schema in [r#"{"properties":{"p":{},"q\u200b":{}}}"#, deep_parameter.as_str()] {
+            let parameters = &with(schema).tools[0].parameters;
+            assert_eq!(*parameters, [Box::from("p")], "it is found by those that can be shown");
+        }
     }
 
     /// A word on why it is not kept may be longer than a schema.

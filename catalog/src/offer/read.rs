@@ -215,8 +215,8 @@ fn kept(
             Read::Unnamable(parameters) => {
                 (parameters, "it has a name with characters that are not shown".to_owned())
             }
-            Read::Unreadable => {
-                (Vec::new(), "it is nested too deeply, or holds numbers that are out of range".to_owned())
+            Read::Unreadable(parameters) => {
+                (parameters, "it is nested too deeply, or holds numbers that are out of range".to_owned())
             }
             Read::NoObject => (Vec::new(), "it is not an object".to_owned()),
         }

@@ -18,8 +18,9 @@ const DEPTH: usize = 3;
 pub(super) enum Read {
     /// The schema, and the names of its parameters.
     Schema(Schema, Vec<Box<str>>),
-    /// Nested deeper than readers go, or with a number that has no place in memory.
-    Unreadable,
+    /// Nested deeper than readers go, or with a number that has no place in memory. The names of its parameters, as far as it
+    /// can be read here.
+    Unreadable(Vec<Box<str>>),
     /// A schema of arguments is an object.
     NoObject,
     /// With a name that cannot be shown as it is, and another would be another parameter's. Those of the parameters that
@@ -32,12 +33,12 @@ pub(super) fn read(json: &str) -> Read {
     if !json.starts_with('{') {
         return Read::NoObject;
     }
-    let Ok(Value::Object(schema)) = serde_json::from_str(json) else { return Read::Unreadable };
-    if schema.values().any(|value| goes_deeper(value, LEVELS - 1)) {
-        return Read::Unreadable;
-    }
+    let Ok(Value::Object(schema)) = serde_json::from_str(json) else { return Read::Unreadable(Vec::new()) };
     let mut names = BTreeSet::new();
     collect(&schema, DEPTH, &mut names);
+    if schema.values().any(|value| goes_deeper(value, LEVELS - 1)) {
+        return Read::Unreadable(names.into_iter().collect());
+    }
     let Some(cleaned) = cleaned(schema) else { return Read::Unnamable(names.into_iter().collect()) };
     let Ok(raw) = serde_json::value::to_raw_value(&Value::Object(cleaned)) else {
         return Read::NoObject;
