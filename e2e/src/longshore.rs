@@ -1,5 +1,6 @@
 //! Longshore on a cluster, from this checkout: its images, and its chart installed with Helm.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,22 @@ pub fn install(cluster: &Cluster) -> Result<(), InstallError> {
         "imagePullPolicy=IfNotPresent".to_owned(),
         "catalog.auth.none=true".to_owned(),
     ];
+    let _turn = turn(cluster)?;
     helm_upgrade(cluster, &chart(), &values)
+}
+
+/// Waits until nobody else installs Longshore on this cluster, and removes Helm's record of an install or upgrade that was
+/// killed: Helm would take it for one that is under way, for ever. On a cluster of somebody else's it may be.
+fn turn(cluster: &Cluster) -> Result<Option<File>, InstallError> {
+    let Some(spec) = cluster.spec() else { return Ok(None) };
+    // The kernel takes it back from whoever dies.
+    let turn = File::create(spec.folder.join("install"))?;
+    turn.lock()?;
+    let unfinished = format!("owner=helm,name={RELEASE},status in (pending-install,pending-upgrade)");
+    let mut kubectl = cluster.command("kubectl")?;
+    kubectl.args(["delete", "secrets", "--namespace", NAMESPACE, "--selector", &unfinished]);
+    run(kubectl)?;
+    Ok(Some(turn))
 }
 
 /// Runs `helm upgrade --install` for a chart, with `--set` for each of the values.

@@ -152,13 +152,28 @@ fn a_cluster_to_work_with_stays_until_it_is_ended() {
     }
     let tested = made.longshore_cluster(&["exec"], &["sh", "-ec", FOREIGN, &this_program()]);
     assert!(tested.contains("2 passed"), "{tested}");
-    // Once more: nothing is to be done, and nothing breaks.
+    // Once more, where the last one was killed: nothing is to be done, and nothing breaks.
+    made.longshore_cluster(&["exec"], &["sh", "-ec", KILLED]);
     made.longshore_cluster(&["up"], &[]);
     made.longshore_cluster(&["exec"], &ready);
     made.longshore_cluster(&["down"], &[]);
     assert_eq!(traces(&spec), [""; 0]);
     made.longshore_cluster(&["down"], &[]);
 }
+
+/// Leaves Helm's record as a `helm upgrade` does that is killed.
+const KILLED: &str = r#"
+cd "$(mktemp -d)"
+kubectl() { command kubectl --namespace longshore-system "$@"; }
+secret=$(kubectl get secrets --selector owner=helm,name=longshore,status=deployed --output name)
+kubectl get "$secret" --output 'jsonpath={.data.release}' | base64 -d | base64 -d | gunzip >record
+sed -i 's/"status":"deployed"/"status":"pending-upgrade"/' record
+grep -q '"status":"pending-upgrade"' record
+printf '{"metadata": {"labels": {"status": "pending-upgrade"}}, "data": {"release": "%s"}}' \
+  "$(gzip <record | base64 --wrap 0 | base64 --wrap 0)" >patch
+kubectl patch "$secret" --type merge --patch-file patch
+rm -r "$PWD"
+"#;
 
 /// Has a test of this program, the shell's `$0`, use the cluster that it runs in, as if it were somebody else's; and one be
 /// left out there.
