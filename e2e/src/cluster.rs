@@ -71,7 +71,7 @@ const DISK: u64 = 2 << 30;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A node needs rights that this process does not have.
-    #[error("a node needs root: this layer of tests is left out without it")]
+    #[error("a node needs root")]
     NotRoot,
     /// Its images would not fit.
     #[error(

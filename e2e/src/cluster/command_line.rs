@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -119,8 +120,15 @@ fn up(name: &str) -> anyhow::Result<()> {
     say("Longshore is installed, and the examples are applied");
     let program = std::env::current_exe()?;
     let mut output = io::stdout().lock();
-    writeln!(output, "{} enter {name}", program.display())?;
+    writeln!(output, "{} enter {name}", quoted(&program))?;
     Ok(())
+}
+
+/// A path, as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 fn enter(name: &str) -> anyhow::Result<()> {
@@ -168,11 +176,13 @@ fn is_gone_soon(name: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-fn end(file: &std::path::Path, signal: Signal) -> anyhow::Result<()> {
+fn end(file: &Path, signal: Signal) -> anyhow::Result<()> {
     let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
-    // One that has ended already is what is wanted.
-    let _ = kill(Pid::from_raw(text.trim().parse()?), signal);
-    Ok(())
+    match kill(Pid::from_raw(text.trim().parse()?), signal) {
+        Err(Errno::EPERM) => bail!("the cluster is another user's: end it as that user, or as root"),
+        // One that has ended already is what is wanted.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn running(name: &str) -> anyhow::Result<Cluster> {
@@ -182,4 +192,20 @@ fn running(name: &str) -> anyhow::Result<Cluster> {
 
 fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_for_a_shell() {
+        for (path, word) in [
+            ("/work/target/debug/longshore-cluster", "/work/target/debug/longshore-cluster"),
+            ("/my work/x", "'/my work/x'"),
+            ("/it's/x", r"'/it'\''s/x'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), word);
+        }
+    }
 }

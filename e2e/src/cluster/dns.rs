@@ -31,7 +31,7 @@ fn corefile(spec: &Spec) -> String {
     cache 30
     kubernetes cluster.local in-addr.arpa {{
         endpoint {server}
-        kubeconfig {kubeconfig}
+        kubeconfig \"{kubeconfig}\"
         ttl 30
     }}
 }}
