@@ -9,6 +9,10 @@
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
+if [ "$*" != fuzz ] && [ "$(id -u)" != 0 ]; then
+  echo 'this needs root, but for e2e/soak.sh fuzz' >&2
+  exit 1
+fi
 report=$(realpath -m "${LONGSHORE_E2E_SOAK:-target/soak.md}")
 mkdir -p "$(dirname "$report")"
 if [ $# -gt 0 ] && [ -s "$report" ]; then echo >>"$report"; else : >"$report"; fi
