@@ -57,4 +57,4 @@ profile: ## Write down what calls do in the sidecar, by which its release is com
 .PHONY: bench
 bench: ## Measure what docs/benchmarks.md tells, on core LONGSHORE_BENCH_CPU what is of one core (needs root)
 	@e2e/images/longshore.sh
-	LONGSHORE_SIDECAR=$$(echo $$PWD/target/images/*/release/longshore-sidecar) cargo bench --locked --workspace --bench '*'
+	LONGSHORE_SIDECAR=$$(echo "$$PWD"/target/images/*/release/longshore-sidecar) cargo bench --locked --workspace --bench '*'

@@ -31,8 +31,9 @@ if [ ! -f "$archive" ]; then
     --tag "$reference" "$context" >/dev/null
   buildah "${storage[@]}" push --quiet "$reference" "oci-archive:$work/image.tar:$reference"
   mv "$work/image.tar" "$archive"
-  # Each change of a program makes a new archive; those that nobody has asked for in a week are not asked for again.
-  find "$cache" -maxdepth 1 -name '*.tar' -mtime +7 -delete
+  # Each change of a program makes a new archive; those that nobody has asked for in a week are not asked for again. Folders
+  # are of those who were killed.
+  find "$cache" -mindepth 1 -maxdepth 1 \( -name '*.tar' -o -type d \) -mtime +7 -exec rm -rf {} +
 fi
 touch "$archive"
 echo "$reference $archive"

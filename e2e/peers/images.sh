@@ -29,8 +29,8 @@ flock 9
 
 # What was made before is looked up without unpacking anything.
 made=$cache/images/peers-$key.list
-if [ -f "$made" ] && cut -d' ' -f2 "$made" | xargs ls >/dev/null 2>&1; then
-  cut -d' ' -f2 "$made" | xargs touch # see image.sh: what nobody asks for is deleted
+if [ -f "$made" ] && cut -d' ' -f2- "$made" | xargs -d '\n' ls >/dev/null 2>&1; then
+  cut -d' ' -f2- "$made" | xargs -d '\n' touch # see image.sh: what nobody asks for is deleted
   cat "$made"
   exit
 fi
