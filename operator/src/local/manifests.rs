@@ -191,7 +191,9 @@ impl Reader {
                 Ok(documents) => {
                     self.good.insert(path.clone(), documents);
                 }
-                Err(error) if take == Take::References => documents.unread.push(sentence(&error)),
+                Err(error) if take == Take::References || self.is_of_others(&path, &error) => {
+                    documents.unread.push(sentence(&error));
+                }
                 Err(error) => problems.push(error),
             }
             for document in self.good.get(&path).into_iter().flatten().cloned() {
@@ -239,6 +241,21 @@ impl Reader {
             self.taken_from = taken_from;
         }
         (documents, problems)
+    }
+
+    /// Whether what is wrong with a file is nobody's business here: one of a folder that no manifest can be, and that was none
+    /// before. A folder with a program in it has such files, too.
+    fn is_of_others(&self, path: &Path, error: &ManifestError) -> bool {
+        let is_no_manifest = match error {
+            ManifestError::Large { .. } => true,
+            ManifestError::Syntax { .. } => {
+                std::fs::read(path).is_ok_and(|text| !String::from_utf8_lossy(&text).contains("apiVersion"))
+            }
+            _ => false,
+        };
+        is_no_manifest
+            && self.good.get(path).is_none_or(Vec::is_empty)
+            && !self.paths.iter().any(|asked| real(asked) == real(path))
     }
 
     /// What tells that a file has changed: all files, with their times and sizes.

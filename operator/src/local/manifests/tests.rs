@@ -53,19 +53,44 @@ fn a_file_with_a_key_twice_is_refused_in_words_for_its_author() {
     assert!(said.contains("duplicate mapping key: kind") && !said.contains("Policy"), "{said}");
 }
 
+fn manifest(title: &str) -> String {
+    let manifest = serde_json::json!({
+        "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "x"},
+        "spec": {
+            "source": {"image": "x:1"}, "transport": {"stdio": {}}, "auth": {"none": {}},
+            "catalog": {"title": title},
+        },
+    });
+    manifest.to_string()
+}
+
+#[test]
+fn what_no_manifest_can_be_is_passed_over_in_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+    write("server.json", &manifest("found"));
+    write("tsconfig.json", "// for the compiler\n{}");
+    write("package-lock.json", &" ".repeat(usize::try_from(MAX_FILE).unwrap() + 1));
+    let mut reader = Reader::new(vec![folder.path().to_owned()]);
+    let (documents, problems) = reader.read();
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!((documents.servers.len(), documents.unread.len()), (1, 2), "{:?}", documents.unread);
+
+    let said = |reader: &mut Reader| reader.read().1.iter().map(ToString::to_string).collect::<String>();
+    let asked = folder.path().join("tsconfig.json");
+    let asked = said(&mut Reader::new(vec![folder.path().to_owned(), asked]));
+    assert!(asked.contains("tsconfig.json is not JSON"), "{asked}");
+    // One that may be one, and one that was one.
+    write("keys.yaml", "apiVersion: v1\nstringData: [");
+    write("server.json", "{");
+    let said = said(&mut reader);
+    assert!(said.contains("keys.yaml is not YAML") && said.contains("server.json is not JSON"), "{said}");
+}
+
 #[test]
 fn of_two_about_one_object_the_one_that_was_there_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let write = |file: &str, title: &str| {
-        let manifest = serde_json::json!({
-            "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "x"},
-            "spec": {
-                "source": {"image": "x:1"}, "transport": {"stdio": {}}, "auth": {"none": {}},
-                "catalog": {"title": title},
-            },
-        });
-        std::fs::write(folder.path().join(file), manifest.to_string()).unwrap();
-    };
+    let write = |file: &str, title: &str| std::fs::write(folder.path().join(file), manifest(title)).unwrap();
     let mut reader = Reader::new(vec![folder.path().to_owned()]);
     let mut read = || {
         let (documents, problems) = reader.read();
