@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use super::spec::Plan;
 use super::supervisor::Lifetime;
-use super::{Cluster, keeper, registry};
+use super::{Cluster, ClusterError, keeper, registry, run};
 use crate::longshore;
 
 /// A real Kubernetes cluster on this machine, with Longshore from this checkout.
@@ -107,6 +107,7 @@ fn up(name: &str) -> anyhow::Result<()> {
     let cluster = match Cluster::running(name)? {
         Some(cluster) => {
             say(&format!("cluster {name} is running"));
+            until_ready(name, &cluster)?;
             cluster
         }
         None => {
@@ -122,6 +123,22 @@ fn up(name: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{} enter {name}", quoted(&program))?;
     Ok(())
+}
+
+/// Waits for a cluster that may be on its way still: whoever started it waits too, or has been stopped.
+fn until_ready(name: &str, cluster: &Cluster) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    loop {
+        let asked = cluster.command("kubectl").map_err(ClusterError::from).and_then(|mut kubectl| {
+            kubectl.args(["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=5s"]);
+            run(kubectl)
+        });
+        let Err(error) = asked else { return Ok(()) };
+        if Instant::now() > deadline || registry::find(name)?.is_none() {
+            return Err(error).with_context(|| format!("cluster {name} does not become ready"));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// A path, as a shell takes it for one word.
