@@ -39,7 +39,7 @@ files() { # those of this folder that match
 python=$(python3 -c 'import sys; print(sys.executable)')
 locks=$( ("$python" --version; files -name 'package*.json' -o -name '*.txt') | digest)
 packages=$cache/conformance/packages-$locks
-everything=$( (echo "$packages $python"; go env GOVERSION; files -not -name '*.txt') | digest)
+everything=$( (echo "$packages $peers $python"; go env GOVERSION; files -not -name '*.txt') | digest)
 folder=$cache/conformance/$everything
 
 install() { # packages into folder $1
