@@ -24,8 +24,7 @@ fi
 if ! command -v c++ >/dev/null; then
   [ "$(id -u)" = 0 ] || { echo "a C++ compiler is missing: install g++" >&2 && exit 1; }
   echo "installing g++" >&2
-  DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends g++ >&2
+  e2e/tools/debian.sh g++
 fi
 
 # What counts code is in the compiler's own back end. The triple keeps it out of build scripts and derives.

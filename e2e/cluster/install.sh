@@ -39,9 +39,7 @@ install_packages() {
     return 1
   fi
   say "installing ${missing[*]}"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >&2
-  apt-get install -qq -y --no-install-recommends "${missing[@]}" >&2
+  "$sources/../../tools/debian.sh" "${missing[@]}"
 }
 
 # One set of flags for all, or what they share is compiled anew.

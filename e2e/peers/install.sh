@@ -39,8 +39,7 @@ flock 9
 if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
   [ "$(id -u)" = 0 ] || { say "python3 with venv is missing: install python3-venv" && exit 1; }
   say "installing python3-venv"
-  DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >&2
+  "$sources/../tools/debian.sh" python3-venv
 fi
 
 export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0

@@ -24,8 +24,7 @@ if [ ! -d "$tools" ]; then
     if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
       [ "$(id -u)" = 0 ] || { say "python3 with venv is missing: install python3-venv" && exit 1; }
       say "installing python3-venv"
-      DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
-      DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >&2
+      "$here/debian.sh" python3-venv
     fi
     python3 -m venv "$unfinished/installer"
     "$unfinished/installer/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
