@@ -12,6 +12,7 @@
 # All of them are of one module, with CoreDNS and Helm in versions that were made for the same libraries of Kubernetes as
 # Kubernetes is: in others these, which are most of what there is to compile, are compiled twice.
 set -euo pipefail
+umask 022 # in an image it is another user who reads them
 
 sources=$(dirname "$(realpath "$0")")/programs
 cache=${LONGSHORE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/longshore}

@@ -69,7 +69,8 @@ image() { # image.sh for $1 with Containerfile $2 and the binaries that follow
   local context
   context=$(mktemp -d "$target/context.XXXXXX")
   cp "$2" "$context/Containerfile"
-  cp "${@:3}" "$context"
+  # Whatever this machine lets others do with new files: another user runs them.
+  install -m 755 "${@:3}" "$context"
   "$here/image.sh" "$1" "$context"
   rm -rf "$context"
 }

@@ -13,6 +13,7 @@
 # VERSION is that of the npm package, of the Go SDK and of mcp-server-git. The archives are cached by what they are
 # made of.
 set -euo pipefail
+umask 022 # in an image it is another user who reads them
 
 here=$(dirname "$(realpath "$0")")
 cache=${LONGSHORE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/longshore}

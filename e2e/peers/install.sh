@@ -22,6 +22,7 @@
 # script, with digests. The folder is named by a digest of all of them, is made once, and is never written to again.
 # Needs npm, Go, and python3 with venv (which is installed from Debian where it is missing).
 set -euo pipefail
+umask 022 # in an image it is another user who reads them
 
 sources=$(dirname "$(realpath "$0")")
 cache=${LONGSHORE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/longshore}
