@@ -19,6 +19,10 @@ for layer in "${layers[@]}"; do
   [[ " ${all[*]} " == *" $layer "* ]] || { echo "unknown layer: $layer (there are: ${all[*]})" >&2; exit 2; }
 done
 
+# Who leaves this machine by a proxy does not go by it to this machine itself.
+no_proxy=${no_proxy:-${NO_PROXY:-}}
+export no_proxy=${no_proxy:+$no_proxy,}127.0.0.1,localhost,::1
+export NO_PROXY=$no_proxy
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 # The programs in the images are those of a release but for how much the compiler makes of them, which would take longer
 # than all tests on a node. `make soak` and `make bench` have those of a release.

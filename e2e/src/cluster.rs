@@ -20,6 +20,7 @@ mod component;
 mod containerd;
 mod controllers;
 mod crew;
+mod direct;
 mod dns;
 mod etcd;
 mod keeper;
@@ -49,6 +50,7 @@ use std::sync::Arc;
 pub use certificates::CertificateError;
 pub use client::ClientError;
 pub use component::Component;
+pub use direct::direct;
 pub use messages::{Failure, LogTail};
 pub use policies::enforces_policies;
 pub use programs::Programs;
@@ -210,6 +212,7 @@ impl Cluster {
         let program = program.as_ref();
         let mut command = match self.first_process()? {
             Some(process) => namespaces::command(process, program)?,
+            None if self.own.is_some() => direct(program),
             None => Command::new(program),
         };
         command.env("KUBECONFIG", &self.kubeconfig);

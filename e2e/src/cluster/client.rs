@@ -18,6 +18,9 @@ pub enum ClientError {
 /// A client for the cluster of a kubeconfig.
 pub(crate) async fn of(kubeconfig: &Path) -> Result<kube::Client, ClientError> {
     let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &options).await?;
+    let mut config =
+        kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &options).await?;
+    // The environment's, which leads away from this machine.
+    config.proxy_url = None;
     Ok(kube::Client::try_from(config)?)
 }

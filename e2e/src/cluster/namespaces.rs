@@ -12,6 +12,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 
+use super::direct::direct;
+
 /// Puts the processes that this one starts from now on into a process namespace of their own. The first of them is
 /// that namespace's first process.
 pub(crate) fn unshare_processes() -> nix::Result<()> {
@@ -54,7 +56,7 @@ pub(crate) fn command(pid: u32, program: &Path) -> io::Result<Command> {
     // Another mount namespace has another working folder, so it is said again inside.
     let mut folder = OsString::from("--wdns=");
     folder.push(std::env::current_dir()?);
-    let mut command = Command::new("nsenter");
+    let mut command = direct("nsenter");
     command
         .arg(format!("--target={pid}"))
         .args(["--net", "--mount", "--pid"])

@@ -2,12 +2,13 @@
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::direct::direct;
 use super::messages::{Failure, Order, Report};
 use super::spec::{Plan, Spec};
 use super::supervisor::Lifetime;
@@ -106,7 +107,7 @@ impl Drop for Keeper {
 }
 
 fn spawn(plan: &Plan, lifetime: Lifetime) -> io::Result<Child> {
-    let mut command = Command::new(program()?);
+    let mut command = direct(program()?);
     command.arg("keep").arg("--plan").arg(serde_json::to_string(plan)?).stdout(Stdio::piped());
     match lifetime {
         Lifetime::Lifeline => command.args(["--lifetime", "lifeline"]).stdin(Stdio::piped()),

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use longshore_e2e::cluster::Cluster;
+use longshore_e2e::cluster::{Cluster, direct};
 use longshore_e2e::rest;
 use longshore_e2e::testing::{Namespace, eventually};
 use serde_json::Value;
@@ -30,7 +30,7 @@ impl Catalog {
         let kubeconfig = kubeconfig_of(cluster, "longshore-catalog");
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
-        let process = Command::new(program())
+        let process = direct(program())
             .arg("catalog")
             .args(arguments)
             .arg("--inventory-token-file")

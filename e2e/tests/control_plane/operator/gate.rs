@@ -67,7 +67,8 @@ impl Gate {
     pub(super) async fn to(kubeconfig: &str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let config = Kubeconfig::from_yaml(kubeconfig).unwrap();
-        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        config.proxy_url = None;
         let (state, states) = watch::channel(State::Open);
         let (kept, keeps) = watch::channel(None);
         let client = Client::try_from(config).unwrap();

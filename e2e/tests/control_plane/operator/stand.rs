@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Event, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use longshore_crds::McpServer;
-use longshore_e2e::cluster::{Cluster, run};
+use longshore_e2e::cluster::{Cluster, direct, run};
 use longshore_e2e::longshore::{NAMESPACE, chart, helm};
 use longshore_e2e::mcp_client::{Answer, Endpoint};
 use longshore_e2e::testing::{Namespace, PATIENCE, eventually};
@@ -216,7 +216,7 @@ impl Operator {
             "" => (vec![], "longshore"),
             namespace => (vec!["--watch-namespace", namespace], namespace),
         };
-        let process = Command::new(program())
+        let process = direct(program())
             .arg("operator")
             .args(more)
             .args(["--inventory-subject", "system:serviceaccount:longshore-system:longshore", "--catalog"])
