@@ -85,7 +85,7 @@ flock 9
 
 # No toolchain but the one at hand: which one it is belongs to what is built.
 # Nor is there any use for what the linker strips: to write it takes the compiler a fifth of its time.
-export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false -gcflags=all=-dwarf=false" CGO_ENABLED=0
+export GOTOOLCHAIN=local GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false -gcflags=all=-dwarf=false" CGO_ENABLED=0
 digest=$( (go env GOVERSION GOOS GOARCH; cat "$(realpath "$0")"; cd "$sources" && find . -type f | LC_ALL=C sort | xargs sha256sum) | sha256sum | cut -c1-16)
 programs=$cache/programs/$digest
 if [ ! -d "$programs" ]; then

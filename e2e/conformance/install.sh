@@ -30,7 +30,7 @@ mkdir -p "$cache/conformance"
 exec 9>"$cache/conformance/.lock"
 flock 9
 
-export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
+export GOTOOLCHAIN=local GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
 digest() { sha256sum | cut -c1-16; }
 files() { # those of this folder that match
   cd "$sources" && find . -type f "$@" -not -path '*/node_modules/*' | LC_ALL=C sort | xargs sha256sum

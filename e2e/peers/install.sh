@@ -43,7 +43,7 @@ if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
   "$sources/../tools/debian.sh" python3-venv
 fi
 
-export GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
+export GOTOOLCHAIN=local GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false" CGO_ENABLED=0
 # The program itself: on some machines `python3` is a script that takes longer to find it than it takes to start.
 machine_python=$(python3 -c 'import sys; print(sys.executable)')
 digest=$( (go env GOVERSION GOOS GOARCH; echo "$machine_python"; "$machine_python" --version; cat "$(realpath "$0")"
