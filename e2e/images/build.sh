@@ -23,9 +23,9 @@ settings() { # of releases: with each of them the functions of a package have ot
 }
 
 compile() { # with the programs that cargo is told
-  # The paths among them may have spaces.
+  # The paths among them may have spaces. A compiler's cache (sccache) would keep the lock for as long as it runs.
   CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && printf %s "${flags[*]}") RUSTC_WORKSPACE_WRAPPER="" CARGO_TARGET_DIR=$target \
-    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" "$@" 2>&1 |
+    cargo build --manifest-path "$root/Cargo.toml" --locked --quiet --profile "$profile" --target "$triple" "$@" 2>&1 9>&- |
     without_old_functions >&2
 }
 

@@ -32,7 +32,7 @@ if [ ! -d "$tools" ]; then
     rm -rf "$unfinished/installer"
   else
     say "building cargo-deny $version; this takes some minutes the first time"
-    cargo install --quiet --locked --root "$unfinished" "cargo-deny@$version" >&2
+    cargo install --quiet --locked --root "$unfinished" "cargo-deny@$version" >&2 9>&-
   fi
   chmod 755 "$unfinished"
   mv -T "$unfinished" "$tools"
