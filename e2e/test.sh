@@ -23,6 +23,9 @@ done
 no_proxy=${no_proxy:-${NO_PROXY:-}}
 export no_proxy=${no_proxy:+$no_proxy,}127.0.0.1,localhost,::1
 export NO_PROXY=$no_proxy
+# Where git runs this as a hook, it says so in variables, by which every git that tests run would be led to this repository.
+# shellcheck disable=SC2046 # words, not one word
+unset $(git rev-parse --local-env-vars 2>/dev/null)
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 # The programs in the images are those of a release but for how much the compiler makes of them, which would take longer
 # than all tests on a node. `make soak` and `make bench` have those of a release.

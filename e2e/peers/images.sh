@@ -67,14 +67,17 @@ version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 tar --list --file "$context/python/rootfs.tar" | grep "usr/bin/python$version\$" >/dev/null ||
   { echo "peers: this machine has Python $version and Debian $suite has another: install Debian's python3" >&2 && exit 1; }
 cp -r "$peers/python" "$context/python/packages"
-# The same repository every time: its commit's digest is compared.
+# The same repository every time, whoever makes it: its commit's digest is compared.
+# shellcheck disable=SC2046 # words, not one word
+unset $(git rev-parse --local-env-vars)
+export GIT_CONFIG_GLOBAL=/dev/null
 repository=$context/python/repository
 author=(-c user.name=Longshore -c user.email=longshore@example.com)
 git init --quiet --initial-branch=main --template= "$repository"
 echo 'a file to read' >"$repository/README"
 git -C "$repository" add README
 GIT_AUTHOR_DATE='2026-01-01T00:00:00Z' GIT_COMMITTER_DATE='2026-01-01T00:00:00Z' \
-  git "${author[@]}" -C "$repository" commit --quiet --no-gpg-sign --message 'The first commit'
+  git "${author[@]}" -C "$repository" commit --quiet --message 'The first commit'
 # It is root's there, and nobody runs the image as root: git would not touch what another user owns.
 git config --file "$context/python/gitconfig" safe.directory /srv/repository
 

@@ -25,8 +25,10 @@ fn servers_of_others_are_the_same_through_local_as_directly() {
     let text = folder.write("text.txt", "some text\n");
     let git = folder.path().join("repository");
     let run = |arguments: &[&str]| {
-        let output =
-            std::process::Command::new("git").arg("-C").arg(folder.path()).args(arguments).output().unwrap();
+        let mut command = std::process::Command::new("git");
+        // Nothing of whoever runs this, who may sign what they commit, or be git itself with a repository in hand.
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.path());
+        let output = command.arg("-C").arg(folder.path()).args(arguments).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     run(&["init", "--quiet", "repository"]);
