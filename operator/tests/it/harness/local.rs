@@ -99,6 +99,9 @@ impl Local {
             .args(arguments)
             .env("PATH", path)
             .env("XDG_RUNTIME_DIR", runtime.path())
+            // Their own servers' they may have set for good.
+            .env_remove("LONGSHORE_KEY")
+            .env_remove("LONGSHORE_LOG_LEVEL")
             .env("SECRET_OF_THE_USER", "not for servers")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
