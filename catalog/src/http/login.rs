@@ -13,6 +13,9 @@ use crate::model::Problem;
 pub(super) const API_KEY: &str = "x-api-key";
 
 const MISSING: &str = "this needs an API key: send it as `Authorization: Bearer KEY`";
+/// Whoever has one would look for a mistake in it.
+const NO_KEYS: &str = "the catalog has no API keys, so nobody may read it: is there a Secret with some, of the name that the \
+                       chart's value catalog.auth.apiKeysSecret says?";
 const SEVERAL: &str =
     "an API key is sent in one header only, and once: as `Authorization: Bearer KEY` or as `X-API-Key: KEY`";
 
@@ -20,13 +23,17 @@ pub(super) async fn required(State(login): State<Login>, request: Request, next:
     let refusal = match &login {
         Login::OpenBy(hosts) if hosts.are_asked(request.uri(), request.headers()) => None,
         Login::OpenBy(hosts) => return Problem::new(StatusCode::FORBIDDEN, hosts.refusal()).into_response(),
-        Login::Keys(ring) => match key(request.headers()) {
-            Err(refusal) => Some(refusal),
-            Ok(key) if ring.load().principal(key).is_none() => {
-                Some("this API key is not, or no longer, one of those that the catalog knows")
+        Login::Keys(ring) => {
+            let ring = ring.load();
+            match key(request.headers()) {
+                Err(refusal) => Some(refusal),
+                Ok(_) if ring.is_empty() => Some(NO_KEYS),
+                Ok(key) if ring.principal(key).is_none() => {
+                    Some("this API key is not, or no longer, one of those that the catalog knows")
+                }
+                Ok(_) => None,
             }
-            Ok(_) => None,
-        },
+        }
     };
     let Some(detail) = refusal else { return next.run(request).await };
     let mut response = Problem::new(StatusCode::UNAUTHORIZED, detail).into_response();
