@@ -105,16 +105,18 @@ pub(crate) fn main() -> ExitCode {
 fn up(name: &str) -> anyhow::Result<()> {
     let started = Instant::now();
     let cluster = match Cluster::running(name)? {
-        Some(cluster) => {
-            say(&format!("cluster {name} is running"));
-            until_ready(name, &cluster)?;
-            cluster
-        }
-        None => {
-            let cluster = Cluster::start_detached(name)?;
-            say(&format!("cluster {name} is ready after {:.1} s", started.elapsed().as_secs_f32()));
-            cluster
-        }
+        Some(cluster) => once_ready(name, cluster)?,
+        None => match Cluster::start_detached(name) {
+            Ok(cluster) => {
+                say(&format!("cluster {name} is ready after {:.1} s", started.elapsed().as_secs_f32()));
+                cluster
+            }
+            // Somebody else may have begun it meanwhile.
+            Err(error) => match Cluster::running(name)? {
+                Some(cluster) => once_ready(name, cluster)?,
+                None => return Err(error.into()),
+            },
+        },
     };
     longshore::install(&cluster).context("cannot install Longshore")?;
     longshore::apply_examples(&cluster).context("cannot apply the examples")?;
@@ -126,14 +128,15 @@ fn up(name: &str) -> anyhow::Result<()> {
 }
 
 /// Waits for a cluster that may be on its way still: whoever started it waits too, or has been stopped.
-fn until_ready(name: &str, cluster: &Cluster) -> anyhow::Result<()> {
+fn once_ready(name: &str, cluster: Cluster) -> anyhow::Result<Cluster> {
+    say(&format!("cluster {name} is running"));
     let deadline = Instant::now() + Duration::from_secs(180);
     loop {
         let asked = cluster.command("kubectl").map_err(ClusterError::from).and_then(|mut kubectl| {
             kubectl.args(["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=5s"]);
             run(kubectl)
         });
-        let Err(error) = asked else { return Ok(()) };
+        let Err(error) = asked else { return Ok(cluster) };
         if Instant::now() > deadline || registry::find(name)?.is_none() {
             return Err(error).with_context(|| format!("cluster {name} does not become ready"));
         }
