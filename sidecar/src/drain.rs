@@ -38,9 +38,9 @@ const LAST_MOVES: Duration = Duration::from_secs(1);
 const LEFT_TO_THE_NEXT: Duration = Duration::from_secs(15);
 
 /// Ends the service in an orderly way: connections are accepted until the end, since the endpoints of a Service follow
-/// with a lag; sessions move to other replicas; calls under way are answered; then the server may go. Says whether the pod
-/// ends, as far as is known; otherwise the next sidecar goes on beside the same server.
-pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bool {
+/// with a lag; sessions move to other replicas; calls under way are answered. Says whether the pod ends, as far as is known;
+/// otherwise the next sidecar goes on beside the same server.
+pub(crate) async fn drain(shared: &Shared) -> bool {
     tracing::info!(calls = shared.calls.count(), forwarded = shared.forwards.count(), "draining");
     let longest = shared.longest_call() + LONGER;
     let latest = Instant::now() + shared.options.drain_minimum * (1 + LATE) + longest;
@@ -78,7 +78,6 @@ pub(crate) async fn drain(shared: &Shared, released: &watch::Sender<bool>) -> bo
     // Nothing may be on its way here when the connections close.
     shared.peers.farewell(|| under_way(shared), pod_ends, latest).await;
     let pod_ends = pod_ends();
-    released.send_replace(true);
     tracing::info!("drained");
     pod_ends
 }

@@ -77,11 +77,14 @@ pub(super) async fn control(
 
     let mut draining = false;
     let drain = async {
-        let pod_ends = drain::drain(&shared, &release).await;
+        let pod_ends = drain::drain(&shared).await;
         // Before the threads end that look after them. The next sidecar finds them where there is one, as after a crash.
         if pod_ends || successor == Successor::None {
             shared.stdio.close().await;
         }
+        // Only now: its container is told to end then, and processes that have yet to see the end of their stdin would get
+        // the signal with it.
+        release.send_replace(true);
     };
     tokio::pin!(drain);
     let mut check = interval(Duration::from_secs(5));

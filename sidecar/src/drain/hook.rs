@@ -33,7 +33,7 @@ const BREATHER: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(crate) struct Hooks {
     pub(crate) shared: Arc<Shared>,
-    /// The drain is done.
+    /// The drain is done, and the processes of a stdio server have ended.
     pub(crate) released: watch::Receiver<bool>,
 }
 

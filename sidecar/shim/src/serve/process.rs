@@ -175,12 +175,14 @@ impl Process {
         }
     }
 
-    /// Brings it to its end when nobody who has it asked for that. Its sidecar still has a descriptor of its stdin, which
-    /// does not close now: there is nothing to wait for before SIGTERM.
+    /// Brings it to its end when nobody who has it asked for that. Unless it is told to end already, its sidecar still has
+    /// a descriptor of its stdin, which does not close now: there is nothing to wait for before SIGTERM.
     pub(super) fn force_end(&mut self, cause: Cause, now: Instant) {
         let patience = match self.hold {
-            Hold::Lifeline(_) => Patience { input: Duration::ZERO, ..termination::DEFAULT },
-            Hold::Abandoned(_) | Hold::Nobody => termination::DEFAULT,
+            Hold::Lifeline(_) if self.termination.is_none() => {
+                Patience { input: Duration::ZERO, ..termination::DEFAULT }
+            }
+            Hold::Lifeline(_) | Hold::Abandoned(_) | Hold::Nobody => termination::DEFAULT,
         };
         self.end(cause, patience, now);
     }

@@ -169,6 +169,19 @@ fn the_end_of_the_container_ends_all() {
     assert!(shim.log().contains("[3] longshore: did not end by itself"));
 }
 
+/// One whose session has just ended writes what it remembers: the end of its container takes no time from it for that.
+#[test]
+fn the_end_of_the_container_hurries_nobody_whose_stdin_is_closed() {
+    let mut shim = Shim::script("cat; echo writes; sleep 0.3; exit 7");
+    let mut process = shim.start(1);
+    process.end(ALL_PATIENCE);
+    assert_eq!(process.line(), "writes");
+    shim.terminate();
+    let ended = process.ended();
+    assert_eq!((ended.outcome, ended.cause), (Outcome::Exited(7), Cause::Asked));
+    assert!(shim.wait().success());
+}
+
 #[test]
 fn the_end_of_its_stdin_ends_the_shim_where_it_was_told_so() {
     let (reader, writer) = std::io::pipe().unwrap();

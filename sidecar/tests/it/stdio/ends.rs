@@ -1,10 +1,10 @@
 //! Processes that end, by themselves or not.
 
-use std::os::unix::net::UnixStream;
+use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use longshore_sidecar_config::{Isolation, Processes, paths};
+use longshore_sidecar_config::{Isolation, Processes};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
@@ -173,16 +173,20 @@ fn sessions_end_with_their_processes() {
 /// The sidecar that is told to end alone has a successor: `a_process_outlives_its_sidecar`.
 #[test]
 fn a_pod_that_ends_ends_all_processes() {
-    let (shim, sidecar) = serving(&stdio(), &server(&[]), &["--drain-minimum-ms", "0"]);
-    let client = Client::open(&sidecar, None);
-    pid(&client);
-    assert_eq!(shim.processes().len(), 2);
-    // What tells that the pod ends.
-    let hook = UnixStream::connect(sidecar.files.path("sockets").join(paths::DRAIN_SOCKET)).unwrap();
-    sidecar.signal(Signal::TERM);
-    assert!(sidecar.wait(Duration::from_secs(10)).success());
-    assert_eq!(shim.processes(), [0; 0]);
-    drop(hook);
+    // Those that end with their stdin, and those that wait for a signal.
+    for flags in [&[][..], &["lingering"]] {
+        let (shim, sidecar) = serving(&stdio(), &server(flags), &["--drain-minimum-ms", "0"]);
+        let client = Client::open(&sidecar, None);
+        pid(&client);
+        assert_eq!(shim.processes().len(), 2);
+        // What tells that the pod ends.
+        let mut hook = sidecar.hook();
+        sidecar.signal(Signal::TERM);
+        // When it returns their container is told to end, and they would be at once.
+        assert_eq!(hook.read(&mut [0]).unwrap(), 0);
+        assert_eq!(shim.processes(), [0; 0]);
+        assert!(sidecar.wait(Duration::from_secs(10)).success());
+    }
 }
 
 #[test]
