@@ -24,4 +24,5 @@ pub use inventories::{
     Changes, Inventories, Observation, PodUid, Poller, Read, inventories, inventories_with,
 };
 pub use poll::jittered;
+pub use request::ANSWERED;
 pub use token::TokenFile;

@@ -33,6 +33,9 @@ const TRANSFER: Duration = Duration::from_secs(10);
 /// Why an answer is no inventory is told in so many bytes.
 const LONGEST_WORDS: usize = 512;
 
+/// How the words on a sidecar begin that was reached and gave no inventory. The HTTP status follows.
+pub const ANSWERED: &str = "the sidecar answered ";
+
 /// What a sidecar answered.
 pub(crate) enum Answer<S> {
     /// Its inventory, new to us.
@@ -61,7 +64,7 @@ pub(crate) enum Error {
     Timeout,
     #[error("the connection to the sidecar broke: {0}")]
     Broken(#[source] hyper::Error),
-    #[error("the sidecar answered {0}")]
+    #[error("{answered}{0}", answered = ANSWERED)]
     Status(StatusCode),
     #[error("the sidecar's answer is too long or broke off: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -1,5 +1,7 @@
 //! Every way to fail.
 
+use longshore_sidecar_client::ANSWERED;
+
 use super::*;
 
 #[test]
@@ -382,6 +384,24 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             PodFacts { pod: Arc::new(pod("new")), report: Report::Unreachable("timeout".to_owned()) },
             "SidecarUnreachable",
             "timeout; let Longshore's namespace reach port 15381 of the pod",
+        ),
+        (
+            "reached without a configuration",
+            PodFacts {
+                pod: Arc::new(pod("new")),
+                report: Report::Unreachable(format!("{ANSWERED}503 Service Unavailable")),
+            },
+            "SidecarUnreachable",
+            "503 Service Unavailable; it may have no configuration",
+        ),
+        (
+            "reached with a token that it does not believe",
+            PodFacts {
+                pod: Arc::new(pod("new")),
+                report: Report::Unreachable(format!("{ANSWERED}401 Unauthorized")),
+            },
+            "SidecarUnreachable",
+            "401 Unauthorized; the clock of the pod's node may be wrong",
         ),
     ] {
         let status = Scene::of(vec![facts]).status();
