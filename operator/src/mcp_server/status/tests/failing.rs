@@ -147,8 +147,14 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "exits with 0",
             silent(server(with_end(running(), ended(0, "Completed", "")))),
             "ServerExited",
-            "exited with code 0, which a server must not do while it is wanted; `kubectl logs github-new -c server --previous` \
-             may say why",
+            "exited with code 0, which a server must not do while it is wanted, unless its liveness probe fails; \
+             `kubectl logs github-new -c server --previous` may say why",
+        ),
+        (
+            "told to end",
+            silent(server(with_end(running(), ended(143, "Error", "")))),
+            "ServerExited",
+            "was ended by signal 15, as where its liveness probe fails, if it has one; `kubectl logs",
         ),
         (
             "killed by a signal",
