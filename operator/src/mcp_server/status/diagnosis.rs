@@ -177,7 +177,15 @@ fn of_server(pod: &PodView) -> Option<Diagnosis> {
     {
         return Some(diagnosis);
     }
-    container.ended.as_ref().map(|end| ended(&pod.name, end))
+    // The kubelet ends one whose hook has failed. One that ends in another way since then has got past it.
+    let is_told = container.ended.as_ref().is_none_or(|end| matches!(end.code, 0 | 137 | 143));
+    let hook = container.hook.as_ref().filter(|_| is_told).map(|words| {
+        failure(
+            Reason::ServerExited,
+            format!("the server was ended, since its postStart hook of spec.pod.overrides fails: {words}"),
+        )
+    });
+    hook.or_else(|| container.ended.as_ref().map(|end| ended(&pod.name, end)))
 }
 
 /// A container of the manifest's `pod.overrides`, or one that something in the cluster injects.

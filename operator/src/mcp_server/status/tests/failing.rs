@@ -151,6 +151,15 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
              `kubectl logs github-new -c server --previous` may say why",
         ),
         (
+            "a hook of its own fails",
+            silent(server(ContainerView {
+                hook: Some("no such host".to_owned()),
+                ..with_end(waiting("CrashLoopBackOff", "back-off"), ended(137, "Error", ""))
+            })),
+            "ServerExited",
+            "its postStart hook of spec.pod.overrides fails: no such host",
+        ),
+        (
             "told to end",
             silent(server(with_end(running(), ended(143, "Error", "")))),
             "ServerExited",
