@@ -5,7 +5,7 @@
 
 mod ends;
 
-use longshore_crds::names::{SERVER_CONTAINER, SIDECAR_CONTAINER};
+use longshore_crds::names::SERVER_CONTAINER;
 use longshore_sidecar_client::ANSWERED;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState};
 use longshore_sidecar_config::ports::ADMIN;
@@ -294,19 +294,19 @@ pub(super) fn of_connection(pod: &PodView, connection: &Connection) -> Option<Di
 }
 
 pub(super) fn unreachable(error: &str) -> Diagnosis {
-    let status = error.strip_prefix(ANSWERED).and_then(|status| status.split(' ').next());
-    let advice = match status {
+    let between = format!(
+        "let Longshore's namespace reach port {ADMIN} of the pod: a NetworkPolicy or a mesh may be in between"
+    );
+    let advice = match error.strip_prefix(ANSWERED).and_then(|status| status.split(' ').next()) {
         // It was reached, unless a mesh answers in its place.
-        Some("503") => format!(
-            "it may have no configuration that it can use: see the log of the pod's container {SIDECAR_CONTAINER}; or a \
-             mesh is in between"
-        ),
-        Some("401" | "403") => "the clock of the pod's node may be wrong, or the sidecar has yet to load the keys of the \
-                                cluster's tokens; or a mesh is in between"
-            .to_owned(),
-        _ => format!(
-            "let Longshore's namespace reach port {ADMIN} of the pod: a NetworkPolicy or a mesh may be in between"
-        ),
+        Some("503") => {
+            "it may have no configuration that it can use, as its log says then; or a mesh is in between"
+        }
+        Some("401" | "403") => {
+            "the clock of the pod's node may be wrong, or the sidecar has yet to load the keys of the cluster's tokens; \
+             or a mesh is in between"
+        }
+        _ => &between,
     };
     failure(
         Reason::SidecarUnreachable,
