@@ -58,7 +58,7 @@ pub(super) fn of_newest(observed: &Observation<'_>, facts: &PodFacts) -> Diagnos
 pub(super) fn recalled(observed: &Observation<'_>, facts: &PodFacts) -> Option<Diagnosis> {
     let server = &facts.pod.server;
     let is_ready = facts.pod.ready || facts.pod.kept_out.is_some();
-    let is_forgotten = server.restarted && server.ended.is_none() && !is_ready && !answers(facts);
+    let is_forgotten = server.restarted && server.ended.is_none() && !is_ready && !is_past_its_end(facts);
     if !is_forgotten || of_containers(facts).or_else(|| of_others(&facts.pod)).is_some() {
         return None;
     }
@@ -122,8 +122,8 @@ pub(super) fn of_containers(facts: &PodFacts) -> Option<Diagnosis> {
     }
     let sidecar = of_sidecar(pod, facts.report.summary().is_some());
     // One that the kubelet finds ready has got over how it ended.
-    let serves = answers(facts) || pod.kept_out.is_some();
-    sidecar.or_else(|| if serves { None } else { of_server(pod) })
+    let is_past = is_past_its_end(facts) || pod.kept_out.is_some();
+    sidecar.or_else(|| if is_past { None } else { of_server(pod) })
 }
 
 /// What the kubelet says of the pod's other containers, if it is a failure.
@@ -131,19 +131,21 @@ pub(super) fn of_others(pod: &PodView) -> Option<Diagnosis> {
     pod.others.iter().find_map(|other| of_other(&pod.name, other))
 }
 
-/// Whether the server runs and has answered the sidecar, with something that cannot be used. How it ended before, perhaps
-/// long ago, is not what keeps it from serving then.
-fn answers(facts: &PodFacts) -> bool {
-    let refused = facts.report.summary().and_then(|summary| summary.connection.reason);
-    facts.pod.server.state == ContainerState::Running
-        && matches!(
-            refused,
-            Some(
-                ConnectionReason::InitializeRefused
-                    | ConnectionReason::NotMcp
-                    | ConnectionReason::UnsupportedRevision
-            )
+/// Whether the server runs, and how it ended before, perhaps long ago, is not what keeps its pod from serving: it has answered
+/// the sidecar, with something that cannot be used; or it is the sidecar that has begun anew, and has found nothing wrong.
+fn is_past_its_end(facts: &PodFacts) -> bool {
+    let Some(connection) = facts.report.summary().map(|summary| &summary.connection) else { return false };
+    let is_refused = matches!(
+        connection.reason,
+        Some(
+            ConnectionReason::InitializeRefused
+                | ConnectionReason::NotMcp
+                | ConnectionReason::UnsupportedRevision
         )
+    );
+    let is_well = connection.is_steady() || connection.state == ConnectionState::Connecting;
+    facts.pod.server.state == ContainerState::Running
+        && (is_refused || is_well && facts.pod.sidecar.restarted)
 }
 
 fn of_sidecar(pod: &PodView, has_spoken: bool) -> Option<Diagnosis> {

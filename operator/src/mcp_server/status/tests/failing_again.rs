@@ -100,3 +100,29 @@ fn how_a_server_ended_outlives_the_operator_that_saw_it() {
         }
     }
 }
+
+/// The server's own end is days ago then, and an event of it would have people look in the wrong place.
+#[test]
+fn how_a_server_ended_once_is_not_said_when_its_sidecar_begins_anew() {
+    let connecting = Connection { state: ConnectionState::Connecting, ..summary().connection };
+    let starts = Summary { connection: connecting, phase: Phase::Starting, ..summary() };
+    let refused = failed(ConnectionReason::ConnectionRefused, "nothing listens");
+    let server = |state: ContainerView| ContainerView {
+        ended: ended(137, "OOMKilled", ""),
+        restarted: true,
+        ..state
+    };
+    let ends = || waiting("CrashLoopBackOff", "back-off 10s");
+    for (what, report, restarted, state, reason) in [
+        ("it has yet to be greeted", &starts, true, running(), "Connecting"),
+        ("it is greeted, and the kubelet has not heard of it", &summary(), true, running(), "Starting"),
+        ("it does not listen", &refused, true, running(), "OutOfMemory"),
+        ("it does not run", &starts, true, ends(), "OutOfMemory"),
+        ("the sidecar is the first one", &starts, false, running(), "OutOfMemory"),
+    ] {
+        let sidecar = ContainerView { restarted, ..running() };
+        let pod = PodView { sidecar, server: server(state), ..pod("new") };
+        let status = Scene::of(vec![said(pod, report.clone())]).status();
+        assert_eq!(of(&status, ConditionType::Available).reason, reason, "{what}");
+    }
+}
