@@ -1,5 +1,6 @@
 //! A server over HTTP+SSE: to its clients it is one over Streamable HTTP.
 
+use std::io::BufReader;
 use std::sync::Mutex;
 
 use longshore_sidecar_config::{Config, Upstream};
@@ -242,10 +243,12 @@ fn the_rest_of_a_batch_that_is_not_read_is_held_within_a_bound() {
     });
     let sidecar = Sidecar::flagged(&server.config(), &["--max-held-bytes", "4000000"]).ready();
     let client = Client::of(&sidecar, None, "2025-03-26");
-    let mut unread = connect(sidecar.mcp);
-    SockRef::from(&unread).set_recv_buffer_size(16 << 10).unwrap();
+    let mut unread = BufReader::new(connect(sidecar.mcp));
+    SockRef::from(unread.get_ref()).set_recv_buffer_size(16 << 10).unwrap();
     let call = client.message("tools/call", &json!({"name": "t", "_meta": {"progressToken": "p"}}));
-    client.request(call).write(&mut unread);
+    client.request(call).write(unread.get_mut());
+    // All of the batch has come by then, while there was room for it.
+    assert_eq!(Reply::read_head(&mut unread).unwrap().0, 200);
     // Nearly all that there is.
     let large = || {
         let params = json!({"name": "t", "arguments": {"text": "x".repeat(3_900_000)}});
