@@ -84,39 +84,36 @@ pub fn with_id(request: &str, id: &str) -> Result<String, Unnameable> {
 
 /// Whether the result of an answer is a task that the call has become.
 pub fn is_begun(message: &str) -> bool {
-    may_be_begun(message)
+    // Nearly no answer is one, and a long one need not be read for that.
+    message.contains("\"task\"")
         && Object::read(message).is_ok_and(|message| message.original("result").is_some_and(is_task))
 }
 
 /// Whether a result is a task that the call has become, where the server chooses that.
 pub fn is_task(result: &str) -> bool {
-    may_be_begun(result)
+    result.contains("\"task\"")
         && Object::read(result)
             .is_ok_and(|result| result.string("resultType").is_some_and(|kind| kind.as_str() == "task"))
 }
 
-/// Whether an answer, or its result, may be a task that the call has become, in either revision. Nearly none is one, and a
-/// long one need not be read for that.
-pub fn may_be_begun(answer: &str) -> bool {
-    answer.contains("\"task\"")
-}
-
-/// An answer under other ids. `name` says what an id is called on the other side; what has no name is left out of lists,
-/// and an error elsewhere.
+/// An answer under other ids. `name` says what an id is called on the other side, and `begun` what that of the task is which
+/// the call has become; what has no name is left out of lists, and an error elsewhere.
 pub fn answer<'a>(
     message: &'a str,
     place: Place,
+    mut begun: impl FnMut(&str) -> Option<String>,
     mut name: impl FnMut(&str) -> Option<String>,
 ) -> Result<Cow<'a, str>, Unnameable> {
+    let begun: &mut dyn FnMut(&str) -> Option<String> = &mut begun;
     let name: &mut dyn FnMut(&str) -> Option<String> = &mut name;
     let mut message = Object::read(message)?;
     message.edit("result", |json| {
         let mut result = Object::read(json)?;
         match place {
             Place::Begun if result.string("resultType").is_some_and(|kind| kind.as_str() == "task") => {
-                rename(&mut result, name)?;
+                rename(&mut result, begun)?;
             }
-            Place::Begun => result.edit("task", |json| task(json, name))?,
+            Place::Begun => result.edit("task", |json| task(json, begun))?,
             // Some answers say nothing but that it was heard.
             Place::Task if result.get(ID).is_none() => {}
             Place::Task => rename(&mut result, name)?,
@@ -314,13 +311,25 @@ mod tests {
 
     #[test]
     fn ids_are_replaced_where_they_stand_and_nothing_else_is() {
+        // What a call has become nobody has a name for yet.
+        let begun = |id: &str| (id.len() == 1).then(|| id.to_uppercase());
         for (place, result, expected) in [
             (
                 Place::Begun,
                 r#"{"task":{"taskId":"a","ttl":1.0}, "x":1}"#,
-                r#"{"task":{"taskId":"aa","ttl":1.0},"x":1}"#,
+                r#"{"task":{"taskId":"A","ttl":1.0},"x":1}"#,
             ),
-            (Place::Begun, r#"{"resultType":"task","taskId":"a"}"#, r#"{"resultType":"task","taskId":"aa"}"#),
+            (Place::Begun, r#"{"resultType":"task","taskId":"a"}"#, r#"{"resultType":"task","taskId":"A"}"#),
+            (
+                Place::Begun,
+                r#"{"task":{"taskId":"a"},"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"b"}}}"#,
+                r#"{"task":{"taskId":"A"},"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"bb"}}}"#,
+            ),
+            (
+                Place::Begun,
+                r#"{"content":["task"],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a"}}}"#,
+                r#"{"content":["task"],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"aa"}}}"#,
+            ),
             (Place::Begun, r#"{ "content":[],"taskId":"a"}"#, r#"{ "content":[],"taskId":"a"}"#),
             (Place::Begun, r#"{"content":[],"_meta":null}"#, r#"{"content":[],"_meta":null}"#),
             (Place::Begun, r#"{"task":{"taskId":"other"}}"#, "error"),
@@ -349,14 +358,14 @@ mod tests {
             ),
         ] {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
-            let renamed = answer(&message, place, name).map_or_else(
+            let renamed = answer(&message, place, begun, name).map_or_else(
                 |_| "error".to_owned(),
                 |text| text.split_once(r#""result":"#).unwrap().1.strip_suffix('}').unwrap().to_owned(),
             );
             assert_eq!(renamed, expected, "{place:?} {result}");
         }
         let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"taskId"} }"#;
-        assert_eq!(answer(error, Place::Task, name).unwrap(), error);
+        assert_eq!(answer(error, Place::Task, begun, name).unwrap(), error);
     }
 
     #[test]

@@ -245,10 +245,7 @@ impl Naming {
     pub(crate) fn answer<'a>(&self, message: &'a str) -> Result<Cow<'a, str>, Unnameable> {
         let now = LazyCell::new(|| self.now());
         // Nothing else that the server says makes a task its client's.
-        let begins = self.place == Place::Begun && tasks::may_be_begun(message);
-        tasks::answer(message, self.place, |id| {
-            if begins { self.begun(id) } else { self.known(id, || now.as_ref()) }
-        })
+        tasks::answer(message, self.place, |id| self.begun(id), |id| self.known(id, || now.as_ref()))
     }
 
     /// What the server says beside answers. `None`: it is not for this client.
