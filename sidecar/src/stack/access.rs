@@ -221,8 +221,8 @@ pub(crate) fn decide_stateless(
 fn subscribed(params: Option<Raw<'_>>) -> Result<BTreeSet<String>, Refusal> {
     let params = params.map(Raw::get).unwrap_or_default();
     let filter = Filter::read(params).ok_or_else(|| match object::at(params, &["notifications"]) {
+        Some("null") | None => Invalid::Missing("notifications"),
         Some(_) => Invalid::Unreadable("\"notifications\" is not usable".to_owned()),
-        None => Invalid::Missing("notifications"),
     })?;
     Ok(filter.bounded().map_err(Invalid::from)?.uris)
 }

@@ -160,8 +160,11 @@ fn only_what_may_be_read_is_listened_to() {
     let refused = request("memo://b").send(sidecar.mcp).message();
     assert_eq!(refused["error"]["code"], -32602);
     assert_eq!(refused["error"]["data"], json!({"uri": "memo://b"}));
-    let filter = |uris: &str| json!({"notifications": {"resourceSubscriptions": uris}});
-    for (params, words) in [(json!({}), "is missing"), (filter("memo://a"), "is not usable")] {
+    for (params, words) in [
+        (json!({}), "is missing"),
+        (json!({"notifications": null}), "is missing"),
+        (json!({"notifications": {"resourceSubscriptions": "memo://a"}}), "is not usable"),
+    ] {
         let none = modern::request("l", "subscriptions/listen", params).send(sidecar.mcp).message();
         assert_eq!(none["error"]["code"], -32602);
         assert!(none["error"]["message"].as_str().unwrap().contains(words), "{none}");
