@@ -6,10 +6,13 @@ use serde_json::{Value, json};
 use super::{forbid, is_unknown, shared, task};
 use crate::harness::replicas::Network;
 use crate::harness::scripted::message;
-use crate::harness::{Events, Reply, Request, Sessionless, Sidecar, config, eventually, modern, scripted};
+use crate::harness::{
+    Event, Events, Reply, Request, Sessionless, Sidecar, config, eventually, modern, scripted,
+};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+const RELATED: &str = "io.modelcontextprotocol/related-task";
 
 fn extension() -> Value {
     json!({"extensions": {"io.modelcontextprotocol/tasks": {}}})
@@ -36,8 +39,9 @@ fn saying(words: &str) -> Sessionless {
         let result = match message["method"].as_str().unwrap() {
             "tools/call" if message["params"]["name"] == "tells" => {
                 let told = json!({"jsonrpc": "2.0", "method": "notifications/tasks", "params": state});
-                let meta = json!({"io.modelcontextprotocol/related-task": {"taskId": state["taskId"]}});
-                let result = json!({"resultType": "complete", "content": [], "_meta": meta});
+                let meta = json!({RELATED: {"taskId": state["taskId"]}});
+                let content = json!([{"type": "text", "text": "task"}]);
+                let result = json!({"resultType": "complete", "content": content, "_meta": meta});
                 let answer = scripted::reply_to(request, &result);
                 let [told, answer] = [told.to_string(), answer].map(|said| format!("data: {said}\n\n"));
                 return scripted::events(stream, &[&told, &answer]);
@@ -216,10 +220,12 @@ fn r047_news_of_a_task_in_a_call_makes_it_nobody_elses() {
     let heard = |key: &str| {
         let call = request("tools/call", json!({"name": "tells"})).key(key);
         let events = Events::open(&call, sidecar.mcp).all();
-        let ids = events.iter().map(|event| event.message()["params"]["taskId"].clone());
-        ids.filter(|id| !id.is_null()).collect::<Vec<_>>()
+        let told = events.iter().map(Event::message).flat_map(|message| {
+            [&message["params"], &message["result"]["_meta"][RELATED]].map(|of| of["taskId"].clone())
+        });
+        told.filter(|id| !id.is_null()).collect::<Vec<_>>()
     };
-    assert_eq!((heard("key-b"), heard("key-a")), (vec![], vec![json!(id)]));
+    assert_eq!((heard("key-b"), heard("key-a")), (vec![], vec![json!(id), json!(id)]));
     let ask = request("tasks/get", json!({"taskId": id})).key("key-a");
     assert_eq!(ask.send(sidecar.mcp).message()["result"]["taskId"], json!(id), "it has its name still");
 }

@@ -107,11 +107,8 @@ fn how_a_server_ended_once_is_not_said_when_its_sidecar_begins_anew() {
     let connecting = Connection { state: ConnectionState::Connecting, ..summary().connection };
     let starts = Summary { connection: connecting, phase: Phase::Starting, ..summary() };
     let refused = failed(ConnectionReason::ConnectionRefused, "nothing listens");
-    let server = |state: ContainerView| ContainerView {
-        ended: ended(137, "OOMKilled", ""),
-        restarted: true,
-        ..state
-    };
+    let server =
+        |state: ContainerView| ContainerView { ended: ended(137, "OOMKilled", ""), restarted: true, ..state };
     let ends = || waiting("CrashLoopBackOff", "back-off 10s");
     for (what, report, restarted, state, reason) in [
         ("it has yet to be greeted", &starts, true, running(), "Connecting"),
