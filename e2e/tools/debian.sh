@@ -9,14 +9,17 @@ set -euo pipefail
 exec 9>&-
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
+# Words go to a file: of a pipe whoever waits for its end would wait for what the packages start, too.
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+
 apt() {
-  local said
   for _ in {1..120}; do
-    said=$(apt-get -qq "$@" 2>&1) && return 0
-    [[ $said == *"Could not get lock"* ]] || break
+    apt-get -qq "$@" </dev/null >"$said" 2>&1 && return 0
+    grep -q 'Could not get lock' "$said" || break
     sleep 5
   done
-  printf '%s\n' "$said" >&2
+  cat "$said" >&2
   return 1
 }
 
