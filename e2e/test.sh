@@ -21,8 +21,9 @@ done
 
 # Who leaves this machine by a proxy does not go by it to this machine itself.
 no_proxy=${no_proxy:-${NO_PROXY:-}}
-export no_proxy=${no_proxy:+$no_proxy,}127.0.0.1,localhost,::1
-export NO_PROXY=$no_proxy
+# A star means every machine only where it stands alone.
+[ "$no_proxy" = '*' ] || no_proxy=${no_proxy:+$no_proxy,}127.0.0.1,localhost,::1
+export no_proxy NO_PROXY=$no_proxy
 # Where git runs this as a hook, it says so in variables, by which every git that tests run would be led to this repository.
 # shellcheck disable=SC2046 # words, not one word
 unset $(git rev-parse --local-env-vars 2>/dev/null)
