@@ -32,8 +32,8 @@ if [ ! -f "$archive" ]; then
   buildah "${storage[@]}" push --quiet "$reference" "oci-archive:$work/image.tar:$reference"
   mv "$work/image.tar" "$archive"
   # Each change of a program makes a new archive; those that nobody has asked for in a week are not asked for again. Folders
-  # are of those who were killed.
-  find "$cache" -mindepth 1 -maxdepth 1 \( -name '*.tar' -o -type d \) -mtime +7 -exec rm -rf {} +
+  # are of those who were killed, or who make others right now and take them away.
+  find "$cache" -ignore_readdir_race -mindepth 1 -maxdepth 1 \( -name '*.tar' -o -type d \) -mtime +7 -exec rm -rf {} +
 fi
 touch "$archive"
 echo "$reference $archive"
