@@ -70,7 +70,7 @@ cp -r "$peers/python" "$context/python/packages"
 # The same repository every time, whoever makes it: its commit's digest is compared.
 # shellcheck disable=SC2046 # words, not one word
 unset $(git rev-parse --local-env-vars)
-export GIT_CONFIG_GLOBAL=/dev/null
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
 repository=$context/python/repository
 author=(-c user.name=Longshore -c user.email=longshore@example.com)
 git init --quiet --initial-branch=main --template= "$repository"

@@ -28,7 +28,8 @@ fn servers_of_others_are_the_same_through_local_as_directly() {
         let mut command = std::process::Command::new("git");
         // Nothing of whoever runs this, who may sign what they commit, or be git itself with a repository in hand.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.path());
-        let output = command.arg("-C").arg(folder.path()).args(arguments).output().unwrap();
+        command.env("GIT_CONFIG_NOSYSTEM", "1").arg("-C").arg(folder.path()).args(arguments);
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     run(&["init", "--quiet", "repository"]);
