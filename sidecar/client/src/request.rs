@@ -64,7 +64,7 @@ pub(crate) enum Error {
     Timeout,
     #[error("the connection to the sidecar broke: {0}")]
     Broken(#[source] hyper::Error),
-    #[error("{answered}{0}", answered = ANSWERED)]
+    #[error("{ANSWERED}{0}")]
     Status(StatusCode),
     #[error("the sidecar's answer is too long or broke off: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
