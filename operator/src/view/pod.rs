@@ -95,6 +95,8 @@ pub(crate) struct ContainerView {
     pub ended: Option<Ended>,
     /// Whether it has ended and begun again.
     pub restarted: bool,
+    /// Seconds since the epoch when it began, if it runs.
+    pub began: Option<i64>,
     /// Whether it is ready, by its own probe if it has one.
     pub ready: bool,
     /// What the hook printed without which it does not start, if that failed.
@@ -142,6 +144,8 @@ pub(crate) struct Ended {
     pub reason: String,
     /// Its last lines, where the exit code is not 0.
     pub message: String,
+    /// Seconds since the epoch when it did, by the clock of its node.
+    pub at: Option<i64>,
 }
 
 impl View for PodView {
@@ -276,7 +280,10 @@ impl ContainerView {
             code: ended.exit_code,
             reason: ended.reason.unwrap_or_default(),
             message: cut_front(&ended.message.unwrap_or_default()),
+            at: ended.finished_at.map(|time| time.0.as_second()),
         });
+        let began = state.running.as_ref().and_then(|running| running.started_at.as_ref());
+        let began = began.map(|time| time.0.as_second());
         let state = if state.running.is_some() {
             ContainerState::Running
         } else if state.terminated.is_some() {
@@ -299,6 +306,7 @@ impl ContainerView {
             state,
             ended,
             restarted: status.restart_count > 0,
+            began,
             ready: status.ready,
             hook,
             image: status.image.clone(),
@@ -389,6 +397,16 @@ mod tests {
         let large = pod(&"a".repeat(super::super::LONGEST_ANNOTATION + 1), 1000);
         assert_eq!((large.template, large.upstream), (None, None));
         assert_eq!(large.config_maps.len(), MOST_CONFIG_MAPS);
+    }
+
+    #[test]
+    fn when_a_container_began_and_ended_before_is_known() {
+        let state = json!({"running": {"startedAt": "1970-01-01T00:00:20Z"}});
+        let last = json!({"terminated": {"exitCode": 1, "finishedAt": "1970-01-01T00:00:10Z"}});
+        let status = json!({"name": "server", "state": state, "lastState": last, "image": "x", "imageID": "x", "ready": true, "restartCount": 1});
+        let pod = json!({"metadata": {}, "status": {"containerStatuses": [status]}});
+        let server = PodView::of(&serde_json::from_value(pod).unwrap()).server;
+        assert_eq!((server.began, server.ended.and_then(|ended| ended.at)), (Some(20), Some(10)));
     }
 
     #[test]

@@ -132,8 +132,10 @@ pub(super) fn of_others(pod: &PodView) -> Option<Diagnosis> {
 }
 
 /// Whether the server runs, and how it ended before, perhaps long ago, is not what keeps its pod from serving: it has answered
-/// the sidecar, with something that cannot be used; or it is the sidecar that has begun anew, and has found nothing wrong.
+/// the sidecar, with something that cannot be used; or it is the sidecar that has begun anew since, and has found nothing
+/// wrong.
 fn is_past_its_end(facts: &PodFacts) -> bool {
+    let PodView { sidecar, server, .. } = &*facts.pod;
     let Some(connection) = facts.report.summary().map(|summary| &summary.connection) else { return false };
     let is_refused = matches!(
         connection.reason,
@@ -144,8 +146,10 @@ fn is_past_its_end(facts: &PodFacts) -> bool {
         )
     );
     let is_well = connection.is_steady() || connection.state == ConnectionState::Connecting;
-    facts.pod.server.state == ContainerState::Running
-        && (is_refused || is_well && facts.pod.sidecar.restarted)
+    let ended_at = server.ended.as_ref().and_then(|ended| ended.at);
+    // By the clock of one node.
+    let is_before = sidecar.began.zip(ended_at).is_some_and(|(began, ended_at)| ended_at < began);
+    server.state == ContainerState::Running && (is_refused || is_well && is_before)
 }
 
 fn of_sidecar(pod: &PodView, has_spoken: bool) -> Option<Diagnosis> {

@@ -65,7 +65,7 @@ fn waiting(reason: &str, message: &str) -> ContainerView {
 }
 
 fn ended(code: i32, reason: &str, message: &str) -> Option<Ended> {
-    Some(Ended { code, reason: reason.to_owned(), message: message.to_owned() })
+    Some(Ended { code, reason: reason.to_owned(), message: message.to_owned(), at: None })
 }
 
 fn summary() -> Summary {

@@ -107,19 +107,23 @@ fn how_a_server_ended_once_is_not_said_when_its_sidecar_begins_anew() {
     let connecting = Connection { state: ConnectionState::Connecting, ..summary().connection };
     let starts = Summary { connection: connecting, phase: Phase::Starting, ..summary() };
     let refused = failed(ConnectionReason::ConnectionRefused, "nothing listens");
-    let server =
-        |state: ContainerView| ContainerView { ended: ended(137, "OOMKilled", ""), restarted: true, ..state };
+    let crash = ended(137, "OOMKilled", "").map(|ended| Ended { at: Some(500), ..ended });
+    let server = |state: ContainerView| ContainerView { ended: crash.clone(), restarted: true, ..state };
     let ends = || waiting("CrashLoopBackOff", "back-off 10s");
-    for (what, report, restarted, state, reason) in [
-        ("it has yet to be greeted", &starts, true, running(), "Connecting"),
-        ("it is greeted, and the kubelet has not heard of it", &summary(), true, running(), "Starting"),
-        ("it does not listen", &refused, true, running(), "OutOfMemory"),
-        ("it does not run", &starts, true, ends(), "OutOfMemory"),
-        ("the sidecar is the first one", &starts, false, running(), "OutOfMemory"),
+    for (what, report, began, state, reason) in [
+        ("it has yet to be greeted", &starts, 990, running(), "Connecting"),
+        ("it is greeted, and the kubelet has not heard of it", &summary(), 990, running(), "Starting"),
+        ("it does not listen", &refused, 990, running(), "OutOfMemory"),
+        ("it does not run", &starts, 990, ends(), "OutOfMemory"),
+        ("the sidecar has begun anew before that", &starts, 400, running(), "OutOfMemory"),
+        ("it may have, in the same second", &summary(), 500, running(), "OutOfMemory"),
     ] {
-        let sidecar = ContainerView { restarted, ..running() };
-        let pod = PodView { sidecar, server: server(state), ..pod("new") };
-        let status = Scene::of(vec![said(pod, report.clone())]).status();
+        let sidecar = ContainerView { restarted: true, began: Some(began), ..running() };
+        let pod = PodView { sidecar, server: server(state), ready_changed: Some(998), ..pod("new") };
+        let status = Scene::of(vec![said(pod.clone(), report.clone())]).status();
         assert_eq!(of(&status, ConditionType::Available).reason, reason, "{what}");
+        // Nor does it have to stay for long, beside others, until it is believed.
+        let waits = trials_end(&[said(ready(pod), report.clone())], 1000).is_some();
+        assert_eq!(waits, reason == "OutOfMemory", "{what}");
     }
 }

@@ -80,13 +80,14 @@ fn what_is_not_in_force_yet_and_what_never_will_be_are_told_apart() {
     }
 }
 
-/// Each time it runs it is ready for a moment.
+/// Each time it runs it is ready for a moment. Its sidecar has been restarted too, long ago.
 #[test]
 fn a_new_version_that_shakes_hands_and_dies_has_one_status() {
-    let crash = ended(1, "Error", "no database");
+    let crash = ended(1, "Error", "no database").map(|ended| Ended { at: Some(990), ..ended });
     let dies = |state: ContainerState, is_ready: bool| {
         let server = ContainerView { state, ended: crash.clone(), restarted: true, ..running() };
-        PodView { server, ready: is_ready, ready_changed: Some(998), ..pod("new") }
+        let sidecar = ContainerView { restarted: true, began: Some(900), ..running() };
+        PodView { sidecar, server, ready: is_ready, ready_changed: Some(998), ..pod("new") }
     };
     let back_off = waiting("CrashLoopBackOff", "back-off").state;
     let scene = |new: PodView, old: usize| {
