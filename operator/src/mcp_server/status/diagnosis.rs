@@ -308,9 +308,12 @@ pub(super) fn unreachable(error: &str) -> Diagnosis {
         Some("503") => {
             "it may have no configuration that it can use, as its log says then; or a mesh is in between"
         }
-        Some("401" | "403") => {
+        Some("401") => {
             "the clock of the pod's node may be wrong, or the sidecar has yet to load the keys of the cluster's tokens; \
              or a mesh is in between"
+        }
+        Some("403") => {
+            "a mesh may refuse it, or the sidecar has yet to load the name of Longshore's ServiceAccount"
         }
         _ => &between,
     };

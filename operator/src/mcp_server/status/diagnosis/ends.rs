@@ -91,10 +91,12 @@ pub(super) fn exit(pod: &str, container: &str, ended: &Ended) -> String {
     };
     let hint = match code {
         0 if container == SERVER_CONTAINER => {
-            ", which a server must not do while it is wanted, unless its liveness probe fails"
+            ", which a server must not do while it is wanted, unless its liveness or startup probe fails"
         }
         // By SIGKILL where it did not end on SIGTERM.
-        137 | 143 if container == SERVER_CONTAINER => ", as where its liveness probe fails, if it has one",
+        137 | 143 if container == SERVER_CONTAINER => {
+            ", as where its liveness or startup probe fails, if it has one"
+        }
         126 => ", which usually means that a program may not be executed",
         127 => ", which usually means that a program was not found",
         _ => "",

@@ -147,8 +147,8 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "exits with 0",
             silent(server(with_end(running(), ended(0, "Completed", "")))),
             "ServerExited",
-            "exited with code 0, which a server must not do while it is wanted, unless its liveness probe fails; \
-             `kubectl logs github-new -c server --previous` may say why",
+            "exited with code 0, which a server must not do while it is wanted, unless its liveness or startup probe \
+             fails; `kubectl logs github-new -c server --previous` may say why",
         ),
         (
             "a hook of its own fails",
@@ -163,7 +163,7 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             "told to end",
             silent(server(with_end(running(), ended(143, "Error", "")))),
             "ServerExited",
-            "was ended by signal 15, as where its liveness probe fails, if it has one; `kubectl logs",
+            "was ended by signal 15, as where its liveness or startup probe fails, if it has one; `kubectl logs",
         ),
         (
             "killed by a signal",
@@ -417,6 +417,15 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             },
             "SidecarUnreachable",
             "401 Unauthorized; the clock of the pod's node may be wrong",
+        ),
+        (
+            "reached with an account that it does not know",
+            PodFacts {
+                pod: Arc::new(pod("new")),
+                report: Report::Unreachable(format!("{ANSWERED}403 Forbidden")),
+            },
+            "SidecarUnreachable",
+            "403 Forbidden; a mesh may refuse it",
         ),
     ] {
         let status = Scene::of(vec![facts]).status();
