@@ -115,6 +115,11 @@ impl Route {
                 replica.release(&self.key, claim);
                 return self.wait(now, Failure::Undecided);
             }
+            // It has said more since, while that was under way, and is silent now: it may serve.
+            (Some((_, State::Starting)), Standing::Unknown) => {
+                replica.release(&self.key, claim);
+                return self.wait(now, Failure::Unreachable);
+            }
             _ => {}
         }
         let is_silent = |address: &&IpAddr| !answered.contains(address) && !refused.contains(address);

@@ -261,26 +261,34 @@ fn what_is_held_by_a_sidecar_that_is_about_to_end_is_neither_sent_there_nor_take
     }
 }
 
-/// What it answered while it still started may arrive after it was heard to serve.
+/// What it answered while it still started may arrive after it was heard to serve, and when it is silent again.
 #[test]
 fn an_owner_that_was_heard_to_serve_takes_its_sessions_up_whatever_it_said_before() {
-    let (mut replica, owner, mut capsule) = two(State::Serving);
-    capsule.owner = owner.clone();
-    let at = |milliseconds| Moment::default().after(INTRODUCED + Duration::from_millis(milliseconds));
-    let from = |process, number, state| {
-        let word = Some(Word { process, number });
-        Introduction { word, state, ..serving(&owner) }
-    };
-    let said = |from| Outcome::Said(Box::new(Message { from, body: Answer::Holding(Holding::No, None) }));
-    replica.view.heard(&from(1, 1, State::Serving), at(0));
-    replica.view.refused(owner.address, at(10));
-    replica.view.heard(&from(2, 1, State::Starting), at(1_000));
-    let mut route = Route::new(&capsule, Entry::Client, at(1_010), 0);
-    let step = route.step(Event::Begin, &mut replica, at(1_010));
-    assert!(matches!(step, Step::Ask(_)), "{step:?}");
-    replica.view.heard(&from(2, 3, State::Serving), at(1_020));
-    let asked = Event::Asked(vec![(owner.address, said(from(2, 2, State::Starting)))]);
-    assert_eq!(route.step(asked, &mut replica, at(1_021)), Step::Forward(owner));
+    for is_silent in [false, true] {
+        let (mut replica, owner, mut capsule) = two(State::Serving);
+        capsule.owner = owner.clone();
+        let at = |milliseconds| Moment::default().after(INTRODUCED + Duration::from_millis(milliseconds));
+        let from = |process, number, state| {
+            let word = Some(Word { process, number });
+            Introduction { word, state, ..serving(&owner) }
+        };
+        let said = |from| Outcome::Said(Box::new(Message { from, body: Answer::Holding(Holding::No, None) }));
+        replica.view.heard(&from(1, 1, State::Serving), at(0));
+        replica.view.refused(owner.address, at(10));
+        replica.view.heard(&from(2, 1, State::Starting), at(1_000));
+        let mut route = Route::new(&capsule, Entry::Client, at(1_010), 0);
+        let step = route.step(Event::Begin, &mut replica, at(1_010));
+        assert!(matches!(step, Step::Ask(_)), "{step:?}");
+        replica.view.heard(&from(2, 3, State::Serving), at(1_020));
+        if is_silent {
+            replica.view.silent(owner.address, at(1_020));
+        }
+        let asked = Event::Asked(vec![(owner.address, said(from(2, 2, State::Starting)))]);
+        let step = route.step(asked, &mut replica, at(1_021));
+        let waits = Step::Wait(at(1_021).after(RETRY));
+        assert_eq!(step, if is_silent { waits } else { Step::Forward(owner) });
+        assert!(!replica.is_taking());
+    }
 }
 
 /// A call at the pod that had a session may take longer than its pod is there, and set something when another one has
