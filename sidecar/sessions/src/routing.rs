@@ -334,6 +334,8 @@ impl Route {
                 Holding::Here => return self.go_to(said.from, replica, now),
                 // It will know by the time that the request is there.
                 Holding::Pending => hint = Some(said.from),
+                // Who has passed it on since is remembered still by who gave it there.
+                Holding::At(peer) if self.is_passed(&peer.pod) => {}
                 Holding::At(peer) => hint = hint.or(Some(peer)),
                 Holding::No => {}
             }

@@ -95,10 +95,13 @@ impl Route {
             replica.release(&self.key, claim);
             // Or each of the two would make way for the other time and again.
             replica.had_its_turn(&self.key);
-            // It may take it or not: there is nothing to be remembered where nobody finds that out.
+            // It may take it or not: there is nothing to be remembered where nobody finds that out. One that has passed it on
+            // is not named: whoever names it seems to have no room either.
             return match self.entry {
                 Entry::Client => self.go_to(peer, replica, now),
-                Entry::Forwarded | Entry::HandOver => Step::Moved(Some(peer)),
+                Entry::Forwarded | Entry::HandOver => {
+                    Step::Moved(Some(peer).filter(|peer| !self.is_passed(&peer.pod)))
+                }
             };
         }
         // What it said may be older than what was heard of it since.

@@ -56,6 +56,15 @@ fn follow(route: &mut Route, event: Event, replica: &mut Replica<()>, now: Momen
     step
 }
 
+/// What these say of a session.
+fn asked<'a>(say: impl IntoIterator<Item = (&'a Peer, Holding)>) -> Event {
+    let said = |(from, holding): (&Peer, _)| {
+        let message = Message { from: serving(from), body: Answer::Holding(holding, None) };
+        (from.address, Outcome::Said(Box::new(message)))
+    };
+    Event::Asked(say.into_iter().map(said).collect())
+}
+
 fn pods(peers: &[Peer]) -> Vec<PodId> {
     peers.iter().map(|peer| peer.pod.clone()).collect()
 }
@@ -264,9 +273,7 @@ fn who_wants_a_session_is_not_remembered_to_have_it() {
     for entry in [Entry::Forwarded, Entry::HandOver] {
         let mut route = Route::new(&capsule, entry, now, 100).past(Vec::new());
         assert_eq!(route.step(Event::Begin, &mut replica, now), Step::Ask(vec![others[0].address]));
-        let body = Answer::Holding(Holding::Pending, None);
-        let said = Outcome::Said(Box::new(Message { from: serving(&others[0]), body }));
-        let step = route.step(Event::Asked(vec![(others[0].address, said)]), &mut replica, now);
+        let step = route.step(asked([(&others[0], Holding::Pending)]), &mut replica, now);
         assert_eq!(step, Step::Moved(Some(others[0].clone())));
         assert_eq!(replica.holding(&capsule.key, now), Holding::No, "{entry:?}");
     }
@@ -278,27 +285,41 @@ fn who_has_passed_a_session_on_does_not_get_it_back() {
     let (mut first, others, capsule, now) = many(1);
     let (heavy, light) = (first.me().clone(), others[0].clone());
     let mut next = replica(&light, std::slice::from_ref(&heavy));
-    let says = |from: &Peer, holding| {
-        let said = Message { from: serving(from), body: Answer::Holding(holding, None) };
-        Event::Asked(vec![(from.address, Outcome::Said(Box::new(said)))])
-    };
     for entry in [Entry::Client, Entry::Forwarded] {
         let mut route = Route::new(&capsule, entry, now, 100).past(vec![heavy.pod.clone()]);
         assert_eq!(route.step(Event::Begin, &mut next, now), Step::Ask(vec![heavy.address]));
-        let step = route.step(says(&heavy, Holding::Pending), &mut next, now);
+        let step = route.step(asked([(&heavy, Holding::Pending)]), &mut next, now);
         let Step::Wait(until) = step else { panic!("it stays with its claim: {step:?}") };
         assert_eq!(next.holding(&capsule.key, now), Holding::Pending);
         assert_eq!(route.step(Event::Waited, &mut next, until), Step::Ask(vec![heavy.address]));
-        let step = route.step(says(&heavy, Holding::No), &mut next, until);
+        let step = route.step(asked([(&heavy, Holding::No)]), &mut next, until);
         assert!(matches!(step, Step::Take(Take::Adopt, _)), "{step:?}");
         route.abandon(&mut next);
     }
-    // Whoever is asked steps back, also where the other one has passed it on, too.
-    for full in [vec![], vec![light.pod.clone()]] {
+    // Whoever is asked steps back, also where the other one has passed it on, too. It does not name it then, or it would be
+    // passed by as if it had no room either.
+    for (full, named) in [(vec![], Some(light.clone())), (vec![light.pod.clone()], None)] {
         let mut route = Route::new(&capsule, Entry::Forwarded, now, 100).past(full);
         assert_eq!(route.step(Event::Begin, &mut first, now), Step::Ask(vec![light.address]));
-        let step = route.step(says(&light, Holding::Pending), &mut first, now);
-        assert_eq!(step, Step::Moved(Some(light.clone())));
+        let step = route.step(asked([(&light, Holding::Pending)]), &mut first, now);
+        assert_eq!(step, Step::Moved(named));
+    }
+}
+
+/// Whoever gave it there remembers that it did.
+#[test]
+fn who_has_passed_a_session_on_is_not_asked_again_where_others_remember_it_there() {
+    let (heavy, others, capsule, now) = many(2);
+    let [giver, me] = [&others[0], &others[1]];
+    let heavy = heavy.me();
+    let mut replica = replica(me, &[heavy.clone(), giver.clone()]);
+    for (passed, goes_to) in [(vec![], heavy), (vec![heavy.pod.clone()], giver)] {
+        let mut route = Route::new(&capsule, Entry::Client, now, 100).past(passed);
+        let step = route.step(Event::Begin, &mut replica, now);
+        assert!(matches!(step, Step::Ask(_)), "{step:?}");
+        let asked = asked([(heavy, Holding::No), (giver, Holding::At(heavy.clone()))]);
+        assert_eq!(route.step(asked, &mut replica, now), Step::Forward(goes_to.clone()));
+        replica.forget_at(&capsule.key, &goes_to.pod);
     }
 }
 
