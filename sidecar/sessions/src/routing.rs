@@ -13,7 +13,9 @@
 //! other's claim. It then steps back, unless it opened the session: then it waits.
 //!
 //! A request that a replica forwarded is never forwarded again: who gets one and may not serve it says where it thinks
-//! the session is, and the first replica tries there.
+//! the session is, and the first replica tries there. What replicas remember of that may be wrong, where a request was
+//! answered without being served: two may each remember the other. So a request that went round in vain asks who holds the
+//! session, and goes by weight if nobody does.
 //!
 //! Who was given a session may have many others to take before. A request that comes meanwhile takes it there, by a claim
 //! of its own, and does not go to whoever would be next by weight: once, and not where somebody else is at it.
@@ -60,6 +62,8 @@ pub struct Route {
     /// Who sent it back.
     not_at: Vec<PodId>,
     forwards: u8,
+    /// It has been sent on from one to the next in vain: what anybody remembers of the session may be wrong.
+    went_round: bool,
     /// Where it was said to be.
     hint: Option<Peer>,
     /// Who has no room for it. None: whoever is next has the last word.
@@ -196,6 +200,7 @@ impl Route {
             looked: false,
             not_at: Vec::new(),
             forwards: 0,
+            went_round: false,
             hint: None,
             full: None,
         }
@@ -283,7 +288,8 @@ impl Route {
             return self.begin_anew(now);
         }
         let hint = self.hint.take();
-        if let Some(peer) = hint.or_else(|| replica.remembered(&self.key, now)) {
+        let remembered = || replica.remembered(&self.key, now).filter(|_| !self.went_round);
+        if let Some(peer) = hint.or_else(remembered) {
             return self.go_to(peer, replica, now);
         }
         let standing = replica.view.standing(&self.owner, self.age_at(now), now);
@@ -335,7 +341,7 @@ impl Route {
                 // It will know by the time that the request is there.
                 Holding::Pending => hint = Some(said.from),
                 // Who has passed it on since is remembered still by who gave it there.
-                Holding::At(peer) if self.is_passed(&peer.pod) => {}
+                Holding::At(peer) if self.went_round || self.is_passed(&peer.pod) => {}
                 Holding::At(peer) => hint = hint.or(Some(peer)),
                 Holding::No => {}
             }
@@ -406,6 +412,7 @@ impl Route {
     /// round again in a moment.
     fn begin_anew(&mut self, now: Moment) -> Step {
         self.forwards = 0;
+        self.went_round = true;
         self.not_at.clear();
         self.looked = false;
         self.hint = None;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::tests::{serving, two};
 use super::super::{Event, Failure, NotForwarded, Outcome, Take};
 use super::*;
-use crate::bounds::INTRODUCED;
+use crate::bounds::{INTRODUCED, RETRY};
 use crate::capsule::Capsule;
 use crate::message::{Answer, Holding, Introduction, Message, Word};
 
@@ -277,6 +277,33 @@ fn who_wants_a_session_is_not_remembered_to_have_it() {
         assert_eq!(step, Step::Moved(Some(others[0].clone())));
         assert_eq!(replica.holding(&capsule.key, now), Holding::No, "{entry:?}");
     }
+}
+
+/// Each of two remembers the other, which had no room for it, or a server that did not begin it: their requests were answered
+/// so, and of what comes by way of others they learn nothing.
+#[test]
+fn a_request_that_went_back_and_forth_goes_by_weight() {
+    let (heavy, others, capsule, now) = many(3);
+    let [one, other, me] = [&others[0], &others[1], &others[2]];
+    let heavy = heavy.me();
+    let mut replica = replica(me, &[heavy.clone(), one.clone(), other.clone()]);
+    replica.remember(capsule.key, one.clone());
+    let mut route = Route::new(&capsule, Entry::Client, now, 100).past(Vec::new());
+    let mut step = route.step(Event::Begin, &mut replica, now);
+    for (at, remembers) in [(one, other), (other, one), (one, other)] {
+        assert_eq!(step, Step::Forward(at.clone()));
+        let back = Event::NotForwarded(NotForwarded::Moved(Some(remembers.clone())));
+        step = route.step(back, &mut replica, now);
+    }
+    let again = now.after(RETRY);
+    assert_eq!(step, Step::Wait(again));
+    // Another request goes the same way.
+    replica.remember(capsule.key, one.clone());
+    let step = route.step(Event::Waited, &mut replica, again);
+    assert!(matches!(step, Step::Ask(_)), "{step:?}");
+    let remember = [(one, Holding::At(other.clone())), (other, Holding::At(one.clone()))];
+    let step = route.step(asked(remember.into_iter().chain([(heavy, Holding::No)])), &mut replica, again);
+    assert_eq!(step, Step::Forward(heavy.clone()));
 }
 
 /// Another request of the same client's has come to it meanwhile, and it would say that it has no room once more.
