@@ -36,13 +36,17 @@ impl World {
         if self.now >= FAULTS_END {
             return self.all_well();
         }
-        let longest = if self.orderly { 4_000 } else { 10_000 };
+        let longest = match (self.busy, self.orderly) {
+            (true, _) => 2_500,
+            (false, true) => 4_000,
+            (false, false) => 10_000,
+        };
         let pause = self.random.between(500, longest);
         self.after(pause.min(FAULTS_END - self.now), Happening::Fault);
         let there: Vec<usize> = (0..self.pods.len()).filter(|pod| !self.pods[*pod].gone).collect();
         let Some(&pod) = self.random.pick(&there) else { return };
         let pod = if self.orderly { self.leaves_next(&there).unwrap_or(pod) } else { pod };
-        if self.random.chance(500) {
+        if self.random.chance(if self.busy { 900 } else { 500 }) {
             self.crowd(&there);
         }
         self.upset = self.now;

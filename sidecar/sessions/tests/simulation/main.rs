@@ -7,6 +7,8 @@
 //! LONGSHORE_SIMULATION_SEED=4711 cargo test -p longshore-sessions --test simulation -- --nocapture
 //! ```
 //!
+//! `LONGSHORE_SIMULATION_HISTORIES` says how many are tried, and `LONGSHORE_SIMULATION_FROM` from which number on.
+//!
 //! The rules, which `rules` and `copies` check after whatever happens:
 //!
 //! * never do two replicas hold one session;
@@ -44,7 +46,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tally::Tally;
 use world::World;
 
-/// How many histories one run tries, unless `LONGSHORE_SIMULATION_HISTORIES` says otherwise.
+/// How many histories one run tries, unless it is told otherwise.
 const HISTORIES: u64 = 2_000;
 
 #[test]
@@ -55,7 +57,9 @@ fn no_history_breaks_a_rule() {
         return;
     }
     let mut all = Tally::default();
-    for seed in 0..number("LONGSHORE_SIMULATION_HISTORIES").unwrap_or(HISTORIES) {
+    let first = number("LONGSHORE_SIMULATION_FROM").unwrap_or(0);
+    let histories = number("LONGSHORE_SIMULATION_HISTORIES").unwrap_or(HISTORIES);
+    for seed in first..first + histories {
         match catch_unwind(AssertUnwindSafe(|| World::new(seed, false).run())) {
             Ok(tally) => all += tally,
             Err(cause) => {

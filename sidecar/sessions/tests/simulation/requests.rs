@@ -17,6 +17,9 @@ use super::world::{FAULTS_END, Happening, MAX_AGE, Truth, World};
 /// How many times of a thousand a server does not begin a session that is taken.
 const SERVER_FAILS: u64 = 100;
 
+/// Where requests are to meet on their way, there are no more sessions than that.
+const MANY: usize = 9;
+
 /// How long it takes until the Service leads to a pod again, in milliseconds.
 const LISTED_AGAIN: u64 = 1_100;
 
@@ -68,16 +71,22 @@ impl World {
     /// A client does something.
     pub(super) fn client(&mut self) {
         if self.now < FAULTS_END {
-            let pause = self.random.between(50, 600);
+            let (least, most) = if self.busy { (20, 150) } else { (50, 600) };
+            let pause = self.random.between(least, most);
             self.after(pause, Happening::Client);
         }
         let Some(pod) = self.endpoint() else { return };
-        if self.sessions.is_empty() || self.random.chance(150) {
+        let opens = match (self.busy, self.sessions.len()) {
+            (false, _) => 150,
+            (true, MANY..) => 0,
+            (true, _) => 300,
+        };
+        if self.sessions.is_empty() || self.random.chance(opens) {
             return self.open(pod);
         }
         let session = self.random.between(0, self.sessions.len() as u64) as usize;
         let op = match self.random.between(0, 100) {
-            0..6 => Op::Delete,
+            0..6 if !self.busy => Op::Delete,
             6..25 => Op::Set,
             _ => Op::Call,
         };

@@ -41,6 +41,9 @@ pub(super) struct World {
     pub(super) reinitialize: bool,
     /// Pods only come and go, as in a rollout: nothing breaks.
     pub(super) orderly: bool,
+    /// Few sessions, with many requests of each that meet on their way, and pods that often have no room. So it is only where
+    /// nothing breaks.
+    pub(super) busy: bool,
     /// Pods say when they have no room. Otherwise it is the part of one principal that is taken, of which others hear only
     /// when they ask for more.
     pub(super) tells: bool,
@@ -102,6 +105,7 @@ impl World {
         let losses = if orderly { 0 } else { [0, 0, 10, 50][random.between(0, 4) as usize] };
         let reinitialize = orderly || random.chance(500);
         let (tells, upgrades) = (random.chance(500), random.chance(300));
+        let busy = orderly && random.chance(200);
         let mut world = Self {
             random,
             now: 0,
@@ -115,6 +119,7 @@ impl World {
             losses,
             reinitialize,
             orderly,
+            busy,
             tells,
             upgrades,
             template: 0,
