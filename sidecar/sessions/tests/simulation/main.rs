@@ -18,7 +18,7 @@
 //! * nobody waits for room where somebody else has some who has been there for a while;
 //! * what a pod gives away in a rollout goes to a pod that the last rollout has made, if the former knows one with room;
 //! * a session that nobody ended, and whose server's state was not lost, or may be begun again, is never answered 404, also where
-//!   its sidecar dies alone and is back within a few seconds;
+//!   its sidecar dies alone, is back within a few seconds, and serves within a few more;
 //! * what a client set is known to whoever takes its session, as long as a replica lives that has a copy of it;
 //! * when faults have ended, every such session is served again.
 

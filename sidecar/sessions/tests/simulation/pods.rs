@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use longshore_sessions::bounds::HEARTBEAT;
+use longshore_sessions::bounds::{HEARTBEAT, RESTART};
 use longshore_sessions::membership::{State, View};
 use longshore_sessions::message::Copy;
 use longshore_sessions::tombstones::{Tombstone, Tombstones};
@@ -135,6 +135,17 @@ impl World {
         self.lose_where(number, |key| !held.contains(key));
     }
 
+    /// One that is back and does not serve for as long as others wait for that, DNS being down, counts as gone.
+    fn lose_if_late(&mut self, number: usize) {
+        let is_late = |process: &Process| {
+            let starts = process.replica.state() == State::Starting;
+            starts && self.now - process.started >= RESTART.as_millis() as u64
+        };
+        if self.pods[number].process.as_ref().is_some_and(is_late) {
+            self.lose(number);
+        }
+    }
+
     fn lose_where(&mut self, number: usize, is_lost: impl Fn(&SessionKey) -> bool) {
         if !self.reinitialize {
             // Whoever finds that the pod that had a session is down may say that it is lost.
@@ -188,6 +199,7 @@ impl World {
             replica.set_state(State::Serving);
             self.say(|| format!("pod {pod} serves"));
         }
+        self.lose_if_late(pod);
         self.send_heartbeats(pod);
         if self.replica(pod).is_some_and(|replica| replica.view.is_overlooked()) {
             self.enter(pod);
