@@ -1,6 +1,9 @@
 // A client on the TypeScript SDK, second line, that calls `echo` without end until its input ends, begins anew where its
 // session is gone, calls once more, ends its session, and prints what it saw as one line of JSON. Arguments: URL; how many
 // milliseconds it waits after a call.
+import { lookup } from "node:dns/promises";
+import { setTimeout as sleep } from "node:timers/promises";
+
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
 const [url, pause] = process.argv.slice(process.argv.findIndex((argument) => argument.startsWith("http")));
@@ -38,9 +41,13 @@ const call = async () => {
     }
     return false;
   } finally {
-    await new Promise((resolve) => setTimeout(resolve, Number(pause)));
+    await sleep(Number(pause));
   }
 };
+// The cluster's DNS hears of a Service a moment after it is there, and does not look again for half a minute.
+const known = () => lookup(new URL(url).hostname).then(() => true, () => false);
+for (let tries = 0; tries < 300 && !(await known()); tries += 1) await sleep(200);
+
 let late = 0;
 while (!stopped || (seen.calls < LEAST && (late += 1) < 1000)) await call();
 for (let tries = 0; !seen.last && tries < 100; tries += 1) seen.last = await call();

@@ -3,7 +3,9 @@ calls once more, ends its session, and prints what it saw as one line of JSON. A
 waits after a call."""
 
 import json
+import socket
 import sys
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -91,7 +93,19 @@ def note(error: BaseException) -> None:
         seen["errors"] += [f"{getattr(one, 'code', '')} {one!r}".strip() for one in leaves(error)]
 
 
+async def known(url: str) -> None:
+    """The cluster's DNS hears of a Service a moment after it is there, and does not look again for half a minute."""
+    with anyio.fail_after(60):
+        while True:
+            try:
+                await anyio.getaddrinfo(urlsplit(url).hostname, None)
+                return
+            except socket.gaierror:
+                await anyio.sleep(0.2)
+
+
 async def main(url: str, pause: str) -> None:
+    await known(url)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listen)
         sessions = 0
