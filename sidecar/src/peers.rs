@@ -228,9 +228,9 @@ impl Peers {
         self.0.local.serving()
     }
 
-    /// Whether a replica was heard just now.
-    pub(crate) fn lives(&self, pod: &PodId) -> bool {
-        self.alive().iter().any(|(peer, _)| peer.pod == *pod)
+    /// A replica that was heard just now, where it is: since its node was started anew it has another address than before.
+    pub(crate) fn heard(&self, pod: &PodId) -> Option<Peer> {
+        self.alive().into_iter().map(|(peer, _)| peer).find(|peer| peer.pod == *pod)
     }
 
     /// Whether a pod will not come back, or counts as gone.

@@ -117,9 +117,9 @@ impl Tasks {
         !self.known.lock().tasks.is_another(PrincipalDigest::of(principal), &task.tool, &task.id, at)
     }
 
-    /// Whether the server that began a task is the one here.
+    /// Whether the server that began a task is the one here. The pod may have had another address then.
     pub(crate) fn is_here(&self, task: &TaskId) -> bool {
-        task.owner == self.me
+        task.owner.pod == self.me.pod
     }
 
     /// Names a task that the server has begun for a principal.

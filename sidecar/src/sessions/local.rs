@@ -176,7 +176,9 @@ impl Local for Sessions {
 
     fn is_gone(&self, peer: &Peer) -> bool {
         let (replica, now) = (self.lock(), self.now());
-        replica.view.is_down(peer.address, now)
-            || replica.view.standing(peer, Duration::MAX, now) == Standing::Gone
+        let view = &replica.view;
+        // One that was heard is there, be it at another address.
+        view.find(&peer.pod, now).is_none()
+            && (view.is_down(peer.address, now) || view.standing(peer, Duration::MAX, now) == Standing::Gone)
     }
 }

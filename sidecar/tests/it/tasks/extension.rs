@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{forbid, is_unknown, shared, task};
-use crate::harness::replicas::Network;
+use crate::harness::replicas::{Network, knows};
 use crate::harness::scripted::message;
 use crate::harness::{
     Event, Events, Reply, Request, Sessionless, Sidecar, config, eventually, modern, scripted,
@@ -249,6 +249,26 @@ fn r047_a_task_is_found_from_every_replica() {
         ask(&replicas[0], "key-a").message()["result"]["taskId"] == json!(id)
     });
     assert_eq!(servers[1].seen("tasks/get").len(), 1);
+}
+
+/// A node that starts anew has the same pods, at other addresses.
+#[test]
+fn a_task_is_found_where_its_pod_is_by_now() {
+    let servers = [server(), server()];
+    let network = Network::new();
+    let mut replicas = network.in_front_of(&config(0), &servers);
+    let id = begin(&replicas[0], "key-a");
+    let before = replicas.remove(0);
+    let files = before.files.clone();
+    drop(before);
+    network.list(&[2, 3]);
+    let back = network.start_again(3, "pod-1", files).ready();
+    knows(&replicas[0], 1);
+    for replica in [&replicas[0], &back] {
+        let reply = request("tasks/get", json!({"taskId": id})).key("key-a").send(replica.mcp).message();
+        assert_eq!(reply["result"]["taskId"], json!(id), "{reply}");
+    }
+    assert_eq!((servers[0].seen("tasks/get").len(), servers[1].seen("tasks/get").len()), (2, 0));
 }
 
 /// Servers that count give the same ids beside each replica.
