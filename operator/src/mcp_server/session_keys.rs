@@ -121,6 +121,12 @@ impl SessionKeys {
         self.seal_with
     }
 
+    /// Whether what those seal opens with these too.
+    pub(crate) fn has_sealing_key_of(&self, others: &Self) -> bool {
+        let sealing = others.held().find(|key| key.id == others.seal_with);
+        sealing.is_some_and(|sealing| self.held().any(|key| key == sealing))
+    }
+
     /// The keys after their next step, if there is one to take now.
     pub(crate) fn advance<E>(
         &self,

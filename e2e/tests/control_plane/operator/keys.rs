@@ -162,6 +162,15 @@ fn keys_that_are_lost_are_made_anew_and_it_is_said() {
         let mended = namespace.wait(&secrets, SECRET, "to get its annotation back", has_story).await;
         assert_eq!(keys(&mended).unwrap(), gone);
 
+        // Somebody puts others into it, as of a copy from before, which are in force then.
+        let others = json!({"keys": [], "sessions": [{"id": 9, "secret": "ab".repeat(32)}]}).to_string();
+        let other = patch(json!({"stringData": {"keys.json": others}}));
+        secrets.patch(SECRET, &PatchParams::default(), &other).await.unwrap();
+        let told = wait_for_events(namespace, "SessionKeysReplaced", 1).await;
+        assert!(told[0].contains("was given other session keys"), "{told:?}");
+        gone.extend(wait_for_keys(namespace, 1, &gone).await);
+        assert_eq!(gone[1], (9, "ab".repeat(32)));
+
         let broken = patch(json!({"stringData": {"keys.json": "{\"keys\":[],\"sessions\":[]}"}}));
         secrets.patch(SECRET, &PatchParams::default(), &broken).await.unwrap();
         gone.extend(wait_for_keys(namespace, 1, &gone).await);
@@ -177,7 +186,7 @@ fn keys_that_are_lost_are_made_anew_and_it_is_said() {
         node.load_configuration(namespace).await;
         wait_for(namespace, "Ready", "True", "Ready").await;
         assert_eq!(wait_for_keys(namespace, 1, &gone).await, last);
-        let told = wait_for_events(namespace, "SessionKeysReplaced", 2).await;
+        let told = wait_for_events(namespace, "SessionKeysReplaced", 3).await;
         assert!(told.iter().any(|message| message.contains("it was deleted")), "{told:?}");
         assert!(told.iter().any(|message| message.contains("not as Longshore wrote them")), "{told:?}");
     });

@@ -58,7 +58,9 @@ pub(crate) async fn session_keys(
         memory.lock().session_keys = Some((keys.clone(), None));
         return Ok((keys, None));
     }
+    let before = memory.lock().session_keys.clone();
     let found = get::<Secret>(&context.client, &server.namespace, &name).await?;
+    let is_there = found.is_some();
     // Somebody else's is none of ours, and applying ours will say so.
     let ours = found.filter(|secret| controller(&secret.metadata).as_deref() == Some(uid));
     let from = ours.as_ref().map(|secret| Live::of(&secret.metadata));
@@ -66,23 +68,36 @@ pub(crate) async fn session_keys(
         let record = secret.metadata.annotations.as_ref().and_then(|all| all.get(SESSION_KEYS_ANNOTATION));
         SessionKeys::read(&secret.data.unwrap_or_default(), record.map(String::as_str), now, wish)
     });
+    let anew = |action, what: &str| {
+        let note = format!(
+            "Secret {name} had the session keys, and {what}: they are made anew, and every session has to begin again"
+        );
+        Some((action, note))
+    };
     let (keys, loss) = match read {
-        Some(Ok(Some(keys))) => (keys, None),
+        Some(Ok(Some(keys))) => {
+            // What was in no Secret yet has sealed nothing.
+            let before = before.filter(|(_, from)| from.is_some());
+            let is_other = before.is_some_and(|(before, _)| !keys.has_sealing_key_of(&before));
+            let note = format!(
+                "Secret {name} was given other session keys than it had: every session that began with those has to begin \
+                 again"
+            );
+            (keys, is_other.then_some(("TakeOtherKeys", note)))
+        }
         Some(Ok(None)) => (SessionKeys::first(&material()?, now, wish), None),
         Some(Err(broken)) => {
-            (SessionKeys::first(&material()?, now, wish), Some(("ReplaceBrokenKeys", broken.to_string())))
+            (SessionKeys::first(&material()?, now, wish), anew("ReplaceBrokenKeys", &broken.to_string()))
         }
+        // Who had pods had keys.
+        None if !had_pods => (SessionKeys::first(&material()?, now, wish), None),
         None => {
-            // Who had pods had keys.
-            let loss = had_pods.then(|| ("ReplaceDeletedKeys", "it was deleted".to_owned()));
-            (SessionKeys::first(&material()?, now, wish), loss)
+            let what = if is_there { "is its McpServer's no more" } else { "it was deleted" };
+            (SessionKeys::first(&material()?, now, wish), anew("ReplaceDeletedKeys", what))
         }
     };
     memory.lock().session_keys = Some((keys.clone(), from.clone()));
-    if let Some((action, loss)) = loss {
-        let note = format!(
-            "Secret {name} had the session keys, and {loss}: they are made anew, and every session has to begin again"
-        );
+    if let Some((action, note)) = loss {
         let event = Event {
             type_: EventType::Warning,
             reason: KEYS_REPLACED.to_owned(),

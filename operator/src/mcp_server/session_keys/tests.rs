@@ -211,6 +211,20 @@ fn what_somebody_changed_is_repaired_or_made_anew() {
     }
 }
 
+/// As where somebody puts a copy of the Secret back.
+#[test]
+fn keys_of_before_do_not_open_what_was_sealed_since() {
+    let mut keys = first();
+    let asked = Situation { wish: Some("b"), ..situation(10) };
+    let before = keys.clone();
+    assert_eq!(step(&mut keys, &asked), Some(Step::Accepted { id: 8 }));
+    assert!(keys.has_sealing_key_of(&before) && before.has_sealing_key_of(&keys), "it seals nothing yet");
+    assert_eq!(step(&mut keys, &asked), Some(Step::Sealing { id: 8, before: 7 }));
+    assert!(keys.has_sealing_key_of(&before) && !before.has_sealing_key_of(&keys));
+    let others = SessionKeys::first(&Material { first_id: 7, secret: [2; SECRET_BYTES] }, at(0), None);
+    assert!(!others.has_sealing_key_of(&before), "the number alone says nothing");
+}
+
 #[test]
 fn a_key_is_shown_to_nobody() {
     let keys = first();
