@@ -3,7 +3,7 @@
 //!
 //! * [`tls`]: a replica proves with a key from the server's Secret that it is one;
 //! * [`names`] and [`members`]: DNS says whom to ask, heartbeats say who lives; [`entry`]: where DNS is behind, somebody
-//!   else says it;
+//!   else says it; [`overlooked`]: it may be wrong instead;
 //! * [`ask`] and [`mod@listen`]: questions and requests of others, both ways, over [`connection`]s that are kept;
 //! * [`wire`]: what a forwarded request looks like.
 
@@ -13,6 +13,7 @@ mod entry;
 mod listen;
 mod members;
 mod names;
+mod overlooked;
 mod tls;
 mod wire;
 

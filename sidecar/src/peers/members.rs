@@ -18,11 +18,14 @@ use tokio::time::{Duration, Instant, MissedTickBehavior, interval, sleep, sleep_
 use super::connection::Failure;
 use super::entry::{self, Entry};
 use super::names::Names;
+use super::overlooked::Overlooked;
 use super::{Errands, News, Peers, Ways, ask};
 use crate::shared::Shared;
 
 /// How long greetings hold up readiness at most: enough for a question that gets no answer, and another one.
 const GREETING: Duration = Duration::from_secs(5);
+/// What is said where DNS answers, and never with this replica.
+const NOT_LISTED: &str = "DNS does not list this pod";
 /// More pages than this a replica cannot have.
 const MAX_PAGES: usize = MAX_TOMBSTONES.div_ceil(MAX_TOMBSTONES_A_PAGE);
 
@@ -145,6 +148,7 @@ struct Round {
     looking: bool,
     /// Why DNS failed last, so that it is logged once.
     failed: Option<String>,
+    overlooked: Overlooked,
     entering: bool,
     talking: HashSet<IpAddr>,
     /// Whose ended sessions were fetched, and what this replica knew then: again only if something has changed.
@@ -168,6 +172,7 @@ impl Round {
             tasks: JoinSet::new(),
             looking: false,
             failed: None,
+            overlooked: Overlooked::default(),
             entering: false,
             talking: HashSet::new(),
             fetched: HashMap::new(),
@@ -211,19 +216,17 @@ impl Round {
         match done {
             Done::LookedUp(Ok(addresses)) => {
                 self.looking = false;
-                self.failed = None;
                 self.shared.peers.0.local.note(News::Listed(&addresses));
                 // Whoever is new is greeted now, not in a second.
                 self.greet_the_new();
-                self.enter_if_due(self.shared.peers.0.local.is_overlooked());
+                let overlooked = self.shared.peers.0.local.is_overlooked();
+                self.enter_if_due(overlooked);
+                let is_late = self.overlooked.note(overlooked, Instant::now());
+                self.say(is_late.then(|| NOT_LISTED.to_owned()));
             }
             Done::LookedUp(Err(error)) => {
                 self.looking = false;
-                let reason = error.to_string();
-                if self.failed.as_ref() != Some(&reason) {
-                    tracing::warn!(%reason, "cannot find out which other replicas there are");
-                    self.failed = Some(reason);
-                }
+                self.say(Some(error.to_string()));
             }
             Done::Entered(entered) => {
                 self.entering = false;
@@ -236,6 +239,16 @@ impl Round {
                 }
             }
         }
+    }
+
+    /// Says why DNS is of no use, if it is of none: once, until there is another reason or none.
+    fn say(&mut self, failed: Option<String>) {
+        if let Some(reason) = &failed
+            && self.failed != failed
+        {
+            tracing::warn!(%reason, "cannot find out which other replicas there are");
+        }
+        self.failed = failed;
     }
 
     /// Asks at the way in, if it is time. Says so.
