@@ -45,7 +45,7 @@ pub(crate) async fn session_keys(
     wish: Option<&str>,
 ) -> Result<(SessionKeys, Option<Live>), Error> {
     let name = ObjectNames::of(&server.name).keys_secret();
-    if let Some(known) = known(context, server, memory, &name) {
+    if let Some(known) = known(context, server, uid, memory, &name) {
         return Ok(known);
     }
     let now = Timestamp::now();
@@ -122,15 +122,17 @@ pub(crate) fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Optio
     Some(unreadable("Secret", &server.namespace, &name, "which holds the server's session keys", words))
 }
 
-/// The keys that are remembered, if the Secret is still the one that they are from, or has yet to be.
+/// The keys that are remembered, if the Secret is still the one that they are from, or has yet to be. One that is somebody
+/// else's by now says nothing: as long as it is in the way they stay what they are.
 fn known(
     context: &Context,
     server: &ServerKey,
+    uid: &str,
     memory: &Mutex<ServerMemory>,
     name: &str,
 ) -> Option<(SessionKeys, Option<Live>)> {
     let live = context.mirrors.secrets.get(server, name);
-    let live = live.as_deref().map(|live| &live.live);
+    let live = live.as_deref().map(|live| &live.live).filter(|live| live.controller.as_deref() == Some(uid));
     let (keys, from) = memory.lock().session_keys.clone()?;
     let is_in_force = live.is_none_or(|live| from.as_ref().is_some_and(|from| is_as_applied(live, from)));
     let from = live.cloned().into_iter().chain(from).max_by_key(|secret| secret.version);
@@ -159,34 +161,71 @@ mod tests {
     use super::*;
     use crate::mcp_server::apply::tests::context;
 
+    /// A Secret of that version, with that controller.
+    fn secret(version: &str, controller: Option<&str>) -> Value {
+        let owner = |uid| {
+            json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": uid, "controller": true})
+        };
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": "demo-longshore-keys", "namespace": "tools", "uid": "s", "resourceVersion": version,
+                "labels": {"longshore.dev/server": "demo"},
+                "ownerReferences": controller.map(owner).into_iter().collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    async fn see(context: &Context, secret: Value) {
+        let events = futures::stream::iter([Event::Apply(serde_json::from_value(secret).unwrap())]);
+        context.mirrors.secrets.follow(events, &None, &mut |_, _, _, _| {}).await;
+    }
+
+    fn demo() -> ServerKey {
+        ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() }
+    }
+
+    /// As where it was put back without its owner.
+    #[tokio::test]
+    async fn keys_stay_what_they_are_while_their_secret_is_somebody_elses() {
+        let (own, others) = (("7", Some("7b1c")), ("8", None));
+        // Before it was somebody else's, or only since, as whoever leads anew.
+        for sightings in [&[own, others, others][..], &[others, others]] {
+            let reads = Arc::new(AtomicUsize::new(0));
+            let counted = reads.clone();
+            let (version, controller) = sightings[0];
+            let answer = move |method: Method| {
+                counted.fetch_add(usize::from(method == Method::GET), Ordering::Relaxed);
+                async move { axum::Json(secret(version, controller)).into_response() }
+            };
+            let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+            let memory = context.memory.of(&demo(), "7b1c");
+            let mut all = Vec::new();
+            for (version, controller) in sightings {
+                see(&context, secret(version, *controller)).await;
+                all.push(session_keys(&context, &demo(), "7b1c", &memory, None).await.unwrap().0);
+            }
+            assert!(all.iter().all(|keys| *keys == all[0]), "{all:?}");
+            assert_eq!(reads.load(Ordering::Relaxed), 1);
+        }
+    }
+
     /// As of one whose manifest cannot be used, whoever leads anew.
     #[tokio::test]
     async fn keys_that_are_not_applied_are_read_once_for_each_state_of_their_secret() {
-        let secret = |version: &str| -> Value {
-            let owner = json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": "7b1c", "controller": true});
-            json!({
-                "apiVersion": "v1", "kind": "Secret",
-                "metadata": {
-                    "name": "demo-longshore-keys", "namespace": "tools", "uid": "s", "resourceVersion": version,
-                    "labels": {"longshore.dev/server": "demo"}, "ownerReferences": [owner],
-                },
-            })
-        };
         let reads = Arc::new(AtomicUsize::new(0));
         let counted = reads.clone();
         // Events are written too.
         let answer = move |method: Method| {
             let is_read = method == Method::GET;
             let before = if is_read { counted.fetch_add(1, Ordering::Relaxed) } else { 0 };
-            async move { axum::Json(secret(["7", "8", "9"][before])).into_response() }
+            async move { axum::Json(secret(["7", "8", "9"][before], Some("7b1c"))).into_response() }
         };
         let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
-        let server = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+        let server = demo();
         let memory = context.memory.of(&server, "7b1c");
         for (seen, expected) in [("7", 1), ("7", 1), ("8", 2), ("8", 2)] {
-            let event = Event::Apply(serde_json::from_value(secret(seen)).unwrap());
-            let events = futures::stream::iter([event]);
-            context.mirrors.secrets.follow(events, &None, &mut |_, _, _, _| {}).await;
+            see(&context, secret(seen, Some("7b1c"))).await;
             let (_, from) = session_keys(&context, &server, "7b1c", &memory, None).await.unwrap();
             assert_eq!(from.unwrap().version.to_string(), seen);
             assert_eq!(reads.load(Ordering::Relaxed), expected, "reads at version {seen}");
