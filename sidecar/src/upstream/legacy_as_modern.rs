@@ -126,7 +126,7 @@ impl LegacyAsModern {
     /// The other replica that holds the call that this state belongs to, if there is one.
     pub(crate) fn elsewhere(&self, state: &str) -> Option<Peer> {
         let opened = self.snapshot()?.keyring.open_request_state(state)?;
-        (opened.owner != self.me).then_some(opened.owner)
+        (opened.owner.pod != self.me.pod).then_some(opened.owner)
     }
 
     /// Whether a call was parked here under this state. It may be over.
