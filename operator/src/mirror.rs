@@ -315,7 +315,12 @@ mod tests {
         let deployment = |generation: i64, observed: i64, template: &str, refused: &str| {
             let metadata = object("a", "x", Some("one"), 1).metadata;
             let annotations = serde_json::json!({"longshore.dev/template": template});
-            let failure = serde_json::json!({"type": "ReplicaFailure", "status": "True", "message": refused});
+            let failure = if refused.starts_with("no set") {
+                let reason = "ReplicaSetCreateError";
+                serde_json::json!({"type": "Progressing", "status": "False", "reason": reason, "message": refused})
+            } else {
+                serde_json::json!({"type": "ReplicaFailure", "status": "True", "message": refused})
+            };
             let conditions = if refused.is_empty() { vec![] } else { vec![failure] };
             let mut object: BriefDeployment = serde_json::from_value(serde_json::json!({
                 "metadata": metadata,
@@ -335,6 +340,11 @@ mod tests {
             ("its controller has begun", deployment(3, 2, "new", "quota"), None),
             ("its controller has looked", deployment(3, 3, "new", "policy"), Some("policy")),
             ("it is let", deployment(3, 3, "new", ""), None),
+            ("another template is wanted", deployment(4, 3, "newer", ""), None),
+            ("its ReplicaSet is refused", deployment(4, 3, "newer", "no set: quota"), Some("no set: quota")),
+            ("another number is wanted", deployment(5, 3, "newer", "no set: quota"), Some("no set: quota")),
+            ("another template is", deployment(6, 3, "newest", "no set: quota"), None),
+            ("its ReplicaSet is made", deployment(6, 6, "newest", ""), None),
         ] {
             mirror.follow(stream::iter([event]), &None, &mut |_, _, _, _| {}).await;
             let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };

@@ -91,18 +91,28 @@ impl View for DeploymentView {
     fn of(object: &BriefDeployment) -> Self {
         let status = &object.status;
         let is_seen = status.observed_generation >= object.metadata.generation;
-        let mut conditions = status.conditions.iter().flatten();
-        let refused = conditions
-            .find(|condition| condition.type_ == "ReplicaFailure" && condition.status == "True")
-            .filter(|_| is_seen)
-            .map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
+        let find = |type_: &str, truth: &str| {
+            let mut conditions = status.conditions.iter().flatten();
+            conditions.find(|condition| condition.type_ == type_ && condition.status == truth)
+        };
+        // Where not even the ReplicaSet can be made, its controller says that, and not that it has looked.
+        let unmade = find("Progressing", "False")
+            .filter(|condition| condition.reason.as_deref() == Some("ReplicaSetCreateError"));
+        let refused = find("ReplicaFailure", "True").filter(|_| is_seen).or(unmade);
+        let refused = refused.map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
         let template = annotation(object.spec.template.metadata.annotations.as_ref(), TEMPLATE_ANNOTATION);
         Self { live: Live::of(&object.metadata), template, replicas: object.spec.replicas, refused, is_seen }
     }
 
-    /// Whoever only wants another number of pods finds them refused as before, until something else is heard.
+    /// Whoever only wants another number of pods finds them refused as before, until something else is heard. Of another
+    /// template nothing is heard at first: what is there was said of the one before.
     fn after(mut self, before: &Self) -> Self {
-        if !self.is_seen && self.live.uid == before.live.uid && self.template == before.template {
+        if self.is_seen || self.live.uid != before.live.uid {
+            return self;
+        }
+        if self.template != before.template {
+            self.refused = None;
+        } else if self.refused.is_none() {
             self.refused.clone_from(&before.refused);
         }
         self

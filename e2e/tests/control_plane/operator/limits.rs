@@ -50,6 +50,31 @@ fn what_a_limit_range_or_a_quota_says_of_pods_is_said_of_their_server() {
     });
 }
 
+/// Without it there is nothing that could say of the pods that they are refused.
+#[test]
+fn a_quota_that_refuses_the_replica_set_is_said_of_its_server() {
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let node = Node::start().await;
+        namespace
+            .apply(
+                "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {count/replicasets.apps: 0}}}",
+            )
+            .await;
+        namespace.kubectl(&["wait", "resourcequota/none", "--for=jsonpath={.status.hard}"]).await.unwrap();
+        namespace.apply(&LEAST).await;
+        let message = wait_for(namespace, "Available", "False", "PodRejected").await;
+        assert!(message.contains("exceeded quota: none"), "{message}");
+        wait_for(namespace, "Ready", "False", "PodRejected").await;
+        namespace.kubectl(&["delete", "resourcequota", "none"]).await.unwrap();
+        // Its controller may have given up by then.
+        namespace.kubectl(&["annotate", "deployment/demo", "again=now"]).await.unwrap();
+        node.run_pod(namespace, "").await;
+        node.load_configuration(namespace).await;
+        wait_for(namespace, "Ready", "True", "Ready").await;
+    });
+}
+
 #[test]
 fn a_quota_that_refuses_what_pods_need_is_said_and_tried_again_in_its_time() {
     STAGE.with_namespace(async |namespace| {
