@@ -127,6 +127,9 @@ impl Applier<'_> {
             let scaled = self.scale(desired.replicas).await;
             self.note((SCALE, self.server.name.clone()), &desired.replicas.to_string(), &scaled);
             outcome = outcome.and(scaled.map_err(of(Part::Other)));
+        } else {
+            // Their number was taken with all else of them, whatever was said of it by itself before.
+            self.memory.lock().note_taken(&(SCALE, self.server.name.clone()));
         }
         outcome?;
         let state = PhantomData;

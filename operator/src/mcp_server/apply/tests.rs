@@ -1,6 +1,7 @@
 //! What is applied whatever else is refused, and whose an object is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -218,6 +219,28 @@ async fn what_does_not_answer_keeps_nobody_from_scaling_the_pods_that_are_there(
         let has_scaled = applied.iter().any(|object| object == "demo of deployments");
         assert_eq!(has_scaled, scaled, "{owner}, {with} of {refused}: {applied:?}");
     }
+}
+
+/// As once what was missing is there, and they are applied as a whole. Anything else that fails then would have it said again.
+#[tokio::test(start_paused = true)]
+async fn that_a_number_of_pods_is_refused_is_not_said_any_more_once_they_are_taken() {
+    let refuses = Arc::new(AtomicBool::new(true));
+    let is_refusing = refuses.clone();
+    let answer = move |method: Method, uri: Uri| {
+        let refused = if is_refusing.load(Ordering::Relaxed) { "/deployments/" } else { "nothing" };
+        async move { respond(&method, uri.path(), (refused, StatusCode::FORBIDDEN), &Mutex::default()).await }
+    };
+    let client = kube::Client::new(Router::new().fallback(answer), "tools");
+    let context = Context { mirrors: with_pods_of("7b1c").await, ..context(client) };
+    let key = ServerKey { namespace: "tools".to_owned(), name: "demo".to_owned() };
+    let memory = context.memory.of(&key, "7b1c");
+    let applier = applier(&context, &key, &memory);
+    let held_back = Resources { deployment: None, ..prepared(&context.settings) };
+    applier.apply(held_back, &desired(2)).await.unwrap_err();
+    assert!(memory.lock().refused("t").is_some(), "it is to be said");
+    refuses.store(false, Ordering::Relaxed);
+    applier.apply(prepared(&context.settings), &desired(2)).await.map_err(|it| it.error).unwrap();
+    assert!(memory.lock().refused("t").is_none());
 }
 
 /// Whatever came of the last request for it.
