@@ -325,7 +325,10 @@ mod tests {
             let mut object: BriefDeployment = serde_json::from_value(serde_json::json!({
                 "metadata": metadata,
                 "spec": {"template": {"metadata": {"annotations": annotations}}},
-                "status": {"observedGeneration": observed, "conditions": conditions},
+                "status": {
+                    "observedGeneration": observed, "updatedReplicas": i32::from(template == "again"),
+                    "conditions": conditions,
+                },
             }))
             .unwrap();
             object.metadata.generation = Some(generation);
@@ -343,8 +346,11 @@ mod tests {
             ("another template is wanted", deployment(4, 3, "newer", ""), None),
             ("its ReplicaSet is refused", deployment(4, 3, "newer", "no set: quota"), Some("no set: quota")),
             ("another number is wanted", deployment(5, 3, "newer", "no set: quota"), Some("no set: quota")),
-            ("another template is", deployment(6, 3, "newest", "no set: quota"), None),
+            ("its controller scales it", deployment(5, 5, "newer", "no set: quota"), Some("no set: quota")),
+            ("another template is", deployment(6, 5, "newest", "no set: quota"), None),
             ("its ReplicaSet is made", deployment(6, 6, "newest", ""), None),
+            ("one of before is wanted back", deployment(7, 6, "again", "no set: quota"), None),
+            ("its ReplicaSet is there", deployment(7, 7, "again", "no set: quota"), None),
         ] {
             mirror.follow(stream::iter([event]), &None, &mut |_, _, _, _| {}).await;
             let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };

@@ -95,9 +95,11 @@ impl View for DeploymentView {
             let mut conditions = status.conditions.iter().flatten();
             conditions.find(|condition| condition.type_ == type_ && condition.status == truth)
         };
-        // Where not even the ReplicaSet can be made, its controller says that, and not that it has looked.
+        // Where not even the ReplicaSet can be made, its controller says that, and not that it has looked, unless only the
+        // number is another one. It does not take it back where there is one of that template, with pods.
+        let has_set = is_seen && status.updated_replicas.is_some_and(|updated| updated > 0);
         let unmade = find("Progressing", "False")
-            .filter(|condition| condition.reason.as_deref() == Some("ReplicaSetCreateError"));
+            .filter(|condition| condition.reason.as_deref() == Some("ReplicaSetCreateError") && !has_set);
         let refused = find("ReplicaFailure", "True").filter(|_| is_seen).or(unmade);
         let refused = refused.map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
         let template = annotation(object.spec.template.metadata.annotations.as_ref(), TEMPLATE_ANNOTATION);

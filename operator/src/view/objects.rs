@@ -87,6 +87,7 @@ pub(super) struct Annotated {
 #[serde(rename_all = "camelCase")]
 pub(super) struct BriefDeploymentStatus {
     pub(super) observed_generation: Option<i64>,
+    pub(super) updated_replicas: Option<i32>,
     pub(super) conditions: Option<Vec<DeploymentCondition>>,
 }
 
