@@ -163,9 +163,7 @@ mod tests {
 
     /// A Secret of that version, with that controller.
     fn secret(version: &str, controller: Option<&str>) -> Value {
-        let owner = |uid| {
-            json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": uid, "controller": true})
-        };
+        let owner = |uid| json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": uid, "controller": true});
         json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
