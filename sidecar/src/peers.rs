@@ -96,6 +96,8 @@ pub(crate) trait Local: Send + Sync {
     fn is_overlooked(&self) -> bool;
     /// Whether an address has been silent for so long that nothing more is to be waited for.
     fn is_lost(&self, address: IpAddr) -> bool;
+    /// Where a pod was heard last, be it silent by now.
+    fn last_heard(&self, pod: &PodId) -> Option<Peer>;
     /// Whether a pod will not come back, however long ago it was there, or has been down for long enough to count as gone.
     fn is_gone(&self, peer: &Peer) -> bool;
 }
@@ -229,9 +231,14 @@ impl Peers {
         self.0.local.serving()
     }
 
-    /// A replica that was heard just now, where it is: since its node was started anew it has another address than before.
-    pub(crate) fn heard(&self, pod: &PodId) -> Option<Peer> {
-        self.alive().into_iter().map(|(peer, _)| peer).find(|peer| peer.pod == *pod)
+    /// Whether a replica was heard just now.
+    pub(crate) fn lives(&self, pod: &PodId) -> bool {
+        self.alive().iter().any(|(peer, _)| peer.pod == *pod)
+    }
+
+    /// A replica where it was heard last, if it was.
+    pub(crate) fn located(&self, peer: Peer) -> Peer {
+        self.0.local.last_heard(&peer.pod).unwrap_or(peer)
     }
 
     /// Whether a pod will not come back, or counts as gone.

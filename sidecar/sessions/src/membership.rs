@@ -325,6 +325,12 @@ impl View {
         self.alive(now).find(|(peer, _)| peer.pod == *pod)
     }
 
+    /// Where a pod was heard last, be it silent by now: since its node was started anew it has another address than before.
+    pub fn last_heard(&self, pod: &PodId) -> Option<Peer> {
+        let may_be = |member: &&Member| !member.superseded && member.state != State::Leaving;
+        self.members.values().filter(may_be).filter_map(Member::peer).find(|peer| peer.pod == *pod)
+    }
+
     /// Whether this replica knows enough of the others to say that nobody holds a session. DNS must have answered
     /// lately, and must list this replica; or somebody who is alive must know it, whom DNS lists, or who is settled. Of two
     /// new ones the later one listed then knows the earlier one, whatever name server each of them asked; and where DNS is

@@ -8,7 +8,7 @@ use longshore_sessions::membership::{Standing, State};
 use longshore_sessions::message::HandOver;
 use longshore_sessions::replica::{Effect, Replica};
 use longshore_sessions::tombstones::Tombstone;
-use longshore_sessions::{Answer, Introduction, Message, Peer, Question, SessionKey};
+use longshore_sessions::{Answer, Introduction, Message, Peer, PodId, Question, SessionKey};
 use parking_lot::MutexGuard;
 
 use super::{Errand, Session, Sessions, unix};
@@ -174,11 +174,15 @@ impl Local for Sessions {
         member.and_then(|member| member.silent).is_some_and(|since| now.since(since) >= LOST)
     }
 
+    fn last_heard(&self, pod: &PodId) -> Option<Peer> {
+        self.lock().view.last_heard(pod)
+    }
+
     fn is_gone(&self, peer: &Peer) -> bool {
         let (replica, now) = (self.lock(), self.now());
         let view = &replica.view;
-        // One that was heard is there, be it at another address.
-        view.find(&peer.pod, now).is_none()
-            && (view.is_down(peer.address, now) || view.standing(peer, Duration::MAX, now) == Standing::Gone)
+        let last = view.last_heard(&peer.pod);
+        let peer = last.as_ref().unwrap_or(peer);
+        view.is_down(peer.address, now) || view.standing(peer, Duration::MAX, now) == Standing::Gone
     }
 }

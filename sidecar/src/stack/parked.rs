@@ -60,18 +60,18 @@ pub(crate) async fn go_on(
     trail: &mut Trail,
 ) -> Result<Option<Response<Body>>, Refusal> {
     let Holder { peer, outlives } = holder;
+    let peer = worker.shared.peers.located(peer);
     let silent = || Refusal::SessionOutOfReach(Failure::Unreachable);
     let refused = || if outlives { Err(silent()) } else { Ok(None) };
     // What it holds goes on while nobody hears it, and may not be begun a second time.
-    let peer = match worker.shared.peers.heard(&peer.pod) {
-        Some(heard) => heard,
-        None => match worker.shared.peers.ask(peer.address, Question::Heartbeat).await {
-            Ok(word) if word.from.pod == peer.pod => peer,
+    if !worker.shared.peers.lives(&peer.pod) {
+        match worker.shared.peers.ask(peer.address, Question::Heartbeat).await {
+            Ok(word) if word.from.pod == peer.pod => {}
             Ok(_) => return Ok(None),
             Err(Unanswered::Refused) => return refused(),
             Err(Unanswered::TimedOut | Unanswered::Broken | Unanswered::Declined) => return Err(silent()),
-        },
-    };
+        }
+    }
     match forward::forward(worker, caller, body, &peer, None, trail).await? {
         Forwarded::Answered(response) => Ok(Some(response)),
         Forwarded::Not(NotForwarded::Silent | NotForwarded::Broken) => Err(silent()),

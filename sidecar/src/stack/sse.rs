@@ -102,7 +102,7 @@ pub(crate) async fn serve(
     let Some(letters) = worker.shared.callers_streams.find(&key) else {
         // Its stream can be nowhere else, and is forwarded once.
         let owner = elsewhere.filter(|_| caller.through == Through::Client).ok_or(Refusal::UnknownSession)?;
-        let owner = worker.shared.peers.heard(&owner.pod).unwrap_or(owner);
+        let owner = worker.shared.peers.located(owner);
         return match forward::forward(worker, &caller, &body, &owner, None, trail).await? {
             Forwarded::Answered(response) => Ok(Passed::Handed(response)),
             // It may be there all the same.

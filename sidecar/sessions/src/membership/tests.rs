@@ -69,6 +69,29 @@ fn who_leaves_is_gone_although_dns_lists_it_until_it_starts_again() {
     assert_eq!(view.to_ask(at(40)), [them]);
 }
 
+/// Its node was started anew, and another pod has the address that it had.
+#[test]
+fn a_pod_that_is_back_elsewhere_is_looked_for_there_though_it_is_silent() {
+    let [me, before, since]: [IpAddr; 3] = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(IpAddr::from);
+    let pod = PodId::new("pod-2").unwrap();
+    let now = Moment::default().after(Duration::from_secs(1));
+    let mut view = View::new(me);
+    let at = |view: &View| view.last_heard(&pod).map(|peer| peer.address);
+    assert_eq!(at(&view), None);
+    view.listed(&[me, before, since], now);
+    view.heard(&says("pod-2", before, State::Serving, Vec::new()), now);
+    assert_eq!(at(&view), Some(before));
+    view.heard(&says("pod-2", since, State::Serving, Vec::new()), now);
+    view.heard(&says("pod-3", before, State::Serving, Vec::new()), now);
+    assert_eq!(at(&view), Some(since));
+    view.silent(since, now);
+    assert_eq!(at(&view), Some(since));
+    let there = Peer { pod: pod.clone(), address: since };
+    assert_eq!(view.standing(&there, Duration::MAX, now), Standing::Unknown);
+    view.heard(&says("pod-2", since, State::Leaving, Vec::new()), now);
+    assert_eq!(at(&view), None);
+}
+
 /// The answer to a question of this replica's may be read after a question of that one's own that it asked later.
 #[test]
 fn an_older_word_is_not_believed_after_a_newer_one() {
