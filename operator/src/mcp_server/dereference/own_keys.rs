@@ -123,7 +123,8 @@ pub(crate) fn lasting(error: &Error, server: &ServerKey, patient: bool) -> Optio
 }
 
 /// The keys that are remembered, if the Secret is still the one that they are from, or has yet to be. One that is somebody
-/// else's by now says nothing: as long as it is in the way they stay what they are.
+/// else's by now says nothing: as long as it is in the way they stay what they are. But another one says that theirs has gone,
+/// whoever has it.
 fn known(
     context: &Context,
     server: &ServerKey,
@@ -132,8 +133,11 @@ fn known(
     name: &str,
 ) -> Option<(SessionKeys, Option<Live>)> {
     let live = context.mirrors.secrets.get(server, name);
-    let live = live.as_deref().map(|live| &live.live).filter(|live| live.controller.as_deref() == Some(uid));
     let (keys, from) = memory.lock().session_keys.clone()?;
+    let says = |live: &&Live| {
+        live.controller.as_deref() == Some(uid) || from.as_ref().is_some_and(|from| from.uid != live.uid)
+    };
+    let live = live.as_deref().map(|live| &live.live).filter(says);
     let is_in_force = live.is_none_or(|live| from.as_ref().is_some_and(|from| is_as_applied(live, from)));
     let from = live.cloned().into_iter().chain(from).max_by_key(|secret| secret.version);
     is_in_force.then_some((keys, from))
@@ -163,7 +167,7 @@ mod tests {
 
     /// A Secret of that version, with that controller.
     fn secret(version: &str, controller: Option<&str>) -> Value {
-        let owner = |uid| json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": uid, "controller": true});
+        let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "McpServer", "name": "demo", "uid": uid, "controller": true});
         json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
@@ -206,6 +210,32 @@ mod tests {
             assert!(all.iter().all(|keys| *keys == all[0]), "{all:?}");
             assert_eq!(reads.load(Ordering::Relaxed), 1);
         }
+    }
+
+    /// As where a list alone shows it.
+    #[tokio::test]
+    async fn keys_go_with_their_secret_also_where_somebody_else_has_its_name() {
+        let own = secret("7", Some("7b1c"));
+        let mut other = secret("8", None);
+        other["metadata"]["uid"] = json!("t");
+        let reads = Arc::new(AtomicUsize::new(0));
+        let (counted, found) = (reads.clone(), [own.clone(), other.clone()]);
+        // Events are written too.
+        let answer = move |method: Method| {
+            let is_read = method == Method::GET;
+            let before = if is_read { counted.fetch_add(1, Ordering::Relaxed) } else { 0 };
+            let found = found[before].clone();
+            async move { axum::Json(found).into_response() }
+        };
+        let context = context(kube::Client::new(Router::new().fallback(answer), "tools"));
+        let memory = context.memory.of(&demo(), "7b1c");
+        let mut all = Vec::new();
+        for sighting in [&own, &other, &other] {
+            see(&context, sighting.clone()).await;
+            all.push(session_keys(&context, &demo(), "7b1c", &memory, None).await.unwrap().0);
+        }
+        assert!(all[0] != all[1] && all[1] == all[2], "{all:?}");
+        assert_eq!(reads.load(Ordering::Relaxed), 2);
     }
 
     /// As of one whose manifest cannot be used, whoever leads anew.
