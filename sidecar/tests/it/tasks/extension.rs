@@ -264,10 +264,16 @@ fn a_task_is_found_where_its_pod_is_by_now() {
     network.list(&[2, 3]);
     let back = network.start_again(3, "pod-1", files).ready();
     knows(&replicas[0], 1);
+    let ask = |sidecar: &Sidecar| request("tasks/get", json!({"taskId": id})).key("key-a").send(sidecar.mcp);
     for replica in [&replicas[0], &back] {
-        let reply = request("tasks/get", json!({"taskId": id})).key("key-a").send(replica.mcp).message();
+        let reply = ask(replica).message();
         assert_eq!(reply["result"]["taskId"], json!(id), "{reply}");
     }
+    // While it is silent there it is not gone, though nobody is where it was before.
+    back.signal(Signal::STOP);
+    knows(&replicas[0], 0);
+    assert_eq!(ask(&replicas[0]).status, 503);
+    back.signal(Signal::CONT);
     assert_eq!((servers[0].seen("tasks/get").len(), servers[1].seen("tasks/get").len()), (2, 0));
 }
 
