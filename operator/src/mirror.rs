@@ -348,9 +348,15 @@ mod tests {
             ("another number is wanted", deployment(5, 3, "newer", "no set: quota"), Some("no set: quota")),
             ("its controller scales it", deployment(5, 5, "newer", "no set: quota"), Some("no set: quota")),
             ("another template is", deployment(6, 5, "newest", "no set: quota"), None),
-            ("its ReplicaSet is made", deployment(6, 6, "newest", ""), None),
+            ("its controller has begun", deployment(6, 5, "newest", "no set: quota"), None),
+            ("it has looked, and pods are not made yet", deployment(6, 6, "newest", "no set: quota"), None),
             ("one of before is wanted back", deployment(7, 6, "again", "no set: quota"), None),
             ("its ReplicaSet is there", deployment(7, 7, "again", "no set: quota"), None),
+            ("yet another template is wanted", deployment(8, 7, "last", "no set: quota"), None),
+            ("it is asked for again", deployment(9, 7, "last", "no set: quota"), Some("no set: quota")),
+            ("one is refused by then", deployment(10, 7, "late", "no set: policy"), Some("no set: policy")),
+            ("its pods are refused", deployment(10, 10, "late", "policy"), Some("policy")),
+            ("they are made", deployment(10, 10, "late", ""), None),
         ] {
             mirror.follow(stream::iter([event]), &None, &mut |_, _, _, _| {}).await;
             let one = ServerKey { namespace: "a".to_owned(), name: "one".to_owned() };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{DeploymentCondition, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 
@@ -81,6 +81,8 @@ pub(crate) struct DeploymentView {
     pub replicas: Option<i32>,
     /// The API server's words on why a pod could not be made, of this template as far as is known.
     pub refused: Option<String>,
+    /// Its controller's words on why a ReplicaSet could not be made, be it one of a template before.
+    pub unmade: Option<String>,
     /// Whether its controller has looked at it as it is now. Until then its status is about what it was before.
     pub is_seen: bool,
 }
@@ -98,24 +100,37 @@ impl View for DeploymentView {
         // Where not even the ReplicaSet can be made, its controller says that, and not that it has looked, unless only the
         // number is another one. It does not take it back where there is one of that template, with pods.
         let has_set = is_seen && status.updated_replicas.is_some_and(|updated| updated > 0);
+        let words = |condition: &DeploymentCondition| cut(condition.message.as_deref().unwrap_or_default());
         let unmade = find("Progressing", "False")
-            .filter(|condition| condition.reason.as_deref() == Some("ReplicaSetCreateError") && !has_set);
-        let refused = find("ReplicaFailure", "True").filter(|_| is_seen).or(unmade);
-        let refused = refused.map(|condition| cut(condition.message.as_deref().unwrap_or_default()));
+            .filter(|condition| condition.reason.as_deref() == Some("ReplicaSetCreateError"))
+            .map(words);
+        let refused = find("ReplicaFailure", "True").filter(|_| is_seen).map(words);
+        let refused = refused.or_else(|| unmade.clone().filter(|_| !has_set));
         let template = annotation(object.spec.template.metadata.annotations.as_ref(), TEMPLATE_ANNOTATION);
-        Self { live: Live::of(&object.metadata), template, replicas: object.spec.replicas, refused, is_seen }
+        let (live, replicas) = (Live::of(&object.metadata), object.spec.replicas);
+        Self { live, template, replicas, refused, unmade, is_seen }
     }
 
     /// Whoever only wants another number of pods finds them refused as before, until something else is heard. Of another
-    /// template nothing is heard at first: what is there was said of the one before.
+    /// template nothing is heard at first: what was there already was said of the one before.
     fn after(mut self, before: &Self) -> Self {
-        if self.is_seen || self.live.uid != before.live.uid {
+        if self.live.uid != before.live.uid {
             return self;
         }
-        if self.template != before.template {
+        // The words on a ReplicaSet stay there until pods of another one are made. Whoever asks for it again may want them.
+        let is_untouched = self.live.fingerprint == before.live.fingerprint && self.unmade == before.unmade;
+        if is_untouched && before.refused.is_none() && self.refused == self.unmade {
             self.refused = None;
-        } else if self.refused.is_none() {
-            self.refused.clone_from(&before.refused);
+        }
+        if self.is_seen {
+            return self;
+        }
+        if self.template == before.template {
+            if self.refused.is_none() {
+                self.refused.clone_from(&before.refused);
+            }
+        } else if self.unmade == before.unmade {
+            self.refused = None;
         }
         self
     }
@@ -124,7 +139,7 @@ impl View for DeploymentView {
 impl PartialEq for DeploymentView {
     fn eq(&self, other: &Self) -> bool {
         // That its controller has looked is no news: what it says then is.
-        let Self { live, template, replicas, refused, is_seen: _ } = self;
+        let Self { live, template, replicas, refused, unmade: _, is_seen: _ } = self;
         (live, template, replicas, refused) == (&other.live, &other.template, &other.replicas, &other.refused)
     }
 }

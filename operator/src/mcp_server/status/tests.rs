@@ -125,7 +125,7 @@ fn ready(pod: PodView) -> PodView {
 fn deployment_refused(words: &str) -> DeploymentView {
     let live = Live { uid: "d".to_owned(), version: 1, fingerprint: 1, controller: None, applied: None };
     let (template, refused) = (Some("new".to_owned()), Some(words.to_owned()));
-    DeploymentView { live, template, replicas: None, refused, is_seen: true }
+    DeploymentView { live, template, replicas: None, refused, unmade: None, is_seen: true }
 }
 
 fn rules(rules: &Value) -> Access {

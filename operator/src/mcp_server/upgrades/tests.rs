@@ -24,7 +24,8 @@ fn a_server_is_rolling_while_it_has_pods_of_before() {
     ] {
         let template = Some("new".to_owned());
         let (replicas, refused) = (Some(replicas), None);
-        let deployment = DeploymentView { live: live.clone(), template, replicas, refused, is_seen: true };
+        let deployment =
+            DeploymentView { live: live.clone(), template, replicas, refused, unmade: None, is_seen: true };
         let pods: Vec<_> = pods.into_iter().map(Arc::new).collect();
         assert_eq!(is_rolling(&deployment, &pods), expected, "{why}");
     }
