@@ -84,15 +84,22 @@ impl Pending {
     /// Adds a part of a piece.
     fn push(&mut self, piece: &Bytes, part: &[u8]) {
         self.len += part.len();
-        if part.len() < LARGE {
-            self.last.extend_from_slice(part);
-        }
-        // What grows is copied again and again, and so has its end.
-        if !self.last.is_empty() && (part.len() >= LARGE || self.last.len() >= LARGE) {
-            self.pieces.push(std::mem::take(&mut self.last).freeze());
-        }
         if part.len() >= LARGE {
+            self.end_last();
             self.pieces.push(piece.slice_ref(part));
+            return;
+        }
+        self.last.extend_from_slice(part);
+        // What grows is copied again and again, and so has its end.
+        if self.last.len() >= LARGE {
+            self.end_last();
+        }
+    }
+
+    /// Lets what was gathered be a piece like those before it.
+    fn end_last(&mut self) {
+        if !self.last.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.last).freeze());
         }
     }
 
