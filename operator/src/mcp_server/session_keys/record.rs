@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use longshore_sidecar_config::{Keys, SessionKey, paths};
+use longshore_sidecar_config::{SessionKey, paths};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -21,6 +21,20 @@ pub(crate) enum Broken {
     /// Two keys have one number, or one is too short, or there is none.
     #[error("the session keys in it are not as Longshore wrote them")]
     Altered,
+}
+
+/// What is read of the file. What a later release has added is passed over: an operator that leads after that one, or in turn
+/// with it, would take its keys for broken, and end all sessions.
+#[derive(Deserialize)]
+struct File {
+    sessions: Vec<Key>,
+}
+
+/// One key.
+#[derive(Deserialize)]
+struct Key {
+    id: u8,
+    secret: String,
 }
 
 /// The stories of all keys.
@@ -59,7 +73,9 @@ impl SessionKeys {
         if value.get("sessions").is_none() {
             return Ok(None);
         }
-        let Keys { sessions: keys, keys: _ } = serde_json::from_value(value).map_err(|_| Broken::Altered)?;
+        let File { sessions } = serde_json::from_value(value).map_err(|_| Broken::Altered)?;
+        let keys = sessions.into_iter().map(|Key { id, secret }| SessionKey { id, secret });
+        let keys: Vec<SessionKey> = keys.collect();
         let is_alone = |key: &SessionKey| keys.iter().filter(|other| other.id == key.id).count() == 1;
         if !keys.iter().all(|key| is_whole(key) && is_alone(key)) {
             return Err(Broken::Altered);

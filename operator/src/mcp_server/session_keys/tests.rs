@@ -166,6 +166,24 @@ fn what_is_kept_is_what_was_there() {
     }
 }
 
+/// As after a rollback, or where the operators of two releases lead in turn.
+#[test]
+fn keys_stay_what_they_are_whatever_a_later_release_has_added_to_them() {
+    let keys = first();
+    let mut stored = stored(&keys);
+    let ByteString(file) = stored.get_mut(paths::KEYS_FILE).unwrap();
+    let mut later: Value = serde_json::from_slice(file).unwrap();
+    let mut record: Value = serde_json::from_str(&keys.record()).unwrap();
+    for object in [&mut later, &mut record] {
+        object["later"] = json!({"of": ["another", "release"]});
+    }
+    for key in [&mut later["sessions"][0], &mut record["keys"][0]] {
+        key["later"] = json!(1);
+    }
+    *file = later.to_string().into_bytes();
+    assert_eq!(SessionKeys::read(&stored, Some(&record.to_string()), at(99), Some("z")), Ok(Some(keys)));
+}
+
 #[test]
 fn what_somebody_changed_is_repaired_or_made_anew() {
     let secret = "ab".repeat(32);
