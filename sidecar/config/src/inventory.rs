@@ -5,6 +5,7 @@
 //! (RFC 7240) the sidecar holds the request until the inventory changes, and answers `304` if it does not.
 //!
 //! A reader may be older than the sidecar, so unknown fields are ignored here, and so are reasons that it does not know.
+//! A state or a phase that it does not know is taken for the last one of those that it does.
 //! Everything inside [`Inventory::server`], [`Inventory::tools`], [`Inventory::prompts`], [`Inventory::resources`] and
 //! [`Inventory::resource_templates`] comes from the MCP server: untrusted text, bounded by the sidecar, to be
 //! shown and never to be interpreted.
@@ -94,7 +95,8 @@ pub enum Phase {
     Starting,
     /// It serves.
     Serving,
-    /// It ends: calls in flight are finished, the pod goes.
+    /// It ends: calls in flight are finished, the pod goes. Or it does what only later releases know.
+    #[serde(other)]
     Draining,
 }
 
@@ -129,7 +131,9 @@ pub enum ConnectionState {
     Connecting,
     /// The server completed a handshake, listed its tools and answers.
     Connected,
-    /// It does not answer, or answers what cannot be used. The sidecar keeps trying.
+    /// It does not answer, or answers what cannot be used. The sidecar keeps trying. Or it is in a state that only later
+    /// releases know; the message says which.
+    #[serde(other)]
     Failed,
 }
 
@@ -228,5 +232,20 @@ mod tests {
             text["reason"] = reason;
             assert_eq!(Connection::deserialize(&text).unwrap(), Connection { reason: None, ..lost.clone() });
         }
+    }
+
+    /// Or all that the sidecar says would be lost on an operator of before, and the server would be unreachable to it.
+    #[test]
+    fn a_state_or_a_phase_of_a_later_release_is_one_of_those_that_are_known() {
+        for state in [ConnectionState::Connecting, ConnectionState::Connected, ConnectionState::Failed] {
+            let text = serde_json::to_string(&state).unwrap();
+            assert_eq!(serde_json::from_str::<ConnectionState>(&text).unwrap(), state);
+        }
+        for phase in [Phase::Starting, Phase::Serving, Phase::Draining] {
+            let text = serde_json::to_string(&phase).unwrap();
+            assert_eq!(serde_json::from_str::<Phase>(&text).unwrap(), phase);
+        }
+        assert_eq!(serde_json::from_str::<ConnectionState>("\"Asleep\"").unwrap(), ConnectionState::Failed);
+        assert_eq!(serde_json::from_str::<Phase>("\"Asleep\"").unwrap(), Phase::Draining);
     }
 }
