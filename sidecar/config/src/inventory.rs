@@ -10,6 +10,10 @@
 //! [`Inventory::resource_templates`] comes from the MCP server: untrusted text, bounded by the sidecar, to be
 //! shown and never to be interpreted.
 
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{Error, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -195,9 +199,50 @@ pub struct ExposedSocket {
     pub uid: Option<u32>,
 }
 
+/// Of anything else than a name nothing is kept, however much it is: whatever answers at a sidecar's address may have said it.
 fn if_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ConnectionReason>, D::Error> {
-    let reason = Option::<Value>::deserialize(deserializer)?;
-    Ok(reason.and_then(|reason| ConnectionReason::deserialize(reason).ok()))
+    struct Name;
+    impl<'de> Visitor<'de> for Name {
+        type Value = Option<ConnectionReason>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a reason")
+        }
+
+        fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+            let name: StrDeserializer<'_, E> = name.into_deserializer();
+            Ok(ConnectionReason::deserialize(name).ok())
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_i64<E: Error>(self, _: i64) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_u64<E: Error>(self, _: u64) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+            IgnoredAny.visit_seq(items).map(|_| None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+            IgnoredAny.visit_map(fields).map(|_| None)
+        }
+    }
+    deserializer.deserialize_any(Name)
 }
 
 #[cfg(test)]
@@ -227,10 +272,13 @@ mod tests {
         };
         let mut text = serde_json::to_value(&lost).unwrap();
         assert_eq!(Connection::deserialize(&text).unwrap(), lost);
-        for reason in [json!("Asleep"), json!({"Asleep": {"until": 7}}), json!(null)] {
+        let reasons = [json!({"Asleep": {"until": 7}}), json!(["Asleep", [{}]]), json!(null), json!(true)];
+        for reason in reasons.into_iter().chain([json!("Asleep"), json!(-7), json!(7), json!(0.5)]) {
             text["later"] = json!(1);
             text["reason"] = reason;
-            assert_eq!(Connection::deserialize(&text).unwrap(), Connection { reason: None, ..lost.clone() });
+            let expected = Connection { reason: None, ..lost.clone() };
+            assert_eq!(Connection::deserialize(&text).unwrap(), expected);
+            assert_eq!(serde_json::from_str::<Connection>(&text.to_string()).unwrap(), expected);
         }
     }
 
