@@ -141,7 +141,8 @@ pub enum Holding {
 pub struct Copy {
     /// Counts the changes: the highest is the newest.
     pub version: u64,
-    /// The level of log messages.
+    /// The level of log messages. One that only later releases know is none.
+    #[serde(default, deserialize_with = "a_level")]
     pub log_level: Option<Level>,
     /// The resources that it wants to hear of.
     #[serde(deserialize_with = "subscriptions")]
@@ -185,6 +186,11 @@ impl Copy {
 fn a_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<State, D::Error> {
     let state: StringDeserializer<D::Error> = String::deserialize(deserializer)?.into_deserializer();
     Ok(State::deserialize(state).unwrap_or(State::Draining))
+}
+
+fn a_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Level>, D::Error> {
+    let level = Option::<String>::deserialize(deserializer)?;
+    Ok(level.and_then(|level| Level::parse(&level)))
 }
 
 // === bounds ===
@@ -380,6 +386,13 @@ mod tests {
         later["from"]["state"] = json!("resting");
         let message: Message<Question> = serde_json::from_str(&later.to_string()).unwrap();
         assert_eq!(message.from, Introduction { state: State::Draining, ..introduction() });
+        // What else was set in the session is not lost with it, nor who has the session.
+        let body = Answer::Holding(Holding::No, Some(copy()));
+        let mut later = with_later_fields(&Message { from: introduction(), body });
+        later["body"]["Holding"][1]["log_level"] = json!("fatal");
+        let message: Message<Answer> = serde_json::from_str(&later.to_string()).unwrap();
+        let copy = Copy { log_level: None, ..copy() };
+        assert_eq!(message.body, Answer::Holding(Holding::No, Some(copy)));
     }
 
     #[test]
