@@ -83,7 +83,7 @@ fn behind(desired: &Desired, roles: &PodRoles<'_>, has_no_keys: bool) -> Option<
             Lacking::All,
             Reason::ConfigurationPending,
             format!(
-                "the sidecar is of an earlier release of Longshore and keeps the previous configuration until its pod is \
+                "the sidecar is of another release of Longshore and keeps the previous configuration until its pod is \
                  replaced{}",
                 // Such a pod comes back as it was, whoever deletes it.
                 if has_no_keys {

@@ -208,6 +208,8 @@ fn keys_that_were_taken_back_and_still_work_are_told() {
         let message = &of(&status, ConditionType::Ready).message;
         let is_of_before = name.contains("earlier") || name.contains("pod");
         assert_eq!(message.contains("revoked keys still work"), is_of_before, "{message}");
+        // Or of a later one, after a rollback.
+        assert_eq!(message.contains("is of another release"), is_of_before, "{message}");
     }
 }
 
