@@ -280,6 +280,11 @@ mod tests {
             assert_eq!(Connection::deserialize(&text).unwrap(), expected);
             assert_eq!(serde_json::from_str::<Connection>(&text.to_string()).unwrap(), expected);
         }
+        // No tree is made of it: that would be too deep.
+        text["reason"] = json!("Asleep");
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        let text = text.to_string().replace("\"Asleep\"", &deep);
+        assert_eq!(serde_json::from_str::<Connection>(&text).unwrap(), Connection { reason: None, ..lost });
     }
 
     /// Or all that the sidecar says would be lost on an operator of before, and the server would be unreachable to it.
