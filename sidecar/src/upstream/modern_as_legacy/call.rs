@@ -38,7 +38,7 @@ use crate::upstream::{AGAIN, Answer, Failure as Any, Opener, random};
 use asking::ask;
 use failure::{is_suspicious, once_answered, once_begun, unanswered};
 
-/// How many tools are named that cannot be read.
+/// How many tools are named that are not given.
 const TOLD: usize = 10;
 
 /// A call on its way.
@@ -153,7 +153,11 @@ impl Call {
                 }
                 Outcome::Result(result) if self.method == Method::ToolsList => {
                     unusable = self.way.modern_as_legacy.tools.note(result.get());
+                    if !self.way.has_headers() {
+                        unusable.clear();
+                    }
                     if is_own {
+                        tell_unusable(&unusable);
                         tell_unreadable(self.way.session.pair, result.get());
                     }
                 }
@@ -164,7 +168,7 @@ impl Call {
             match responses::response(self.way.session.pair, &asked, &response, &answer, &hints) {
                 Ok(Translated::Message(text)) => {
                     let text = text.into_owned();
-                    return Ok(self.without(&unusable, if is_own { answer } else { text }).into());
+                    return Ok(without(&unusable, if is_own { answer } else { text }).into());
                 }
                 Ok(Translated::InputRequired(result)) => {
                     let (rounds, parked) = match &mut asking {
@@ -252,19 +256,6 @@ impl Call {
         Ok(is_news)
     }
 
-    /// A list without the tools that nobody could call.
-    fn without(&self, unusable: &[String], text: String) -> String {
-        if unusable.is_empty() || !self.way.has_headers() {
-            return text;
-        }
-        tracing::warn!(
-            tools = unusable.len(),
-            "the server marks arguments of tools in a way that cannot be used: the tools are left out"
-        );
-        let filtered = listing::filter(&text, List::Tools, |name| !unusable.iter().any(|bad| bad == name));
-        filtered.ok().and_then(|filtered| filtered.rewritten).unwrap_or(text)
-    }
-
     /// Keeps the request for as long as the client is asked.
     fn park(&self, sent: &Bytes) -> Result<(Rounds, Share), Any> {
         let session = &self.way.session;
@@ -275,7 +266,28 @@ impl Call {
     }
 }
 
-/// Says which tools older clients do not get, for whoever wrote them. Once for each list of the sidecar's own is enough.
+/// A list without the tools that nobody could call.
+fn without(unusable: &[String], text: String) -> String {
+    if unusable.is_empty() {
+        return text;
+    }
+    let filtered = listing::filter(&text, List::Tools, |name| !unusable.iter().any(|bad| bad == name));
+    filtered.ok().and_then(|filtered| filtered.rewritten).unwrap_or(text)
+}
+
+/// Says which tools nobody gets, for whoever wrote them. Once for each list of the sidecar's own is enough.
+fn tell_unusable(names: &[String]) {
+    if !names.is_empty() {
+        let first = &names[..names.len().min(TOLD)];
+        tracing::warn!(
+            tools = names.len(),
+            ?first,
+            "the server marks arguments of tools in a way that cannot be used: the tools are left out"
+        );
+    }
+}
+
+/// The same of those that older clients do not get.
 fn tell_unreadable(pair: Pair, result: &str) {
     let names = tools::unreadable(pair.down(), result);
     if !names.is_empty() {

@@ -62,6 +62,24 @@ fn r027_arguments_are_repeated_as_the_servers_list_says() {
     assert_eq!(client.names("tools/list", "tools", "name"), ["fine"]);
 }
 
+/// Clients ask as often as they like.
+#[test]
+fn a_tool_that_nobody_can_call_is_told_of_by_the_sidecars_own_lists_alone() {
+    let server = echoing();
+    server.says(|says| {
+        says.tools = json!([{"name": "bad", "inputSchema": {"type": "object", "properties": {
+            "a": {"type": "number", "x-mcp-header": "A"}}}}]);
+    });
+    let sidecar = sidecar(&server);
+    let client = able(&sidecar, "2025-11-25");
+    for _ in 0..10 {
+        assert_eq!(client.ask("tools/list", json!({}))["result"]["tools"], json!([]));
+    }
+    let written = sidecar.written();
+    let told: Vec<_> = written.lines().filter(|line| line.contains("in a way that cannot be used")).collect();
+    assert!(told.len() < 5 && told.iter().any(|line| line.contains("bad")), "{written}");
+}
+
 /// What writes empty objects as arrays is not rare.
 #[test]
 fn a_tool_that_nobody_can_read_hides_no_other_one() {
