@@ -133,7 +133,6 @@ impl Receipt {
         if let Some((reply, mut entry)) = self.0.take() {
             if withdraws {
                 entry.permit(None);
-                entry.reason(Refusal::Cancelled.reason());
             } else {
                 entry.deny(Refusal::Cancelled.reason());
             }

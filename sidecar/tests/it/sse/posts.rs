@@ -83,6 +83,9 @@ fn r059_what_ends_a_call_does_not_wait_for_one_to_end() {
         one_more.is_finished()
     });
     assert_eq!(one_more.join().unwrap().status, 202);
+    sidecar.audit(|line| line["reason"] == "cancelled by its client" && line["decision"] == "deny");
+    let failed = r#"longshore_requests_total{method="notifications/cancelled",outcome="failed"}"#;
+    assert_eq!(sidecar.metric(failed), 0.0, "what withdraws it has done what it was sent for");
     gate.open();
     let mut answered: Vec<_> = (1..=MOST).map(|_| caller.hear()["id"].as_u64().unwrap()).collect();
     answered.sort_unstable();
