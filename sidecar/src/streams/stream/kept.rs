@@ -27,9 +27,11 @@ impl Stream {
         // Of what is given up nothing has to be read before there is more.
         let writer = if keep == end { state.unread_is_lost() } else { None };
         state.drop_before(keep, self);
+        // Whoever reads it may still have it after that.
+        let is_forgotten = state.forgotten;
         drop(state);
         wake(writer);
-        ended && keep == end
+        ended && keep == end && !is_forgotten
     }
 }
 

@@ -198,3 +198,33 @@ fn who_reads_an_answer_reads_it_to_its_end() {
     }
     assert!(stream.next().unwrap().data.len() > LARGE);
 }
+
+/// A client that does not read keeps its stream here for as long as it likes.
+#[test]
+fn a_stream_is_given_up_once_though_its_client_goes_on_to_have_it() {
+    const LARGE: usize = 8_000_000;
+    const LIMIT: usize = 9_000_000;
+    const EACH: usize = 600_000;
+    const OTHERS: usize = 2 * LIMIT / EACH;
+    let server = Scripted::start(|request, stream| {
+        if argument(request, "bytes").is_u64() {
+            return say_much(request, stream);
+        }
+        let content = json!({"content": [{"type": "text", "text": "x".repeat(LARGE)}]});
+        scripted::events(stream, &[&event(&note(1)), &event(&scripted::reply_to(request, &content))]);
+    });
+    let sidecar = Sidecar::flagged(&config(server.port), &["--max-stream-bytes", &LIMIT.to_string()]);
+    let slow = Client::open(&sidecar, None);
+    let _unread = slow.stream("t", json!({}));
+    eventually("its answer is on its way", || {
+        sidecar.metric("longshore_calls") == 0.0 && sidecar.metric("longshore_stream_bytes") < EACH as f64
+    });
+    let others = Client::open(&sidecar, None);
+    for _ in 0..OTHERS {
+        assert_eq!(others.stream("t", json!({"bytes": EACH})).all().len(), 2);
+        eventually("there is not too much", || sidecar.metric("longshore_stream_bytes") <= LIMIT as f64);
+    }
+    let given_up = sidecar.metric("longshore_streams_given_up_total");
+    let may_be = 1 + OTHERS - LIMIT / EACH + 2;
+    assert!(given_up > 2.0 && given_up <= may_be as f64, "{given_up} of {may_be}");
+}
