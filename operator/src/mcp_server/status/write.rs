@@ -209,8 +209,10 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
         if events.iter().any(|event| event.reason == condition.reason) {
             continue;
         }
+        // Somebody's decision, too.
+        let is_stopped = condition.reason == Reason::ScaledToZero.name();
         events.push(Event {
-            type_: if good { EventType::Normal } else { EventType::Warning },
+            type_: if good || is_stopped { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             note: Some(condition.message.clone()),
             // Those of one action are told as one, in the words of the first: whoever corrects a manifest has others.
@@ -275,6 +277,8 @@ mod tests {
             &[(Available, "True", Reason::RolloutFailing), (Ready, "True", Reason::ServingPrevious)];
         let refused: &[_] =
             &[(Available, "True", Reason::Serving), (Ready, "True", Reason::ConfigurationRefused)];
+        let stopped: &[_] =
+            &[(Available, "False", Reason::ScaledToZero), (Ready, "False", Reason::ScaledToZero)];
         let unknown: &[_] = &[(Connected, "Unknown", Reason::SidecarUnreachable)];
         let withheld: &[_] = &[(Published, "False", Reason::NotPublished)];
         for (what, before, now, expected) in [
@@ -289,6 +293,8 @@ mod tests {
             ("it keeps its rules", Some(serves), refused, vec!["Warning ConfigurationRefused"]),
             ("it still does", Some(refused), refused, vec![]),
             ("it has the new ones", Some(refused), serves, vec![]),
+            ("it is stopped", Some(serves), stopped, vec!["Normal ScaledToZero"]),
+            ("it is ready again", Some(stopped), serves, vec!["Normal Ready"]),
             ("nobody knows", None, unknown, vec![]),
             ("it is withheld", None, withheld, vec![]),
         ] {
