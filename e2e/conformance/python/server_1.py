@@ -78,7 +78,7 @@ async def call_tool(request):
     rounds = entry.get("rounds", [])
     if "choose" in entry:
         can = context.session.client_params.capabilities
-        rounds = [{k: v for name, asks in entry["choose"].items() if getattr(can, name) is not None for k, v in asks.items()}]
+        rounds = [{k: v for name, asks in entry["choose"].items() if getattr(can, name, None) is not None for k, v in asks.items()}]
     answers = [await ask(questions, params.arguments or {}) for questions in rounds]
     return types.CallToolResult.model_validate(fill(entry["result"], {"answers": json.dumps(answers)}))
 

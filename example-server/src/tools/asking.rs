@@ -1,7 +1,7 @@
 //! Tools that ask their client. They look the same in all revisions: see [`crate::call`].
 
 use longshore_mcp::capabilities::Need;
-use longshore_mcp::revision::Questions;
+use longshore_mcp::revision::{Elicitation, Questions};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -101,14 +101,13 @@ pub(super) async fn run(call: &Call, name: &str, arguments: Map<String, Value>) 
             Ok(said(format!("{} likes {}", field(&name[0], "name"), field(&color[0], "color"))))
         }
         _ => {
-            let questions: Vec<_> = [
-                name_form("user_name", "What is your name?"),
-                Question::sample("greeting", "Generate a greeting", 50),
-                Question::roots("client_roots"),
-            ]
-            .into_iter()
-            .filter(|question| call.client.has(question.need))
-            .collect();
+            // A client may claim more than the revision has.
+            let has_forms = call.revision().features().elicitation > Elicitation::None;
+            let form = has_forms.then(|| name_form("user_name", "What is your name?"));
+            let others =
+                [Question::sample("greeting", "Generate a greeting", 50), Question::roots("client_roots")];
+            let questions: Vec<_> =
+                form.into_iter().chain(others).filter(|question| call.client.has(question.need)).collect();
             let asked = questions.len();
             call.ask_all(questions, Carry::IfNeeded).await?;
             Ok(said(format!("asked {asked} things, which is all that the client can be asked")))

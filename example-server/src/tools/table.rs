@@ -73,12 +73,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         V2025_06_18,
         nothing,
     ),
-    tool(
-        "test_input_required_result_capabilities",
-        "Asks what its client can be asked",
-        V2025_06_18,
-        nothing,
-    ),
+    tool("test_input_required_result_capabilities", "Asks what its client can be asked", ALL, nothing),
     tool("test_trigger_tool_change", "Adds a tool, or removes it again", ALL, nothing),
     tool("test_trigger_prompt_change", "Adds a prompt, or removes it again", ALL, nothing),
     tool("test_trigger_resource_change", "Adds a resource, or removes it again", ALL, nothing),

@@ -7,12 +7,9 @@ use serde_json::{Value, json};
 use crate::harness::{Events, Fixture, Whole, borrowed, lone, request};
 use crate::schema;
 
-/// A client that can be asked for everything.
+/// A client that can be asked for everything, also for what the revision does not have.
 fn everything(revision: Revision) -> Value {
-    let mut capabilities = json!({"sampling": {}, "roots": {}});
-    if revision >= V2025_06_18 {
-        capabilities["elicitation"] = json!({});
-    }
+    let mut capabilities = json!({"sampling": {}, "roots": {}, "elicitation": {}});
     if revision >= V2025_11_25 {
         capabilities["elicitation"] = json!({"form": {}, "url": {}});
         capabilities["sampling"] = json!({"tools": {}});
