@@ -189,10 +189,7 @@ impl Session {
             }
         };
         match method {
-            Some(Method::Initialize) => {
-                let result = self.initialize(request)?;
-                stream.answer(message::result(id, &result), Answer::Result);
-            }
+            Some(Method::Initialize) => self.reply(id, stream, self.initialize(request)),
             Some(Method::Ping) => self.reply(id, stream, Ok(json!({}))),
             Some(Method::LoggingSetLevel) => self.reply(id, stream, self.set_level(params)),
             Some(Method::ResourcesSubscribe) => self.reply(id, stream, self.subscribe(params)),
@@ -229,15 +226,14 @@ impl Session {
         }
     }
 
-    fn initialize(&self, request: &Request<'_>) -> Result<Value, Refusal> {
-        let wrong = |why: String| Refusal { problem: Problem::InvalidParams, why };
+    fn initialize(&self, request: &Request<'_>) -> Result<Value, Failure> {
         let params = request.params.map_or("{}", Raw::get);
-        let asked: Initialize<'_> =
-            serde_json::from_str(params).map_err(|error| wrong(format!("invalid params: {error}")))?;
+        let asked: Initialize<'_> = serde_json::from_str(params)
+            .map_err(|error| Failure::params(format!("invalid params: {error}")))?;
         let client = ClientCapabilities::read(asked.capabilities.get())
-            .map_err(|error| wrong(format!("invalid capabilities: {error}")))?;
+            .map_err(|error| Failure::params(format!("invalid capabilities: {error}")))?;
         if asked.protocol_version.is_empty() {
-            return Err(wrong("\"protocolVersion\" is empty".to_owned()));
+            return Err(Failure::params("\"protocolVersion\" is empty"));
         }
         let mut state = self.state.lock();
         state.client = client;

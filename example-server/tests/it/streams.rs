@@ -144,6 +144,10 @@ async fn http_with_sse_is_a_stream_and_an_endpoint() {
         fixture.send("POST", path, &headers, body.to_string()).await.status().as_u16()
     };
     assert_eq!(post(&endpoint, &request(1, "tools/list", json!({}))).await, 400, "before the handshake");
+    let wrong = request(2, "initialize", json!({"protocolVersion": "2024-11-05"}));
+    assert_eq!(post(&endpoint, &wrong).await, 202);
+    let refusal = events.message().await.unwrap();
+    assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!(2), &json!(-32602)), "{refusal}");
     assert_eq!(post(&endpoint, &initialize(V2025_11_25, json!({"sampling": {}}))).await, 202);
     let hello = events.message().await.unwrap();
     assert_eq!(hello["result"]["protocolVersion"], "2024-11-05");
