@@ -73,11 +73,14 @@ pub(super) async fn run(call: &Call, name: &str, arguments: Map<String, Value>) 
             Ok(said(format!("roots: {}", roots(&answer))))
         }
         "test_input_required_result_request_state" => {
-            confirm(call, "Please confirm").await?;
+            let ok = json!({"ok": {"type": "boolean"}});
+            call.ask_all(vec![Question::form("confirm", "Please confirm", ok, &["ok"])], Carry::Always)
+                .await?;
             Ok(said("state-ok: what was remembered came back"))
         }
         "test_input_required_result_tampered_state" => {
-            confirm(call, "Please confirm once more").await?;
+            // What every revision can ask.
+            call.ask_all(vec![Question::sample("confirm", "Please confirm", 100)], Carry::Always).await?;
             Ok(said("state-ok: nobody has changed it"))
         }
         "test_input_required_result_multiple_inputs" => {
@@ -156,11 +159,6 @@ async fn completed(call: &Call, message: &str, (fields, required): (Value, &[&st
     let action = answer["action"].as_str().unwrap_or_default();
     let content = answer.get("content").cloned().unwrap_or_else(|| json!({}));
     Ok(said(format!("Elicitation completed: action={action}, content={content}")))
-}
-
-async fn confirm(call: &Call, message: &str) -> Result<(), Failure> {
-    let ok = json!({"ok": {"type": "boolean"}});
-    call.ask_all(vec![Question::form("confirm", message, ok, &["ok"])], Carry::Always).await.map(drop)
 }
 
 async fn visit(call: &Call) -> Outcome {

@@ -67,12 +67,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     tool("test_input_required_result_request_state", "Asks, and remembers that it did", V2025_06_18, nothing),
     tool("test_input_required_result_multiple_inputs", "Asks three things at once", V2025_06_18, nothing),
     tool("test_input_required_result_multi_round", "Asks twice", V2025_06_18, nothing),
-    tool(
-        "test_input_required_result_tampered_state",
-        "Asks, and looks at what comes back",
-        V2025_06_18,
-        nothing,
-    ),
+    tool("test_input_required_result_tampered_state", "Asks, and looks at what comes back", ALL, nothing),
     tool("test_input_required_result_capabilities", "Asks what its client can be asked", ALL, nothing),
     tool("test_trigger_tool_change", "Adds a tool, or removes it again", ALL, nothing),
     tool("test_trigger_prompt_change", "Adds a prompt, or removes it again", ALL, nothing),

@@ -13,7 +13,7 @@ pub(super) struct Behind<'a> {
 const ASKING: &str = "Servers ask users (elicitation) since 2025-06-18.";
 
 /// A scenario, the first revision whose servers can pass it, and why older ones cannot. The first that fits counts.
-const SINCE: [(&str, &str, &str); 12] = [
+const SINCE: [(&str, &str, &str); 11] = [
     ("tools-call-audio", "2025-03-26", "Sound is a kind of content since 2025-03-26."),
     ("tools-call-elicitation", "2025-06-18", ASKING),
     ("input-required-result-basic-elicitation", "2025-06-18", ASKING),
@@ -22,7 +22,6 @@ const SINCE: [(&str, &str, &str); 12] = [
     ("input-required-result-multi-round", "2025-06-18", ASKING),
     ("input-required-result-non-tool-request", "2025-06-18", ASKING),
     ("input-required-result-result-type", "2025-06-18", ASKING),
-    ("input-required-result-tampered-state", "2025-06-18", ASKING),
     ("elicitation-sep1034-defaults", "2025-11-25", "What servers ask for has defaults since 2025-11-25."),
     (
         "elicitation-sep1330-enums",
