@@ -18,13 +18,15 @@ pub(super) fn parse(path: &Path, take: Take) -> Result<Vec<Document>, ManifestEr
     if std::fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE {
         return Err(ManifestError::Large { path: path.to_owned() });
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let text = std::fs::read(path).map_err(unreadable)?;
     let json = path.extension().is_some_and(|extension| extension == "json");
-    let wrong = |format, message| ManifestError::Syntax { path: path.to_owned(), format, message };
+    let format = if json { "JSON" } else { "YAML" };
+    let wrong = |message| ManifestError::Syntax { path: path.to_owned(), format, message };
+    let text = String::from_utf8(text).map_err(|_| wrong("it is not in UTF-8".to_owned()))?;
     let values: Vec<Value> = if json {
-        vec![serde_json::from_str(&text).map_err(|error| wrong("JSON", error.to_string()))?]
+        vec![serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?]
     } else {
-        serde_saphyr::from_multiple(&text).map_err(|error| wrong("YAML", yaml_words(&error.to_string())))?
+        serde_saphyr::from_multiple(&text).map_err(|error| wrong(yaml_words(&error.to_string())))?
     };
     let mut documents = Vec::new();
     for value in values {

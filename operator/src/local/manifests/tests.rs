@@ -70,11 +70,12 @@ fn what_no_manifest_can_be_is_passed_over_in_a_folder() {
     let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
     write("server.json", &manifest("found"));
     write("tsconfig.json", "// for the compiler\n{}");
+    std::fs::write(folder.path().join("names.yaml"), b"name: M\xfcller\n").unwrap();
     write("package-lock.json", &" ".repeat(usize::try_from(MAX_FILE).unwrap() + 1));
     let mut reader = Reader::new(vec![folder.path().to_owned()]);
     let (documents, problems) = reader.read();
     assert!(problems.is_empty(), "{problems:?}");
-    assert_eq!((documents.servers.len(), documents.unread.len()), (1, 2), "{:?}", documents.unread);
+    assert_eq!((documents.servers.len(), documents.unread.len()), (1, 3), "{:?}", documents.unread);
 
     let said = |reader: &mut Reader| reader.read().1.iter().map(ToString::to_string).collect::<String>();
     let asked = folder.path().join("tsconfig.json");
