@@ -1,7 +1,7 @@
 //! Tools that ask their client. They look the same in all revisions: see [`crate::call`].
 
 use longshore_mcp::capabilities::Need;
-use longshore_mcp::revision::{Elicitation, Questions};
+use longshore_mcp::revision::{self, Questions};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -105,7 +105,7 @@ pub(super) async fn run(call: &Call, name: &str, arguments: Map<String, Value>) 
         }
         _ => {
             // A client may claim more than the revision has.
-            let has_forms = call.revision().features().elicitation > Elicitation::None;
+            let has_forms = call.revision().features().elicitation > revision::Elicitation::None;
             let form = has_forms.then(|| name_form("user_name", "What is your name?"));
             let others =
                 [Question::sample("greeting", "Generate a greeting", 50), Question::roots("client_roots")];
