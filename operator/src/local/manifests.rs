@@ -248,9 +248,10 @@ impl Reader {
     fn is_of_others(&self, path: &Path, error: &ManifestError) -> bool {
         let is_no_manifest = match error {
             ManifestError::Large { .. } => true,
-            ManifestError::Syntax { .. } => {
-                std::fs::read(path).is_ok_and(|text| !String::from_utf8_lossy(&text).contains("apiVersion"))
-            }
+            ManifestError::Syntax { .. } => std::fs::read(path).is_ok_and(|text| {
+                // In UTF-16 there is a zero beside each letter.
+                !String::from_utf8_lossy(&text).replace('\0', "").contains("apiVersion")
+            }),
             _ => false,
         };
         is_no_manifest

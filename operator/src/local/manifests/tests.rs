@@ -84,8 +84,11 @@ fn what_no_manifest_can_be_is_passed_over_in_a_folder() {
     // One that may be one, and one that was one.
     write("keys.yaml", "apiVersion: v1\nstringData: [");
     write("server.json", "{");
+    let wide: Vec<u8> = "\u{feff}apiVersion: v1".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(folder.path().join("wide.yaml"), wide).unwrap();
     let said = said(&mut reader);
     assert!(said.contains("keys.yaml is not YAML") && said.contains("server.json is not JSON"), "{said}");
+    assert!(said.contains("wide.yaml is not YAML: it is not in UTF-8"), "{said}");
 }
 
 #[test]
