@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use longshore_mcp::Raw;
 use longshore_mcp::capabilities::ClientCapabilities;
-use longshore_mcp::detect::{Modern, Wrong};
+use longshore_mcp::detect::{self, Modern, Wrong};
 use longshore_mcp::envelope::Request;
 use longshore_mcp::listen::{Filter, Offers, Streams};
-use longshore_mcp::meta::{Envelope, Outline, SERVER_INFO};
+use longshore_mcp::meta::SERVER_INFO;
 use longshore_mcp::method::Method;
 use longshore_mcp::revision::Revision;
 use parking_lot::Mutex;
@@ -36,39 +36,20 @@ pub(crate) struct Lone {
 
 /// Judges a request that came without headers.
 pub(crate) fn judge(request: &Request<'_>, served: Revision) -> Result<Lone, Wrong> {
-    let outline = Outline::read(request.params)?;
-    let unserved =
-        |requested: &str| Wrong::Revision { requested: requested.to_owned(), supported: vec![served] };
-    if request.is(Method::Initialize) && !outline.claims_modern() {
-        // A client of another era: all that it can learn is which revisions there are.
-        return Err(unserved(""));
-    }
-    let envelope = outline.envelope()?;
-    if Revision::parse(&envelope.version) != Some(served) {
-        return Err(unserved(&envelope.version));
-    }
-    let method = Method::of(served, &request.method).ok_or(Wrong::Method)?;
-    Ok(Lone::new(request, method, &envelope, &outline)?)
+    let judged = detect::without_headers(request.clone(), &[served]);
+    Lone::of(&judged.map_err(|mistake| mistake.wrong)?)
 }
 
 impl Lone {
-    /// A request that passed the checks of its headers.
+    /// A request that is in order, as far as that shows without knowing the server.
     pub(crate) fn of(modern: &Modern<'_>) -> Result<Self, Wrong> {
-        Ok(Self::new(&modern.request, modern.method, &modern.envelope, &modern.outline)?)
-    }
-
-    fn new(
-        request: &Request<'_>,
-        method: Method,
-        envelope: &Envelope<'_>,
-        outline: &Outline<'_>,
-    ) -> Result<Self, longshore_mcp::meta::Incomplete> {
         use longshore_mcp::meta::{CLIENT_CAPABILITIES, Incomplete};
+        let Modern { request, method, envelope, outline, .. } = modern;
         let client = ClientCapabilities::read(envelope.capabilities)
             .map_err(|_| Incomplete::Wrong(CLIENT_CAPABILITIES))?;
         Ok(Self {
             id: request.id.as_json().to_owned(),
-            method,
+            method: *method,
             params: request
                 .params
                 .map(Raw::get)

@@ -1,4 +1,5 @@
-//! Which conversation an HTTP request belongs to, when both eras are served at one address.
+//! Which conversation an HTTP request belongs to, when both eras are served at one address. What comes without headers is
+//! judged by [`without_headers`].
 //!
 //! The body decides, and the header is checked against it: a request that says in `_meta` which revision it is of is
 //! a modern one, whatever else it looks like. Mistakes are found in a fixed order, so that each request has one
@@ -133,6 +134,25 @@ pub fn without_body<'a>(
         HttpMethod::Delete if has_streams && !is_modern => Ok(Conversation::End),
         HttpMethod::Get | HttpMethod::Delete | HttpMethod::Post => Err(mistake(Wrong::HttpMethod)),
     }
+}
+
+/// Judges a request to where nothing but revisions without a handshake is `served`, over a transport without headers, as
+/// stdio is.
+pub fn without_headers<'a>(request: Request<'a>, served: &[Revision]) -> Result<Modern<'a>, Mistake<'a>> {
+    let id = Some(request.id);
+    judge_alone(request, served).map_err(|wrong| Mistake { wrong, id, revision: Revision::V2026_07_28 })
+}
+
+fn judge_alone<'a>(request: Request<'a>, served: &[Revision]) -> Result<Modern<'a>, Wrong> {
+    let outline = Outline::read(request.params)?;
+    if request.is(Method::Initialize) && !outline.claims_modern() {
+        // A client of another era: all that it can learn is which revisions there are.
+        return Err(unsupported(&asked_version(&request).unwrap_or_default(), served));
+    }
+    let envelope = outline.envelope()?;
+    let revision = modern_revision(&envelope.version, served)?;
+    let method = Method::of(revision, &request.method).ok_or(Wrong::Method)?;
+    Ok(Modern { revision, envelope, method, outline, request })
 }
 
 /// Whether revisions of an era are served.

@@ -135,3 +135,28 @@ fn streams_belong_to_sessions() {
     assert_eq!(judge(HttpMethod::Get, &[], &all[4..]).unwrap_err(), 405);
     assert_eq!(judge(HttpMethod::Delete, &[], &all[4..]).unwrap_err(), 405);
 }
+
+#[test]
+fn what_has_no_headers_is_judged_by_its_body() {
+    for (body, expected) in [
+        (modern("2026-07-28", "tools/call", r#""name":"echo""#), "modern tools/call"),
+        (modern("2099-01-01", "tools/list", ""), "-32022 \"i\""),
+        (modern("2025-11-25", "tools/list", ""), "-32022 \"i\""),
+        (modern("2026-07-28", "initialize", ""), "-32601 \"i\""),
+        (modern("2026-07-28", "ping", ""), "-32601 \"i\""),
+        (modern("2026-07-28", "tools/list", "").replace("clientCapabilities", "x"), "-32602 \"i\""),
+        (modern("2026-07-28", "tools/list", "").replace("_meta", "_Meta"), "-32602 \"i\""),
+        (legacy("tools/list"), "-32602 7"),
+        (legacy("initialize"), "-32022 7"),
+    ] {
+        let Ok(Message::Request(request)) = crate::envelope::read(body.as_bytes()) else { panic!("{body}") };
+        let judged = match without_headers(request, &Revision::ALL[4..]) {
+            Ok(modern) => format!("modern {}", modern.method.as_str()),
+            Err(mistake) => {
+                let id = mistake.id.map_or("-", |id| id.as_json()).to_owned();
+                format!("{} {id}", mistake.answer().code.number())
+            }
+        };
+        assert_eq!(judged, expected, "{body}");
+    }
+}
