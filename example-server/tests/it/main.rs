@@ -13,3 +13,4 @@ mod refusals;
 mod schema;
 mod streams;
 mod tasks;
+mod translated;
