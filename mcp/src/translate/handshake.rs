@@ -21,8 +21,8 @@ use crate::revision::Revision;
 
 /// Who a side is that did not say so. The handshake wants a name.
 pub const NOBODY: &str = r#"{"name":"unknown","version":"unknown"}"#;
-/// What a server without any may write as `null`.
-const INSTRUCTIONS: &str = "instructions";
+/// What a server without any may write as `null`, for which clients that go by the schema refuse the whole handshake.
+const OPTIONAL: [&str; 2] = ["_meta", "instructions"];
 
 /// A client's `initialize` (the whole message) for a server of another revision.
 pub fn offer(way: Way, message: &str) -> Result<Cow<'_, str>, Untranslatable> {
@@ -46,7 +46,9 @@ pub fn accept(way: Way, result: &str) -> Result<Cow<'_, str>, Untranslatable> {
         return Ok(Cow::Borrowed(result));
     }
     let mut result = way.object("the result of initialize", result)?;
-    result.remove_null(INSTRUCTIONS);
+    for name in OPTIONAL {
+        result.remove_null(name);
+    }
     result.set("protocolVersion", quote(way.to.as_str()));
     result.edit("capabilities", |json| capabilities::server(way, json))?;
     Ok(result.into_text())
@@ -78,7 +80,9 @@ pub fn discovered(
     let info = result.original("serverInfo").filter(|info| is_object(info)).unwrap_or(NOBODY);
     result.remove("protocolVersion");
     result.remove("serverInfo");
-    result.remove_null(INSTRUCTIONS);
+    for name in OPTIONAL {
+        result.remove_null(name);
+    }
     let mut versions = served.to_vec();
     versions.sort_unstable_by(|one, other| other.cmp(one));
     result.set("supportedVersions", array(versions.iter().map(|revision| quote(revision.as_str()))));
@@ -112,7 +116,9 @@ pub fn initialized(way: Way, result: &str) -> Result<String, Untranslatable> {
     for of_discovery in ["supportedVersions", "resultType", "ttlMs", "cacheScope"] {
         result.remove(of_discovery);
     }
-    result.remove_null(INSTRUCTIONS);
+    for name in OPTIONAL {
+        result.remove_null(name);
+    }
     result.set("protocolVersion", quote(way.to.as_str()));
     match result.present("capabilities") {
         Some(json) => result.set("capabilities", capabilities::server(way, json)?.into_owned()),
@@ -160,6 +166,11 @@ mod tests {
             assert_eq!(object::at(&initialized, &["serverInfo"]), Some(NOBODY), "{info}");
             assert_eq!(object::at(&initialized, &["capabilities"]), Some("{}"), "{info}");
         }
+        let nothing = r#"{"capabilities":{},"instructions":null,"_meta":null}"#;
+        let initialized = super::initialized(back, nothing).unwrap();
+        let expected =
+            format!(r#"{{"capabilities":{{}},"protocolVersion":"2025-06-18","serverInfo":{NOBODY}}}"#);
+        assert_eq!(initialized, expected);
     }
 
     #[test]
@@ -181,7 +192,7 @@ mod tests {
         let way = Way { from: V2024_11_05, to: V2025_11_25 };
         let expected = result.replace("2024-11-05", "2025-11-25");
         assert_eq!(accept(way, result).unwrap(), expected);
-        let without = result.replace(r#","serverInfo""#, r#","instructions":null,"serverInfo""#);
+        let without = result.replace(r#","serverInfo""#, r#","instructions":null,"_meta":null,"serverInfo""#);
         assert_eq!(accept(way, &without).unwrap(), expected);
     }
 }
