@@ -17,7 +17,7 @@ use crate::envelope::Id;
 use crate::error::{self, Code};
 use crate::method::ServerRequest;
 use crate::object::{self, few_elements, string};
-use crate::revision::{Elicitation, Era, Tasks};
+use crate::revision::{Elicitation, Era};
 
 /// What a client has to be able to do to be asked this.
 pub fn need(request: ServerRequest, params: &str) -> Option<Need> {
@@ -48,9 +48,8 @@ pub fn ask<'a>(
         return Ok(Cow::Borrowed(params));
     }
     let mut asked = way.object("the parameters of a server's request", params)?;
-    if way.to.features().tasks != Tasks::Core {
-        asked.remove("task");
-    }
+    // Tasks are not carried between revisions: the client would answer with one that nobody can reach.
+    asked.remove("task");
     // What is not there some servers write as `null`.
     asked.remove_null("_meta");
     if way.to.era() == Era::Modern {

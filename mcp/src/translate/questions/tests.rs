@@ -37,6 +37,8 @@ fn questions_are_asked_as_their_reader_knows_them() {
             "a form for the user cannot be passed on from revision 2025-06-18 to revision 2025-03-26 of MCP",
         ),
         (V2025_06_18, V2026_07_28, ElicitationCreate, r#"{ "message":"m" }"#, r#"{ "message":"m" }"#),
+        // The client knows tasks, and the server does not.
+        (V2026_07_28, V2025_11_25, ElicitationCreate, r#"{"message":"m","task":{}}"#, r#"{"message":"m"}"#),
         (
             V2026_07_28,
             V2025_06_18,
