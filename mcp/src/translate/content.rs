@@ -45,10 +45,9 @@ fn as_resource(way: Way, audio: &Object<'_>) -> Result<String, Untranslatable> {
     let (Some(data), Some(kind)) = (audio.get("data"), audio.get("mimeType")) else {
         return Err(way.unreadable("a block of audio"));
     };
-    let annotations =
-        audio.get("annotations").map(|json| format!(",\"annotations\":{json}")).unwrap_or_default();
+    let rest = rest(audio);
     Ok(format!(
-        r#"{{"type":"resource","resource":{{"uri":"{AUDIO_URI}","mimeType":{kind},"blob":{data}}}{annotations}}}"#
+        r#"{{"type":"resource","resource":{{"uri":"{AUDIO_URI}","mimeType":{kind},"blob":{data}}}{rest}}}"#
     ))
 }
 
@@ -67,10 +66,14 @@ fn as_text(way: Way, link: &Object<'_>) -> Result<String, Untranslatable> {
         text.push('\n');
         text.push_str(&description);
     }
-    let text = json!(text);
-    let annotations =
-        link.get("annotations").map(|json| format!(",\"annotations\":{json}")).unwrap_or_default();
-    Ok(format!(r#"{{"type":"text","text":{text}{annotations}}}"#))
+    let (text, rest) = (json!(text), rest(link));
+    Ok(format!(r#"{{"type":"text","text":{text}{rest}}}"#))
+}
+
+/// What a block of any kind has, as members that follow others.
+fn rest(block: &Object<'_>) -> String {
+    let member = |name| block.get(name).map(|json| format!(",\"{name}\":{json}"));
+    ["annotations", "_meta"].into_iter().filter_map(member).collect()
 }
 
 #[cfg(test)]
@@ -80,9 +83,9 @@ mod tests {
 
     #[test]
     fn kinds_that_are_not_known_become_others() {
-        let all = r#"[ {"type":"text","text":"a"}, {"type":"audio","mimeType":"audio/wav","data":"AA==","annotations":{"priority":1}},{"type":"resource_link","uri":"a://b","name":"n","mimeType":"text/plain","description":"d"}]"#;
+        let all = r#"[ {"type":"text","text":"a"}, {"type":"audio","mimeType":"audio/wav","data":"AA==","annotations":{"priority":1}},{"type":"resource_link","uri":"a://b","_meta":{ "x":1},"name":"n","mimeType":"text/plain","description":"d"}]"#;
         let resource = r#"{"type":"resource","resource":{"uri":"mcp:audio","mimeType":"audio/wav","blob":"AA=="},"annotations":{"priority":1}}"#;
-        let text = r#"{"type":"text","text":"n: a://b (text/plain)\nd"}"#;
+        let text = r#"{"type":"text","text":"n: a://b (text/plain)\nd","_meta":{ "x":1}}"#;
         for to in Revision::ALL {
             let way = Way { from: Revision::V2026_07_28, to };
             let written = blocks(way, all).unwrap();
