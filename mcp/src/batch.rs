@@ -140,7 +140,8 @@ impl<'a> Batch<'a> {
         self.messages.iter()
     }
 
-    /// The answers that this batch wants. `None` if it has no requests: then nothing is answered at all.
+    /// A place for each answer that this batch wants, which [`Answers::take`] fills. `None` if it has no requests: then nothing is
+    /// answered at all.
     pub fn answers(&self) -> Option<Answers> {
         let ids: Vec<String> = self
             .iter()

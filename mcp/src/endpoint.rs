@@ -18,7 +18,8 @@ pub enum BadEndpoint {
     Foreign,
 }
 
-/// The event that names an endpoint: a path, on the server that the stream comes from.
+/// The event that names an endpoint: a path, on the server that the stream comes from. It is written as it is, so it may hold
+/// no line end.
 pub fn event(path: &str) -> String {
     format!("event: {EVENT}\ndata: {path}\n\n")
 }

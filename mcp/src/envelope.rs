@@ -104,7 +104,7 @@ const MAX_INTEGER: u64 = (1 << 53) - 1;
 /// What a message is made of.
 const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// Reads one message.
+/// Reads one message of a client, or of a server that writes ids as it was given them.
 pub fn read(body: &[u8]) -> Result<Message<'_>, Malformed> {
     read_with(body, Id::read)
 }
@@ -299,8 +299,8 @@ impl<'a> Id<'a> {
         whole(self.0)
     }
 
-    /// The same of a number that Longshore has given: as an id or as a token, of a request, a subscription or of progress. What
-    /// a server repeats of it need not be written as it was given.
+    /// The same of a number that was given here, as an id or as a token. What a server repeats of it need not be written as it
+    /// was given.
     pub fn number(&self) -> Option<u64> {
         self.integer().and_then(|integer| u64::try_from(integer).ok())
     }
@@ -335,7 +335,8 @@ impl<'a> Id<'a> {
         (is_alone && Self::is_readable(json)).then_some(Self(json))
     }
 
-    /// An id that was kept as JSON. It is only ever compared, so it need not be checked again.
+    /// An id that was kept as JSON. It is taken at its word, and written as it is: what a stranger gives back is for
+    /// [`Self::parse`].
     pub fn from_json(json: &'a str) -> Self {
         Self(json)
     }

@@ -72,7 +72,7 @@ impl<T> Numbers<T> {
         self.open.remove(&number.number()?).map(|entry| (entry.owner, entry.theirs))
     }
 
-    /// The number that stands for somebody's id.
+    /// The number that stands for somebody's id. All that are open are looked at.
     pub fn find(&self, theirs: Id<'_>, is_owner: impl Fn(&T) -> bool) -> Option<u64> {
         let is_it = |entry: &Entry<T>| is_owner(&entry.owner) && Id::from_json(&entry.theirs).is(&theirs);
         self.open.iter().find(|(_, entry)| is_it(entry)).map(|(number, _)| *number)

@@ -297,13 +297,13 @@ pub fn ended(id: &str, server_info: Option<&str>) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"resultType":"complete","_meta":{}}}}}"#, meta.write())
 }
 
-/// `resources/subscribe`: the whole message.
+/// `resources/subscribe`: the whole message. The id is JSON, and the URI a text.
 pub fn subscribe(id: &str, uri: &str) -> String {
     let uri = quote(uri);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/subscribe","params":{{"uri":{uri}}}}}"#)
 }
 
-/// `resources/unsubscribe`: the whole message.
+/// `resources/unsubscribe`: the whole message. The id is JSON, and the URI a text.
 pub fn unsubscribe(id: &str, uri: &str) -> String {
     let uri = quote(uri);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/unsubscribe","params":{{"uri":{uri}}}}}"#)

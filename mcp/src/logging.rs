@@ -57,7 +57,7 @@ pub fn is_wanted(message: &str, asked: Option<Level>) -> bool {
     }
 }
 
-/// `logging/setLevel`: the whole message.
+/// `logging/setLevel`: the whole message. The id is JSON.
 pub fn set_level(id: &str, level: Level) -> String {
     let level = quote(level.as_str());
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"logging/setLevel","params":{{"level":{level}}}}}"#)

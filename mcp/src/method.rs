@@ -1,4 +1,6 @@
 //! The methods that clients and servers may use, which revisions have them, and what each of them is about.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/schema>
 
 use crate::revision::{LogLevels, Revision, Tasks};
 

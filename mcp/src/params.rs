@@ -1,4 +1,6 @@
 //! What a request is about: the few parameters that decide who may send it. Everything else passes unread.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/schema>
 
 use thiserror::Error;
 
@@ -41,7 +43,7 @@ pub enum Target<'a> {
     Resource(Text<'a>),
 }
 
-/// The parameters that Longshore reads.
+/// The parameters that whoever decides on a message reads. They say nothing of whether its method knows them.
 #[derive(Clone, Debug, Default)]
 pub struct Params<'a> {
     name: Option<Text<'a>>,

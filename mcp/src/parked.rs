@@ -37,7 +37,7 @@ pub const MAX_QUESTIONS: usize = 16;
 /// The most rounds of one call. A server that never has enough would hold it for ever.
 pub const MAX_ROUNDS: u32 = 32;
 
-/// A call that may have to wait for answers.
+/// A call of a modern client, at a legacy server, that may have to wait for answers.
 #[derive(Debug)]
 pub struct Parked {
     way: Way,
@@ -194,7 +194,8 @@ impl Parked {
         !self.open.is_empty()
     }
 
-    /// The result that asks the client for everything that is open. `state` is what it has to bring back.
+    /// The result that asks the client for everything that is open, while [`Self::is_waiting`]. `state` is what it has to bring
+    /// back: a text. The result is JSON, and so is what says who the server is.
     pub fn round(&mut self, state: &str, server_info: Option<&str>) -> Result<String, TooManyRounds> {
         self.rounds += 1;
         if self.rounds > MAX_ROUNDS {

@@ -30,7 +30,7 @@ pub const MAX_ROUNDS: u32 = 8;
 /// The most questions of one round.
 pub const MAX_QUESTIONS: usize = 16;
 
-/// A call that may have to be sent again.
+/// A call of a legacy client, at a modern server, that may have to be sent again.
 #[derive(Debug)]
 pub struct Rounds {
     way: Way,
@@ -79,13 +79,13 @@ pub trait Mint {
 }
 
 impl Rounds {
-    /// A call that has gone to the server as this message, from a client that can do this.
+    /// A call that has gone to the server as this message, with the envelope of its revision, from a client that can do this.
     pub fn new(pair: Pair, method: Method, request: &str, can: ClientCapabilities) -> Self {
         let (way, request) = (pair.down(), request.to_owned());
         Self { way, method, request, can, rounds: 0, open: Vec::new(), state: None }
     }
 
-    /// The server has answered with a result that asks for input.
+    /// The server has answered with this result, which asks for input.
     pub fn input_required(&mut self, result: &str, mint: &mut impl Mint) -> Next {
         if !self.method.may_need_input() {
             return self.refuse("the server asked back where its revision does not allow it");

@@ -101,7 +101,7 @@ pub fn message(json: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Adds an event with one message to others.
+/// Adds an event with one message, which is JSON, to others.
 pub fn write_message(text: &mut Vec<u8>, json: &[u8]) {
     text.reserve(json.len() + 32);
     text.extend_from_slice(b"event: message\n");
@@ -120,7 +120,8 @@ pub fn numbered(id: &str, data: &[u8]) -> Vec<u8> {
     text
 }
 
-/// What stands around data of one line in [`numbered`], for data that is not to be copied.
+/// What stands around data of one line in [`numbered`], for data that is not to be copied. The id is written as it is, so it
+/// may hold no line end either.
 pub fn around(id: &str) -> (String, &'static str) {
     (format!("id: {id}\ndata: "), "\n\n")
 }

@@ -18,6 +18,9 @@
 //!
 //! What the other revision has no form for, and what cannot be read, is an [`Untranslatable`], never something that looks
 //! like success. The message is then not to be passed on.
+//!
+//! Ids, tokens, and what is said of clients and servers are JSON wherever they are parameters here, and are written as they
+//! are.
 
 pub mod capabilities;
 pub mod content;

@@ -33,7 +33,8 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Picks them out of all headers. Names are compared without regard to case.
+    /// Picks them out of all headers. Names are compared without regard to case, and those of arguments each with all before
+    /// it: whoever reads the request bounds how many headers it has.
     pub fn read(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut fields = Self::default();
         for (name, value) in headers {

@@ -56,7 +56,7 @@ impl Wishes {
         self.wanted.clone().honoured(self.offers).missed()
     }
 
-    /// What the server is asked: the whole message. `None` if it would be for nothing.
+    /// What the server is asked, under this id (as JSON): the whole message. `None` if it would be for nothing.
     pub fn request(&self, id: &str, revision: Revision, client: &Client<'_>) -> Option<String> {
         let filter = self.wanted.clone().honoured(self.offers);
         if filter.is_empty() {

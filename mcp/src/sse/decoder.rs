@@ -53,7 +53,7 @@ impl Decoder {
     }
 
     /// Adds bytes, and calls `each` with every event that they complete. An event that comes whole is not copied, and one
-    /// that comes in pieces is put together once.
+    /// that comes in pieces is put together once. After an error the stream cannot be gone on with.
     pub fn push(&mut self, bytes: &Bytes, mut each: impl FnMut(Event<'_>)) -> Result<(), TooLarge> {
         let Self { pending, scan, at_start, limit } = self;
         let mut rest = &bytes[..];

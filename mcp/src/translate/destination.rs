@@ -1,4 +1,6 @@
 //! Who answers a method: for some, the other era has nothing to pass on to.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning>
 
 use super::Pair;
 use crate::method::Method;

@@ -2,6 +2,8 @@
 //!
 //! Codes that mean something in one revision mean nothing, or something else, in another. What is kept is the
 //! meaning; the words and `data` stay as they are wherever the code does.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/index#error-codes>
 
 use std::borrow::Cow;
 

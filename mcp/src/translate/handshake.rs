@@ -54,8 +54,8 @@ pub fn accept(way: Way, result: &str) -> Result<Cow<'_, str>, Untranslatable> {
     Ok(result.into_text())
 }
 
-/// `initialize` to a legacy server, on behalf of a modern client: the whole message. The capabilities are the
-/// client's own; the server sees those that can be kept.
+/// `initialize` to a legacy server, under this id (as JSON), on behalf of a client that does not greet it itself: the whole
+/// message. The capabilities are the client's own; the server sees those that can be kept.
 pub fn greet(id: &str, way: Way, client: &Client<'_>) -> Result<String, Untranslatable> {
     let can = capabilities::client(way, client.capabilities)?;
     let info = client.info.unwrap_or(NOBODY);
@@ -97,7 +97,8 @@ pub fn discovered(
     Ok(result.write())
 }
 
-/// `server/discover`: the whole message.
+/// `server/discover` of this revision, under this id (as JSON): the whole message. The client's capabilities are those that the
+/// server is to see.
 pub fn discover(id: &str, revision: Revision, client: &Client<'_>) -> String {
     let mut meta = Object::empty();
     envelope(&mut meta, revision, client);

@@ -1,4 +1,8 @@
 //! Ids and progress tokens in messages: what stands for one request on one side stands for another on the other.
+//! All of them are JSON: a string has its quotes.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/progress>,
+//! <https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/cancellation>
 
 use std::borrow::Cow;
 

@@ -1,4 +1,6 @@
 //! Notifications: what passes, and what is the proxy's own business.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions>
 
 use std::borrow::Cow;
 

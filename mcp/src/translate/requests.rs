@@ -1,4 +1,6 @@
 //! Requests of clients.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>
 
 use std::borrow::Cow;
 
@@ -13,11 +15,12 @@ use crate::tasks::RELATED;
 /// What a session knows of its client, and each modern request has to say.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
-    /// What the client can do, translated for the server.
+    /// What the client can do: a JSON object. In requests the server reads it as it is, so it has to be translated for it
+    /// ([`super::capabilities::client`]); [`super::handshake::greet`] does that itself.
     pub capabilities: &'a str,
-    /// Who it is.
+    /// Who it is: a JSON object.
     pub info: Option<&'a str>,
-    /// The log messages that it wants.
+    /// The log messages that it wants, from this severity on. None at all without it.
     pub level: Option<Level>,
 }
 
@@ -39,7 +42,8 @@ pub fn request<'a>(
     edit(pair, method, message, client, None)
 }
 
-/// The same under this number, which takes the place of its id, and of its progress token if it has one.
+/// The same under this number (as JSON), which takes the place of its id, and of its progress token if it has one. So both are
+/// changed in one pass, also between two sides of one revision.
 pub fn numbered<'a>(
     pair: Pair,
     method: Option<Method>,

@@ -1,4 +1,5 @@
-//! Whole responses of servers, for whoever has a message in hand rather than its parts.
+//! Whole responses of servers, for whoever has a message in hand rather than its parts. Those to a handshake are for
+//! [`super::handshake`].
 
 use std::borrow::Cow;
 

@@ -1,4 +1,6 @@
 //! Results: what each kind says of itself, and what clients of another revision get in its place.
+//!
+//! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching>
 
 use std::borrow::Cow;
 
