@@ -29,7 +29,7 @@
 //! [`endpoint`] is where a server of 2024-11-05 hears, and [`probe`] judges by a server's first answer which era it
 //! belongs to.
 //!
-//! `examples/translate` is a whole proxy, if a small one: over stdio, between a client and a server of any two revisions.
+//! `examples/translate.rs` is a whole proxy, if a small one: over stdio, between a client and a server of any two revisions.
 //! Here is what becomes of a single call over HTTP, of a modern client for a server of 2025-11-25, and of its answer:
 //!
 //! ```

@@ -1,8 +1,8 @@
-//! The tour of the protocol's crate, `mcp/examples/translate`, between clients of each revision and this server of each
+//! The tour of the protocol's crate, `mcp/examples/translate.rs`, between clients of each revision and this server of each
 //! other one.
 
-use std::io::{self, BufRead as _, BufReader, PipeWriter, Write as _};
-use std::process::Command;
+use std::io::{self, BufRead as _, BufReader, PipeWriter, Read, Write};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 
@@ -13,16 +13,34 @@ use serde_json::{Value, json};
 use crate::harness::{PATIENCE, initialize, request};
 use crate::schema;
 
-#[path = "../../../mcp/examples/translate/main.rs"]
+#[path = "../../../mcp/examples/translate.rs"]
 #[expect(dead_code, reason = "a test has no arguments")]
 mod translate;
+
+/// Serves a server of this revision to a client, in a proxy that is told that it is of the revision of the pair.
+fn serve(
+    server: Revision,
+    pair: Pair,
+    client: impl Read + Send + 'static,
+    answers: impl Write,
+) -> Result<(), String> {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_longshore-example-server"))
+        .args(["--revision", server.as_str(), "--transport", "stdio"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let served = translate::serve(pair, &mut server, client, answers);
+    server.wait().unwrap();
+    served.map_err(|why| why.to_string())
+}
 
 /// A client in front of a server of another revision.
 struct Client {
     revision: Revision,
     input: PipeWriter,
     messages: Receiver<Value>,
-    proxy: JoinHandle<bool>,
+    proxy: JoinHandle<Result<(), String>>,
     asked: u64,
 }
 
@@ -30,15 +48,10 @@ struct Client {
 type Heard = (Vec<Value>, Value);
 
 impl Client {
-    /// The proxy is told that the server is of the revision of the pair.
-    fn in_front_of(server: Revision, pair: Pair) -> Self {
+    fn of(pair: Pair) -> Self {
         let (requests, input) = io::pipe().unwrap();
         let (output, answers) = io::pipe().unwrap();
-        let proxy = thread::spawn(move || {
-            let mut program = Command::new(env!("CARGO_BIN_EXE_longshore-example-server"));
-            program.args(["--revision", server.as_str(), "--transport", "stdio"]);
-            translate::run(pair, &mut program, requests, answers).is_ok()
-        });
+        let proxy = thread::spawn(move || serve(pair.server, pair, requests, answers));
         let (told, messages) = channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -81,28 +94,22 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// What it hears of the server, or the error.
-    fn hello(&mut self) -> Result<Value, Value> {
-        let (definition, (_, answer)) = if self.revision.era() == Era::Modern {
-            ("DiscoverResult", self.ask("server/discover", json!({})))
-        } else {
-            self.say(&initialize(self.revision, json!({"roots": {}, "sampling": {}})));
-            ("InitializeResult", self.answered(0))
-        };
-        if let Some(error) = answer.get("error") {
-            return Err(error.clone());
+    /// What it hears of the server.
+    fn hello(&mut self) -> Value {
+        if self.revision.era() == Era::Modern {
+            return self.result("DiscoverResult", "server/discover", json!({}));
         }
-        if self.revision.era() == Era::Legacy {
-            self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        }
-        schema::check(self.revision, definition, &answer["result"]);
-        Ok(answer["result"].clone())
+        self.say(&initialize(self.revision, json!({"roots": {}, "sampling": {}})));
+        let (_, answer) = self.answered(0);
+        self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        schema::check(self.revision, "InitializeResult", &answer["result"]);
+        answer["result"].clone()
     }
 
     /// Goes, and waits until the proxy has noticed.
     fn end(self) {
         drop(self.input);
-        assert!(self.proxy.join().unwrap());
+        assert_eq!(self.proxy.join().unwrap(), Ok(()));
     }
 }
 
@@ -110,8 +117,8 @@ impl Client {
 fn each_revision_is_served_to_each_other() {
     for client in Revision::ALL {
         for server in Revision::ALL.into_iter().filter(|server| *server != client) {
-            let mut asks = Client::in_front_of(server, Pair { client, server });
-            let hello = asks.hello().unwrap();
+            let mut asks = Client::of(Pair { client, server });
+            let hello = asks.hello();
             assert_eq!(hello["capabilities"]["tools"], json!({}), "{client} {server}: {hello}");
 
             let tools = asks.result("ListToolsResult", "tools/list", json!({}));
@@ -150,13 +157,13 @@ fn each_revision_is_served_to_each_other() {
 
 #[test]
 fn a_server_of_another_revision_than_was_said_is_not_served() {
-    for client in [Revision::V2025_06_18, Revision::V2026_07_28] {
-        let pair = Pair { client, server: Revision::V2024_11_05 };
-        let mut asks = Client::in_front_of(Revision::V2025_11_25, pair);
-        let error = asks.hello().unwrap_err();
-        assert_eq!(error["code"], -32603, "{client}: {error}");
-        let why = "the server does not speak revision 2024-11-05 of MCP";
-        assert_eq!(error["message"], why, "{client}");
-        asks.end();
+    let client = Revision::V2025_06_18;
+    for (server, said) in [
+        (Revision::V2025_11_25, Revision::V2024_11_05),
+        (Revision::V2026_07_28, Revision::V2024_11_05),
+        (Revision::V2025_11_25, Revision::V2026_07_28),
+    ] {
+        let why = serve(server, Pair { client, server: said }, io::empty(), io::sink()).unwrap_err();
+        assert_eq!(why, format!("the server does not speak revision {said} of MCP"), "{server}");
     }
 }
