@@ -70,9 +70,9 @@ fn as_text(way: Way, link: &Object<'_>) -> Result<String, Untranslatable> {
     Ok(format!(r#"{{"type":"text","text":{text}{rest}}}"#))
 }
 
-/// What a block of any kind has, as members that follow others.
+/// What a block of any kind may have, as members that follow others.
 fn rest(block: &Object<'_>) -> String {
-    let member = |name| block.get(name).map(|json| format!(",\"{name}\":{json}"));
+    let member = |name| block.present(name).map(|json| format!(",\"{name}\":{json}"));
     ["annotations", "_meta"].into_iter().filter_map(member).collect()
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn kinds_that_are_not_known_become_others() {
-        let all = r#"[ {"type":"text","text":"a"}, {"type":"audio","mimeType":"audio/wav","data":"AA==","annotations":{"priority":1}},{"type":"resource_link","uri":"a://b","_meta":{ "x":1},"name":"n","mimeType":"text/plain","description":"d"}]"#;
+        let all = r#"[ {"type":"text","text":"a"}, {"type":"audio","mimeType":"audio/wav","data":"AA==","annotations":{"priority":1},"_meta":null},{"type":"resource_link","uri":"a://b","annotations":null,"_meta":{ "x":1},"name":"n","mimeType":"text/plain","description":"d"}]"#;
         let resource = r#"{"type":"resource","resource":{"uri":"mcp:audio","mimeType":"audio/wav","blob":"AA=="},"annotations":{"priority":1}}"#;
         let text = r#"{"type":"text","text":"n: a://b (text/plain)\nd","_meta":{ "x":1}}"#;
         for to in Revision::ALL {
