@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::harness::config::config as configured;
 use crate::harness::scripted::answered;
-use crate::harness::{Client, Events, Request, Scripted, Sidecar, client, eventually, modern, scripted};
+use crate::harness::{
+    Client, Events, Request, Scripted, Sessionless, Sidecar, client, eventually, modern, scripted,
+};
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
@@ -129,6 +131,30 @@ fn r019_every_client_gets_the_revision_that_it_asks_for() {
             // What an older server means by the code is its own.
             let knows = revision == "2025-11-25" || server_revision != "2025-11-25";
             assert_eq!(*code, if knows { json!(-32042) } else { json!(-32603) }, "{case}");
+        }
+    }
+}
+
+/// 19: one that has no handshake, or that nobody knows, is answered with the newest that has one, whatever the server speaks.
+#[test]
+fn r019_who_asks_for_a_revision_without_a_handshake_gets_the_newest_that_has_one() {
+    let answer = |request: &Request, stream: &mut std::net::TcpStream| {
+        scripted::reply(stream, request, &json!({"tools": []}));
+    };
+    let older = LEGACY.map(|revision| Scripted::of(revision, no_stream_or(answer)));
+    let newer = Sessionless::start(json!({"tools": {}}), json!([]), |_, _| {});
+    for port in older.each_ref().map(|server| server.port).into_iter().chain([newer.port]) {
+        let sidecar = Sidecar::start(&configured(port)).ready();
+        for asked in ["2026-07-28", "2099-01-01", "banana"] {
+            let reply = Request::post(client::initialize(asked)).send(sidecar.mcp);
+            assert_eq!(
+                reply.message()["result"]["protocolVersion"],
+                "2025-11-25",
+                "{asked}: {}",
+                reply.text()
+            );
+            let client = Client::in_session(&sidecar, reply.header("mcp-session-id").unwrap());
+            assert_eq!(client.ask("tools/list", json!({}))["result"]["tools"], json!([]), "{asked}");
         }
     }
 }
