@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::DONE;
+use super::{DONE, answered};
 use crate::harness::config::rule;
-use crate::harness::{Client, Request, Scripted, Sidecar, client, config, modern, scripted};
+use crate::harness::{
+    Client, Gate, Request, Scripted, Sidecar, client, config, eventually, modern, scripted,
+};
 
 struct Case {
     name: &'static str,
@@ -163,7 +165,7 @@ fn r014_each_mistake_has_its_answer() {
         }
         if code == -32022 {
             assert_eq!(message["error"]["data"]["supported"], json!(["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]), "{name}");
-            assert!(message["error"]["data"]["requested"].is_string(), "{name}");
+            assert_eq!(message["error"]["data"]["requested"].as_str(), request.value("mcp-protocol-version"), "{name}");
         }
     }
     assert_eq!(server.seen("POST").len(), before_all, "nothing of it reached the server");
@@ -174,16 +176,33 @@ fn r014_each_mistake_has_its_answer() {
     let other_case = call().without("mcp-method").header("MCP-METHOD", "tools/call");
     assert_eq!(other_case.send(sidecar.mcp).status, 200);
     assert_eq!(call().with("mcp-name", " =?base64?ZWNobw==?= ").send(sidecar.mcp).status, 200);
+    // What is accepted and sent may be said in several ways.
+    for accept in ["*/*", "application/*;q=0.5, text/*", "text/event-stream; q=0.9,application/json;charset=utf-8"] {
+        assert_eq!(call().with("accept", accept).send(sidecar.mcp).status, 200, "{accept}");
+    }
+    assert_eq!(call().with("content-type", "application/json; charset=utf-8").send(sidecar.mcp).status, 200);
 }
 
-/// 10: it is taken, and reaches nobody.
+/// 10: it is taken, and reaches nobody: neither the server nor the call of somebody else that has this id.
 #[test]
 fn r010_notifications_are_dropped() {
-    let server = server();
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let server = Scripted::of_both(json!({}), move |request, stream| {
+        if scripted::method_of(request) == "tools/call" {
+            waits.pass();
+        }
+        scripted::json(stream, &answered(request, DONE));
+    });
     let sidecar = Sidecar::start(&config(server.port));
+    let (call, mcp) = (modern::request(1, "tools/call", json!({"name": "echo"})), sidecar.mcp);
+    let calling = std::thread::spawn(move || call.send(mcp).message());
+    eventually("it is under way", || server.seen("tools/call").len() == 1);
     let told = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     let reply = Request::post(told).header("mcp-protocol-version", modern::REVISION).send(sidecar.mcp);
     assert_eq!((reply.status, reply.body.len()), (202, 0));
     assert_eq!(sidecar.audit(|line| line["method"] == "notifications/cancelled")["decision"], "permit");
     assert!(server.seen("notifications/cancelled").is_empty());
+    gate.open();
+    assert_eq!(calling.join().unwrap()["result"]["x"], 1.0);
 }
