@@ -69,6 +69,7 @@ fn r027_marked_arguments_are_repeated_as_headers() {
         String::from_utf8_lossy(&twice.body).replace(r#""region":"eu""#, r#""region":"eu","x":1,"x":2"#);
     assert_eq!(mismatch(twice.body(body)), expected);
     assert_eq!(mismatch(call("eu").header("mcp-param-region", "us")), expected);
+    assert_eq!(mismatch(call_with(json!({})).header("mcp-param-region", "eu")), expected);
     assert_eq!(
         mismatch(call("eu").header("mcp-param-region", "eu").header("Mcp-Param-Region", "eu")),
         expected
