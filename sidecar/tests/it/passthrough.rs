@@ -300,6 +300,13 @@ fn goes_on(
     }
 }
 
+/// What every stream of events says of itself, so that nobody holds it back.
+pub(crate) const EVENTS: [(&str, &str); 3] = [
+    ("content-type", "text/event-stream"),
+    ("cache-control", "no-cache, no-transform"),
+    ("x-accel-buffering", "no"),
+];
+
 #[test]
 fn r011_a_silent_stream_is_kept_alive() {
     let (go_on, wait) = std::sync::mpsc::channel::<()>();
@@ -323,6 +330,9 @@ fn r011_a_silent_stream_is_kept_alive() {
     for (status, headers) in heads {
         assert_eq!(status, 200);
         assert!(headers.iter().all(|(name, _)| name != "content-encoding"), "{headers:?}");
+        for (name, value) in EVENTS {
+            assert!(headers.contains(&(name.to_owned(), value.to_owned())), "{name}: {headers:?}");
+        }
     }
     assert!(read_chunk(&mut reader).unwrap().unwrap().starts_with(b"id: "));
     assert_eq!(read_chunk(&mut reader).unwrap().unwrap(), b": keep-alive\n\n");

@@ -12,6 +12,7 @@ use crate::harness::http::connect;
 use crate::harness::{
     Client, Events, Gate, Request, Scripted, Sessionless, Sidecar, config, eventually, modern, scripted,
 };
+use crate::passthrough::EVENTS;
 
 const ODD: &str = "{\"id\": \"\\u0061\" ,\"jsonrpc\":\"2.0\",\r\n \"method\":\"tools/call\",\"params\":{\"arguments\":{\"n\":1.0e+2,\"big\":12345678901234567890123},\"name\":\"t\",\"_meta\":{\"io.modelcontextprotocol/clientCapabilities\":{ },\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"x.example/y\":[ ]}}}";
 const ODD_RESULT: &str =
@@ -166,11 +167,7 @@ fn r040_only_what_belongs_to_the_request_passes() {
         let request = modern::request("a", "tools/call", json!({"name": "t", "_meta": meta}));
         let mut events = Events::open(&request, sidecar.mcp);
         let headers = events.headers.clone();
-        for (header, value) in [
-            ("content-type", "text/event-stream"),
-            ("cache-control", "no-cache, no-transform"),
-            ("x-accel-buffering", "no"),
-        ] {
+        for (header, value) in EVENTS {
             assert!(headers.contains(&(header.to_owned(), value.to_owned())), "{header}");
         }
         let mut seen = Vec::new();

@@ -10,6 +10,7 @@ use crate::harness::shim::{self, serving, stdio};
 use crate::harness::{
     Client, Events, GoServer, Request, Scripted, Sidecar, config, eventually, scripted, within,
 };
+use crate::passthrough::EVENTS;
 
 #[test]
 fn r054_it_goes_to_the_clients_own_stream() {
@@ -18,7 +19,7 @@ fn r054_it_goes_to_the_clients_own_stream() {
         let sidecar = Sidecar::start(&config(server.port));
         let client = Client::of(&sidecar, None, revision);
         let mut stream = open(&client);
-        for (header, value) in [("content-type", "text/event-stream"), ("x-accel-buffering", "no")] {
+        for (header, value) in EVENTS {
             assert!(stream.headers.contains(&(header.to_owned(), value.to_owned())), "{header}");
         }
         let asked = server.seen("GET").pop().unwrap();
