@@ -31,6 +31,9 @@ enum When {
 const NOTE: &str =
     r#"data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#;
 
+/// The same in two lines, as a message may be that has white space in it.
+const TWO_LINES: &str = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\ndata: \"params\":{\"progressToken\":1,\"progress\":1}}\n\n";
+
 /// What came, with `E` for the epoch, `N` for the note and `A` for the answer.
 fn shape(text: &str, message: &str, epoch: &mut String) -> String {
     if epoch.is_empty()
@@ -63,6 +66,12 @@ fn r057_responses_are_numbered_as_their_revision_wants() {
             OLD,
             How::Events(&[NOTE, "\n\n", "data: ANSWER\n\n"]),
             "id: E-1-1-1\ndata: N\n\nid: E-1-0\ndata: A\n\n".to_owned(),
+        ),
+        // However many lines one has, it is one message, and one event.
+        (
+            OLD,
+            How::Events(&[TWO_LINES, "data: ANSWER\n\n"]),
+            format!("id: E-1-1-1\n{TWO_LINES}id: E-1-0\ndata: A\n\n"),
         ),
         // What the server says of its own stream is not for the client, nor what is in events of other types.
         (
