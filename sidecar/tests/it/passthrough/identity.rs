@@ -15,7 +15,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::harness::http::{Reply, connect};
 use crate::harness::shim::{Shim, python, serving, stdio};
-use crate::harness::{Client, Files, Request, Scripted, Sidecar, SseServer, config, modern, scripted};
+use crate::harness::{
+    Client, Files, Request, Scripted, Sidecar, SseServer, config, eventually, modern, scripted,
+};
 
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 /// How many messages each revision gets, over each transport.
@@ -322,6 +324,9 @@ fn r063_what_a_process_writes_to_stderr_is_no_error() {
         assert_eq!(result["arguments"]["round"], round);
     }
     assert_eq!(sidecar.get("/readyz").status, 200);
+    let said = "FATAL ERROR: panic: Traceback";
+    eventually("it is in the log of its container", || sidecar.server_log().contains(said));
+    assert!(!sidecar.written().contains(said), "and in no other");
 }
 
 /// Two members of one name are two messages, one for each reader who takes another of them.
