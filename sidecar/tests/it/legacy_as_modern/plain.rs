@@ -22,7 +22,9 @@ fn r036_a_server_with_a_handshake_is_discovered_and_listed() {
     let message = reply.message();
     assert_eq!((reply.status, &message["id"]), (200, &json!("d")), "{message}");
     let result = &message["result"];
-    assert_eq!(result["supportedVersions"][0], "2026-07-28");
+    let served = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+    assert_eq!(result["supportedVersions"], json!(served), "what clients may speak, not the server");
+    assert_eq!(reply.header("mcp-session-id"), None, "30: that is between the sidecar and its server");
     assert_eq!(result["resultType"], "complete");
     assert!(result["ttlMs"].is_u64() && result["cacheScope"].is_string(), "{message}");
     assert_eq!(result["_meta"][SERVER_INFO]["name"], "mcp-servers/everything");
