@@ -4,7 +4,6 @@
 //! Specification: <https://modelcontextprotocol.io/specification/2026-07-28/server/tools>
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::lossy_json;
@@ -39,15 +38,13 @@ pub fn filter(message: &str, list: List, mut keep: impl FnMut(&str) -> bool) -> 
     let mut response = Object::read(message)?;
     let mut result = Object::read(response.original("result").ok_or(Unreadable::NoList(list.member()))?)?;
     let entries = result.original(list.member()).ok_or(Unreadable::NoList(list.member()))?;
-    let entries: Vec<&RawValue> =
-        serde_json::from_str(entries).map_err(|_| Unreadable::NoList(list.member()))?;
+    let entries = elements(entries).map_err(|_| Unreadable::NoList(list.member()))?;
     let before = entries.len();
-    let kept: Vec<&RawValue> =
-        entries.into_iter().filter(|entry| name(entry.get(), list).is_some_and(|name| keep(&name))).collect();
+    let kept: Vec<&str> =
+        entries.into_iter().filter(|entry| name(entry, list).is_some_and(|name| keep(&name))).collect();
     let hidden = before - kept.len();
     let rewritten = (hidden > 0).then(|| {
-        let texts: Vec<&str> = kept.iter().map(|entry| entry.get()).collect();
-        result.set(list.member(), format!("[{}]", texts.join(",")));
+        result.set(list.member(), format!("[{}]", kept.join(",")));
         response.set("result", result.write());
         response.write()
     });
@@ -120,6 +117,9 @@ mod tests {
         for message in [r#"{"result":{}}"#, r#"{"result":{"tools":{}}}"#, r#"{"result":[]}"#, r#"{}"#, "7"] {
             assert!(filter(message, List::Tools, |_| true).is_err(), "{message}");
         }
+        // Nobody could keep a place for each.
+        let many = format!(r#"{{"result":{{"tools":[{}]}}}}"#, vec!["0"; 1 << 19].join(","));
+        assert!(filter(&many, List::Tools, |_| true).is_err());
     }
 
     #[test]

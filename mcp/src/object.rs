@@ -260,13 +260,16 @@ fn quote_into(json: &mut String, text: &str) {
     }
 }
 
+/// The most elements of an array that is taken apart: a place is kept for each, also for those that are two bytes long. There
+/// are servers with tens of thousands of resources, and none with as many.
+const MAX_ELEMENTS: usize = 256 * 1024;
+
 /// The elements of an array, as they were written.
 pub fn elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
-    scan::elements(json, usize::MAX).map_err(serde_json::Error::custom)
+    scan::elements(json, MAX_ELEMENTS).map_err(serde_json::Error::custom)
 }
 
-/// The elements of an array that a client has written, which has no more of them than an object may have members: a
-/// place is kept for each, also for those that are two bytes long.
+/// The elements of an array that a client has written, which has no more of them than an object may have members.
 pub(crate) fn few_elements(json: &str) -> Result<Vec<&str>, serde_json::Error> {
     scan::elements(json, scan::MAX_MEMBERS).map_err(serde_json::Error::custom)
 }
@@ -356,6 +359,15 @@ mod tests {
         }
         // Seconds with the slowest of machines; the square of the number would take minutes with the fastest.
         assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn arrays_without_end_are_not_taken_apart() {
+        let many = |count: usize| format!("[{}]", vec!["0"; count].join(","));
+        assert_eq!(elements(&many(MAX_ELEMENTS)).unwrap().len(), MAX_ELEMENTS);
+        let more = many(MAX_ELEMENTS + 1);
+        assert!(elements(&more).is_err());
+        assert!(edit_elements(&more, |error| error, |element| Ok(vec![element.into()])).is_err());
     }
 
     #[test]
