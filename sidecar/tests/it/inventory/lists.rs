@@ -174,6 +174,40 @@ fn lists_that_are_too_long_together_are_cut_to_what_an_inventory_holds() {
     assert_eq!((inventory.tools.len(), inventory.resources.len()), (MANY, 0));
 }
 
+/// A small object takes a hundred times as much memory as text.
+#[test]
+fn lists_that_would_fill_the_memory_are_cut() {
+    /// The sidecar itself, and what was read of the list.
+    const MOST: u64 = 160 << 20;
+    let server = Server::start(json!({"tools": {}}), |method, request, stream| {
+        if method != "tools/list" {
+            return no_stream(stream);
+        }
+        if message(request)["params"]["cursor"].is_null() {
+            return json(
+                stream,
+                &reply_to(request, &json!({"tools": [tool("small")], "nextCursor": "large"})),
+            );
+        }
+        let many = vec![r#"{"a":0}"#; 1 << 19].join(",");
+        let id = message(request)["id"].clone();
+        let tool = format!(r#"{{"name":"large","inputSchema":{{"type":"object","x":[{many}]}}}}"#);
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{tool}]}}}}"#);
+        // Written past what judges it, which would take its time.
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            text.len()
+        );
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes()));
+    });
+    let (sidecar, token) = beside(&server);
+    let sidecar = sidecar.ready();
+    let inventory = read(&ask(&token).send(sidecar.admin));
+    let names: Vec<_> = inventory.tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["small"]);
+    assert!(sidecar.peak() < MOST, "{} bytes", sidecar.peak());
+}
+
 /// A server that has no stream at first, for one reason or another: it has one nevertheless.
 #[test]
 fn a_stream_that_is_cut_off_or_refused_is_opened_again() {
