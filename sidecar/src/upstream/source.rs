@@ -17,6 +17,8 @@ use crate::whole_body::Gathered;
 /// How long to wait before a stream is asked for again, if the server does not say, and at least.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MINIMUM: Duration = Duration::from_millis(50);
+/// The longest id of an event that is kept, in bytes, for as long as the stream lasts. It would go into a header.
+const MAX_EVENT_ID: usize = 8 * 1024;
 
 /// The answer, or the stream, from one answer of the server's to the next.
 pub(crate) struct Source {
@@ -126,8 +128,8 @@ impl Source {
             coming.complete();
             if let Some(id) = &event.id {
                 // What no header can say is nothing to come back with.
-                let can_be_said = |id: &String| !id.is_empty() && HeaderValue::from_str(id).is_ok();
-                *last = Some(id.clone().into_owned()).filter(can_be_said);
+                let can_be_said = (1..=MAX_EVENT_ID).contains(&id.len()) && HeaderValue::from_str(id).is_ok();
+                *last = can_be_said.then(|| id.clone().into_owned());
             }
             if let Some(milliseconds) = event.retry {
                 *retry = Duration::from_millis(milliseconds);
@@ -210,6 +212,22 @@ mod tests {
         assert!(!to.is_closed());
         source.ended().await;
         assert!(to.is_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_is_known_by_an_id_that_a_header_can_have() {
+        let mut source = Source::new(Body::Whole(None), Lease::nothing(), Coming::new(None));
+        for (id, can_be_said) in [
+            ("7".to_owned(), true),
+            (String::new(), false),
+            ("x".repeat(MAX_EVENT_ID), true),
+            ("x".repeat(MAX_EVENT_ID + 1), false),
+            ("\u{7f}".to_owned(), false),
+        ] {
+            let data = format!("id: {id}\ndata: {{}}\n\n");
+            assert!(source.read(&data.into(), |_| ()).is_ok());
+            assert_eq!(source.last(), Some(&*id).filter(|_| can_be_said), "{id:.9}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
