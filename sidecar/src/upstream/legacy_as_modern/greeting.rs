@@ -11,9 +11,13 @@ use crate::held::Coming;
 use crate::upstream::source::Source;
 use crate::upstream::{Answer, EDITABLE, Failure, Form};
 
+/// The most that is kept of each thing that the server says of itself, in bytes. There may be thousands of sessions, and who
+/// the server is stands in each of its results.
+const MAX_SAID: usize = 64 * 1024;
+
 /// What the server says of itself in the handshake.
 pub(super) struct Greeting {
-    /// All of it: the result, as JSON.
+    /// All of it, but for what is too long: the result, as JSON.
     pub(super) text: String,
     /// The revision that it has chosen.
     pub(super) revision: Revision,
@@ -40,9 +44,22 @@ impl Greeting {
         let offers = Offers::read(capabilities);
         let logs =
             Object::read(capabilities).is_ok_and(|capabilities| capabilities.present("logging").is_some());
-        let info = result.original("serverInfo").filter(|info| info.starts_with('{')).map(str::to_owned);
-        Ok(Self { revision, info, offers, logs, text })
+        let info = result.original("serverInfo");
+        let info = info.filter(|info| info.starts_with('{') && info.len() <= MAX_SAID).map(str::to_owned);
+        let brief = (text.len() > MAX_SAID).then(|| brief(&result));
+        Ok(Self { revision, info, offers, logs, text: brief.unwrap_or(text) })
     }
+}
+
+/// What clients are told of a greeting, as far as it is not too long.
+fn brief(greeting: &Object<'_>) -> String {
+    let mut brief = Object::empty();
+    for name in ["protocolVersion", "capabilities", "serverInfo", "instructions"] {
+        if let Some(said) = greeting.original(name).filter(|said| said.len() <= MAX_SAID) {
+            brief.set(name, said.to_owned());
+        }
+    }
+    brief.write()
 }
 
 /// The result of the handshake.
@@ -96,6 +113,29 @@ mod tests {
     use super::*;
     use crate::upstream::Body;
     use crate::upstream::waiting::channel;
+
+    #[test]
+    fn what_is_too_long_of_what_a_server_says_of_itself_is_not_kept() {
+        let long = format!("\"{}\"", "x".repeat(MAX_SAID));
+        let said = |info: &str, instructions: &str, more: &str| {
+            let said = r#""protocolVersion":"2025-11-25","capabilities":{"logging":{}}"#;
+            format!("{{{said}{info}{instructions}{more}}}")
+        };
+        let (info, instructions) = (r#","serverInfo":{"name":"n"}"#, r#","instructions":"i""#);
+        let (long_info, other) = (format!(r#","serverInfo":{{"name":{long}}}"#), format!(r#","x":{long}"#));
+        let long_instructions = format!(r#","instructions":{long}"#);
+        let short = said(info, instructions, r#","x":1"#);
+        for (text, kept, has_info) in [
+            (short.clone(), short, true),
+            (said(info, instructions, &other), said(info, instructions, ""), true),
+            (said(info, &long_instructions, ""), said(info, "", ""), true),
+            (said(&long_info, instructions, ""), said("", instructions, ""), false),
+        ] {
+            let greeting = Greeting::read(text).ok().unwrap();
+            assert_eq!((greeting.text, greeting.info.is_some()), (kept, has_info));
+            assert!(greeting.logs);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_leaves_its_stream_open_has_answered_all_the_same() {
