@@ -24,6 +24,11 @@ const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// The most marks of one tool: a request has no more than some hundred headers in all.
 pub(crate) const MAX_MARKS: usize = 64;
+/// The longest name of a header, with the names of the properties that lead to the one that it repeats, in bytes. Each mark is
+/// kept with all of them, and a few marks may stand within the same long names.
+const MAX_WAY: usize = 1024;
+/// What each of those names counts besides.
+const STEP: usize = 32;
 
 /// A property that is repeated as a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +51,9 @@ pub enum BadMark {
     /// More properties are marked than a request has headers for.
     #[error("more than {MAX_MARKS} properties are marked")]
     Many,
+    /// A name of a header is too long, or the names of the properties around it are.
+    #[error("a header name, or the names of the properties around it, are longer than {MAX_WAY} bytes")]
+    Long,
     /// Two properties have the same header.
     #[error("the header name {0:?} is used twice")]
     Twice(String),
@@ -79,6 +87,9 @@ fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Marked>) -> Resu
             }
             if found.len() == MAX_MARKS {
                 return Err(BadMark::Many);
+            }
+            if header.len() + path.iter().map(|name| STEP + name.len()).sum::<usize>() > MAX_WAY {
+                return Err(BadMark::Long);
             }
             if found.iter().any(|earlier| earlier.header.eq_ignore_ascii_case(&header)) {
                 return Err(BadMark::Twice(header));
@@ -277,6 +288,19 @@ mod tests {
         };
         assert_eq!(many(MAX_MARKS), Ok(MAX_MARKS));
         assert_eq!(many(MAX_MARKS + 1), Err(BadMark::Many));
+        let long = |around: &str, depth: usize| {
+            let begin = format!(r#"{{"properties":{{"{around}":"#).repeat(depth);
+            let mark = r#"{"type":"string","x-mcp-header":"A"}"#;
+            marked(&format!("{begin}{mark}{}", "}}".repeat(depth))).map(|found| found.len())
+        };
+        for (around, depth, expected) in [
+            ("p".repeat(991), 1, Ok(1)),
+            ("p".repeat(992), 1, Err(BadMark::Long)),
+            ("p".to_owned(), 31, Ok(1)),
+            ("p".to_owned(), 32, Err(BadMark::Long)),
+        ] {
+            assert_eq!(long(&around, depth), expected, "{around:.9} {depth}");
+        }
         let clean = without_marks(SCHEMA).unwrap();
         assert_eq!(marked(&clean), Ok(Vec::new()));
         assert!(clean.contains(r#""x-mcp-header":{"type":"string","default":{"x-mcp-header":1}}"#));
