@@ -66,14 +66,20 @@ pub struct Page {
     pub next_cursor: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Cursor {
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+/// Where the next page of a list begins, for those who keep nothing of its entries.
+pub fn next_cursor(result: &str) -> Option<String> {
+    serde_json::from_str::<Cursor>(result).ok()?.next_cursor
+}
+
 /// Reads the result of a list method; `result` is the result alone. An entry that cannot be kept is left out: it is no reason to know nothing of the others.
 pub fn page(result: &str, list: List) -> Result<Page, Unreadable> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Cursor {
-        #[serde(default)]
-        next_cursor: Option<String>,
-    }
     let object = Object::read(result)?;
     let entries = object.get(list.member()).ok_or(Unreadable::NoList(list.member()))?;
     let entries = elements(entries)?.into_iter().filter_map(lossy_json::value).collect();
@@ -133,6 +139,8 @@ mod tests {
         let read = page(odd, List::Tools).unwrap();
         let half = serde_json::json!({"name": "a", "description": "\u{fffd}"});
         assert_eq!((read.entries, read.next_cursor.as_deref()), (vec![half, 7.into()], Some("n")));
+        assert_eq!(next_cursor(odd).as_deref(), Some("n"));
+        assert_eq!(next_cursor(r#"{"tools":[],"nextCursor":7}"#), None);
         assert!(page(r#"{"tools":{}}"#, List::Tools).is_err());
     }
 }

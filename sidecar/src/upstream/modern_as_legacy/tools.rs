@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use longshore_mcp::listing;
 use longshore_mcp::meta::Outline;
-use longshore_mcp::method::{List, Method};
+use longshore_mcp::method::Method;
 use longshore_mcp::object::{self, quote};
 use longshore_mcp::translate::requests::{self, Client};
 use longshore_mcp::translate::tools::{self, Called};
@@ -112,7 +112,7 @@ impl Tools {
                 }
             };
             self.note(&page);
-            match listing::page(&page, List::Tools).ok().and_then(|page| page.next_cursor) {
+            match listing::next_cursor(&page) {
                 Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
                 Some(_) | None => break,
             }
