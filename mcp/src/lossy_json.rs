@@ -7,8 +7,8 @@ use memchr::memchr2;
 use serde_json::Value;
 
 /// About how many bytes of memory a value may take. Whoever writes it chooses how much that is beside its text: a hundred times
-/// as much, where that is made of small objects.
-pub const MAX_WEIGHT: usize = 48 * 1024 * 1024;
+/// as much, where that is made of small objects. There is room for some ten thousand properties of one tool.
+const MAX_WEIGHT: usize = 16 * 1024 * 1024;
 
 /// What an object takes beside its names and values: there is room for eleven members from the first one on.
 const OBJECT: usize = 640;
@@ -37,7 +37,7 @@ pub fn text(json: &str) -> Option<String> {
 }
 
 /// About how many bytes of memory the value of a JSON text takes, and hardly ever less.
-pub fn weight(json: &str) -> usize {
+fn weight(json: &str) -> usize {
     let bytes = json.as_bytes();
     let (mut weight, mut at) = (0, 0);
     while let Some(byte) = bytes.get(at) {
@@ -139,11 +139,11 @@ mod tests {
         }
         let many = |element: &str, count: usize| format!("[{}]", vec![element; count].join(","));
         for (json, is_read) in [
-            (many(r#"{"a":0}"#, 1 << 15), true),
-            (many(r#"{"a":0}"#, 1 << 17), false),
+            (many(r#"{"a":0}"#, 1 << 14), true),
+            (many(r#"{"a":0}"#, 1 << 15), false),
             // As long as that, or longer, and nothing in it that would take as much.
-            (many(r#""{{[,,""#, 1 << 17), true),
-            (format!("\"{}\"", "{".repeat(MAX_WEIGHT / 8)), true),
+            (many(r#""{{[,,""#, 1 << 16), true),
+            (format!("\"{}\"", "{".repeat(MAX_WEIGHT / 2)), true),
         ] {
             assert_eq!(value(&json).is_some(), is_read, "{json:.20}");
         }

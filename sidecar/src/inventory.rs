@@ -6,9 +6,10 @@ pub(crate) mod readers;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use longshore_mcp::listing;
 use longshore_mcp::method::List;
 use longshore_sidecar_config::inventory::{ConfigState, Inventory, Phase};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::configuration::{Snapshot, digest as digest_of};
@@ -94,12 +95,17 @@ pub(crate) async fn publish(
 }
 
 /// The inventory of one moment.
-fn assemble(snapshot: &Snapshot, view: &View, error: Option<String>, draining: bool) -> Inventory {
-    let exists = |tool: &&Value| {
-        tool.get(List::Tools.key()).and_then(Value::as_str).is_some_and(|name| snapshot.access.exists(name))
-    };
+fn assemble<'a>(
+    snapshot: &Snapshot,
+    view: &'a View,
+    error: Option<String>,
+    draining: bool,
+) -> Inventory<&'a RawValue> {
     let lists = &view.lists;
-    let tools: Vec<Value> = lists.tools.iter().filter(exists).cloned().collect();
+    let mut tools = raw(&lists.tools);
+    tools.retain(|tool| {
+        listing::name(tool.get(), List::Tools).is_some_and(|name| snapshot.access.exists(&name))
+    });
     Inventory {
         config: ConfigState {
             digest: snapshot.digest.clone(),
@@ -117,11 +123,16 @@ fn assemble(snapshot: &Snapshot, view: &View, error: Option<String>, draining: b
         hidden_tools: lists.tools.len() - tools.len(),
         tools_digest: digest::of_tools(&tools),
         tools,
-        prompts: lists.prompts.clone(),
-        resources: lists.resources.clone(),
-        resource_templates: lists.resource_templates.clone(),
+        prompts: raw(&lists.prompts),
+        resources: raw(&lists.resources),
+        resource_templates: raw(&lists.resource_templates),
         noise: None,
         short: snapshot.short,
         exposed: Vec::new(),
     }
+}
+
+/// Entries of a list as they stand in the inventory, which is written without values for them.
+fn raw(entries: &[Box<str>]) -> Vec<&RawValue> {
+    entries.iter().filter_map(|entry| serde_json::from_str(entry).ok()).collect()
 }

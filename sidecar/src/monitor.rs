@@ -25,7 +25,6 @@ use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::handshake::NOBODY;
 use longshore_sidecar_config::Upstream;
 use longshore_sidecar_config::inventory::{Connection, ConnectionReason, ConnectionState, ServerDescription};
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
@@ -65,13 +64,13 @@ pub(crate) struct View {
     pub(crate) lists: Arc<Lists>,
 }
 
-/// What the server offers.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What the server offers: each as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
-    pub(crate) tools: Vec<Value>,
-    pub(crate) prompts: Vec<Value>,
-    pub(crate) resources: Vec<Value>,
-    pub(crate) resource_templates: Vec<Value>,
+    pub(crate) tools: Vec<Box<str>>,
+    pub(crate) prompts: Vec<Box<str>>,
+    pub(crate) resources: Vec<Box<str>>,
+    pub(crate) resource_templates: Vec<Box<str>>,
 }
 
 impl View {

@@ -16,7 +16,10 @@ use crate::input::{ABLE, CLIENT, Input, is_json, value};
 pub(super) fn filter(bytes: &[u8]) {
     let Some(text) = Input::new(bytes).text() else { return };
     for list in List::ALL {
-        _ = listing::page(text, list);
+        // What is kept of them is written into inventories as it is.
+        if let Ok(page) = listing::page(text, list) {
+            page.entries.iter().for_each(|entry| is_json(entry));
+        }
         let keep = |name: &str| name.len().is_multiple_of(2);
         let Ok(filtered) = listing::filter(text, list, keep) else { continue };
         let whole = filtered.rewritten.as_deref().unwrap_or(text);

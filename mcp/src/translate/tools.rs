@@ -36,7 +36,7 @@ pub fn unreadable(way: Way, result: &str) -> Vec<String> {
 }
 
 /// Whether a tool of 2025-11-25 can be called as a task only.
-fn has_to_be_task(tool: &str) -> bool {
+pub fn has_to_be_task(tool: &str) -> bool {
     object::at(tool, &["execution", "taskSupport"])
         .and_then(string)
         .is_some_and(|support| support.as_str() == "required")

@@ -20,10 +20,10 @@ use serde_json::Value;
 /// The longest inventory, in bytes of JSON: a sidecar keeps no more of what its server lists, and nobody reads more.
 pub const LONGEST: usize = 32 << 20;
 
-/// What a sidecar knows of itself and its server at one moment.
+/// What a sidecar knows of itself and its server at one moment. `Entry` is what each entry of a list is held as.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Inventory {
+pub struct Inventory<Entry = Value> {
     /// Which configuration the sidecar runs.
     pub config: ConfigState,
     /// Whether it serves.
@@ -34,17 +34,17 @@ pub struct Inventory {
     pub server: Option<ServerDescription>,
     /// The server's tools that the manifest's `tools.include` and `tools.exclude` leave, as the server gave them,
     /// in its order.
-    pub tools: Vec<Value>,
+    pub tools: Vec<Entry>,
     /// How many tools `include` and `exclude` hide.
     pub hidden_tools: usize,
     /// `sha256:<64 hex digits>` over [`Inventory::tools`]; the same for the same definitions in any order.
     pub tools_digest: String,
     /// The server's prompts.
-    pub prompts: Vec<Value>,
+    pub prompts: Vec<Entry>,
     /// The server's resources.
-    pub resources: Vec<Value>,
+    pub resources: Vec<Entry>,
     /// The server's resource templates.
-    pub resource_templates: Vec<Value>,
+    pub resource_templates: Vec<Entry>,
     /// The first line that a stdio server wrote to its stdout which is no message of MCP, bounded; `None` if there has
     /// been none since the handshake. Such lines are dropped.
     #[serde(default)]

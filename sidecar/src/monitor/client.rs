@@ -14,7 +14,6 @@ use http::HeaderValue;
 use longshore_mcp::envelope::Request;
 use longshore_mcp::initialize::Handshake;
 use longshore_mcp::listing;
-use longshore_mcp::lossy_json::{self, MAX_WEIGHT};
 use longshore_mcp::method::{List, Method as McpMethod};
 use longshore_mcp::revision::Revision;
 use longshore_mcp::translate::handshake::INITIALIZED;
@@ -34,19 +33,10 @@ pub(super) use listen::News;
 /// The most that is read of one answer.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// The most that is read of all pages of all lists: what an inventory has room for, with some for how it writes them.
-const MAX_OFFER: usize = inventory::LONGEST / 4 * 3;
+pub(super) const MAX_OFFER: usize = inventory::LONGEST / 4 * 3;
 /// Bounds of a list.
 const MAX_PAGES: usize = 200;
 const MAX_ENTRIES: usize = 10_000;
-
-/// What there is room for of all lists together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
-    /// As they are written.
-    text: usize,
-    /// As they are kept.
-    memory: usize,
-}
 
 /// Whom a handshake is with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,17 +61,6 @@ pub(crate) struct Server {
     /// What the session costs at the server; given back when nobody looks after the server any more.
     hold: Option<Hold>,
     revision: Option<Revision>,
-}
-
-impl Room {
-    /// All that there is.
-    pub(super) const ALL: Self = Self { text: MAX_OFFER, memory: MAX_WEIGHT };
-
-    /// What is left beside this JSON. `None`: there is no room for it.
-    pub(super) fn beside(self, json: &str) -> Option<Self> {
-        let text = self.text.checked_sub(json.len())?;
-        Some(Self { text, memory: self.memory.checked_sub(lossy_json::weight(json))? })
-    }
 }
 
 impl Server {
@@ -221,7 +200,7 @@ impl Server {
     }
 
     /// Reads a list to its end, or to the bounds: each entry once, and of all lists together no more than there is room.
-    pub(super) async fn list(&self, list: List, room: &mut Room) -> Result<Vec<Value>, CallError> {
+    pub(super) async fn list(&self, list: List, room: &mut usize) -> Result<Vec<Box<str>>, CallError> {
         let mut entries = Vec::new();
         let (mut names, mut cursors) = (HashSet::new(), HashSet::new());
         let mut cursor: Option<String> = None;
@@ -233,19 +212,20 @@ impl Server {
                 Err(CallError::Rpc { code: -32601, .. }) => return Ok(entries),
                 Err(error) => return Err(error),
             };
-            // Before any of it is kept.
-            let Some(left) = room.beside(&result) else {
-                let list = list.member();
-                tracing::warn!(list, MAX_OFFER, MAX_WEIGHT, "the server's lists are too long and cut");
+            let page = listing::page(&result, list).map_err(|_| self.not_mcp("the list is no list"))?;
+            // Numbers may be longer as they are kept.
+            let length = page.entries.iter().map(|entry| entry.len()).sum::<usize>().max(result.len());
+            let Some(left) = room.checked_sub(length) else {
+                tracing::warn!(list = list.member(), MAX_OFFER, "the server's lists are too long and cut");
                 return Ok(entries);
             };
             *room = left;
-            let page = listing::page(&result, list).map_err(|_| self.not_mcp("the list is no list"))?;
             let (before, given) = (entries.len(), page.entries.len());
-            entries.extend(page.entries.into_iter().filter(|entry| {
-                let name = entry.get(list.key()).and_then(Value::as_str);
-                name.is_none_or(|name| names.insert(name.to_owned()))
-            }));
+            for entry in page.entries {
+                if listing::name(&entry, list).is_none_or(|name| names.insert(name)) {
+                    entries.push(entry);
+                }
+            }
             let new = entries.len() - before;
             if new < given {
                 tracing::debug!(

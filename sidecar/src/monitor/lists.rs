@@ -4,7 +4,7 @@ use longshore_mcp::method::List;
 use serde_json::Value;
 use tokio::time::Duration;
 
-use super::client::{Room, Server};
+use super::client::{MAX_OFFER, Server};
 use super::state::Problem;
 use super::{Lists, RELIST_EVERY, RELIST_PAUSE};
 
@@ -53,7 +53,7 @@ pub(super) async fn list_all(
     let nothing = Lists::default();
     let (has_listed, known) = (known.is_some(), known.unwrap_or(&nothing));
     let mut lists = Lists::default();
-    let (mut room, mut unlisted) = (Room::ALL, None);
+    let (mut room, mut unlisted) = (MAX_OFFER, None);
     for list in List::ALL {
         let (capability, place, known) = match list {
             List::Tools => ("tools", &mut lists.tools, &known.tools),
@@ -71,8 +71,8 @@ pub(super) async fn list_all(
             Ok(entries) => *place = entries,
             Err(error) if error.is_answer() && (list != List::Tools || (has_listed && error.is_busy())) => {
                 unlisted = unlisted.or(Some(error.in_list(list)));
-                let left = known.iter().try_fold(before, |left, entry| left.beside(&entry.to_string()));
-                if let Some(left) = left {
+                let size = known.iter().map(|entry| entry.len()).sum();
+                if let Some(left) = before.checked_sub(size) {
                     (room, *place) = (left, known.clone());
                 }
             }

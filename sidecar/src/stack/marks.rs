@@ -7,7 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use longshore_mcp::headers::argument::{self, Marked};
-use serde_json::Value;
+use longshore_mcp::listing;
+use longshore_mcp::method::List;
+use longshore_mcp::object::Object;
+use longshore_mcp::translate::tools::has_to_be_task;
 
 use crate::monitor::{Lists, View};
 
@@ -35,11 +38,10 @@ impl Marks {
         if let Some(read) = read.as_ref().filter(|read| Arc::ptr_eq(&read.from, &view.lists)) {
             return read.tools.clone();
         }
-        let listed = &view.lists.tools;
-        let has_to_be_task = |tool: &&Value| tool["execution"]["taskSupport"] == "required";
-        let tasks = listed.iter().filter(has_to_be_task).filter_map(|tool| tool["name"].as_str());
-        let tasks = tasks.map(str::to_owned).collect();
-        let tools = Rc::new(Tools { marked: listed.iter().filter_map(of_tool).collect(), tasks });
+        let listed = view.lists.tools.iter().map(|tool| &**tool);
+        let tasks = listed.clone().filter(|tool| has_to_be_task(tool));
+        let tasks = tasks.filter_map(|tool| listing::name(tool, List::Tools)).collect();
+        let tools = Rc::new(Tools { marked: listed.filter_map(of_tool).collect(), tasks });
         *read = Some(Read { from: view.lists.clone(), tools: tools.clone() });
         tools
     }
@@ -47,8 +49,7 @@ impl Marks {
 
 /// A tool whose marks cannot be used has none: no client that follows the protocol calls it over HTTP, and the server
 /// has the last word on who does.
-fn of_tool(tool: &Value) -> Option<(String, Vec<Marked>)> {
-    let name = tool.get("name")?.as_str()?;
-    let marked = argument::marked(&tool.get("inputSchema")?.to_string()).ok()?;
-    (!marked.is_empty()).then(|| (name.to_owned(), marked))
+fn of_tool(tool: &str) -> Option<(String, Vec<Marked>)> {
+    let marked = argument::marked(Object::read(tool).ok()?.original("inputSchema")?).ok()?;
+    if marked.is_empty() { None } else { Some((listing::name(tool, List::Tools)?, marked)) }
 }

@@ -174,25 +174,25 @@ fn lists_that_are_too_long_together_are_cut_to_what_an_inventory_holds() {
     assert_eq!((inventory.tools.len(), inventory.resources.len()), (MANY, 0));
 }
 
-/// A small object takes a hundred times as much memory as text.
+/// A small object takes a hundred times as much memory as its text.
 #[test]
-fn lists_that_would_fill_the_memory_are_cut() {
-    /// The sidecar itself, and what was read of the list.
+fn tools_with_thousands_of_properties_are_listed_and_do_not_fill_the_memory() {
+    const MANY: usize = 16;
+    /// The sidecar itself, and what it reads and keeps. As values the tools alone would be more.
     const MOST: u64 = 160 << 20;
     let server = Server::start(json!({"tools": {}}), |method, request, stream| {
         if method != "tools/list" {
             return no_stream(stream);
         }
-        if message(request)["params"]["cursor"].is_null() {
-            return json(
-                stream,
-                &reply_to(request, &json!({"tools": [tool("small")], "nextCursor": "large"})),
-            );
-        }
-        let many = vec![r#"{"a":0}"#; 1 << 19].join(",");
+        let tool = |name: usize, objects: usize| {
+            let objects = vec![r#"{"a":0}"#; objects].join(",");
+            format!(r#"{{"name":"{name}","inputSchema":{{"type":"object","x":[{objects}]}}}}"#)
+        };
+        // What no memory would hold is left out.
+        let mut tools = vec![tool(MANY, 1 << 16)];
+        tools.extend((0..MANY).map(|name| tool(name, 1 << 14)));
         let id = message(request)["id"].clone();
-        let tool = format!(r#"{{"name":"large","inputSchema":{{"type":"object","x":[{many}]}}}}"#);
-        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{tool}]}}}}"#);
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{}]}}}}"#, tools.join(","));
         // Written past what judges it, which would take its time.
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -203,8 +203,8 @@ fn lists_that_would_fill_the_memory_are_cut() {
     let (sidecar, token) = beside(&server);
     let sidecar = sidecar.ready();
     let inventory = read(&ask(&token).send(sidecar.admin));
-    let names: Vec<_> = inventory.tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["small"]);
+    let names = inventory.tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+    assert!(names.eq((0..MANY).map(|name| name.to_string())), "{} tools", inventory.tools.len());
     assert!(sidecar.peak() < MOST, "{} bytes", sidecar.peak());
 }
 
