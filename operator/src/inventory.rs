@@ -27,5 +27,10 @@ pub(crate) type Poller = client::Poller<ObjectRef<McpServer>, Summary>;
 /// The parts: the handle, the stream of changes, and the future to run.
 pub(crate) fn inventories(token: TokenFile) -> (Inventories, Changes, Poller) {
     // Three of the longest answers fit beside all else into the memory that the chart gives the operator.
-    client::inventories(token, Bounds { concurrent_answers: 3, ..Bounds::default() })
+    let bounds = Bounds { concurrent_answers: 3, ..Bounds::default() };
+    client::inventories(token, bounds, namespace)
+}
+
+fn namespace(server: &ObjectRef<McpServer>) -> &str {
+    server.namespace.as_deref().unwrap_or_default()
 }

@@ -80,7 +80,11 @@ impl Source {
         let reader = Reader::default();
         let bounds = Bounds { concurrent_answers: ANSWERS, ..Bounds::default() };
         let keep = move |server: &ServerKey, json: &[u8]| reader.read(&key(server), json);
-        let read = Read { keep: Arc::new(keep), is_short: Arc::new(Offer::may_grow) };
+        let read = Read {
+            keep: Arc::new(keep),
+            is_short: Arc::new(Offer::may_grow),
+            namespace: |server: &ServerKey| server.namespace.as_str(),
+        };
         let (inventories, changes, poller) = inventories_with(token, bounds, read);
         let (sender, due) = unbounded_channel();
         let servers = Servers { published: Arc::default(), due: sender };

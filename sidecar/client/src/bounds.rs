@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longshore_sidecar_config::inventory;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// What reading sidecars may cost, whatever they do. Beside these, at most a tenth of one CPU's time goes into the answers
@@ -12,9 +13,9 @@ use tokio::time::Instant;
 pub struct Bounds {
     /// The longest answer that is read, in bytes. A longer one counts as a failure.
     pub answer_bytes: usize,
-    /// How many answers of more than 64 KiB are read at the same time, one of each server at most. With
-    /// [`Bounds::answer_bytes`] it bounds what reading holds, but for the 64 KiB and a little more that each of the
-    /// others may hold while it waits.
+    /// How many answers of more than 64 KiB are read at the same time: one of each server at most, and half of them of each
+    /// namespace. With [`Bounds::answer_bytes`] it bounds what reading holds, but for the 64 KiB and a little more that
+    /// each of the others may hold while it waits.
     pub concurrent_answers: usize,
     /// How many answers of one sidecar are read as fast as they come, so that a start is seen in all its steps.
     pub burst: u32,
@@ -31,6 +32,18 @@ impl Default for Bounds {
             burst: 32,
             interval: Duration::from_millis(250),
         }
+    }
+}
+
+impl Bounds {
+    /// The places for long answers in memory.
+    pub(crate) fn places(&self) -> usize {
+        self.concurrent_answers.clamp(1, Semaphore::MAX_PERMITS)
+    }
+
+    /// Those of one namespace, which are never all, unless there is only one.
+    pub(crate) fn places_of_namespace(&self) -> usize {
+        self.places().div_ceil(2)
     }
 }
 
@@ -82,6 +95,14 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_has_half_of_the_places_and_never_all() {
+        for (all, expected) in [(0, (1, 1)), (1, (1, 1)), (2, (2, 1)), (3, (3, 2)), (8, (8, 4))] {
+            let bounds = Bounds { concurrent_answers: all, ..Bounds::default() };
+            assert_eq!((bounds.places(), bounds.places_of_namespace()), expected);
+        }
+    }
 
     #[test]
     fn a_burst_is_free_and_then_an_answer_costs_its_interval() {

@@ -56,6 +56,8 @@ pub struct Read<K, S> {
     /// Whether more would be kept of the same answer if it were read again. It is asked for again then, at the pace of
     /// a sidecar that has no news.
     pub is_short: Arc<IsShort<S>>,
+    /// The namespace of a server: whoever has one may have as many servers in it as it likes.
+    pub namespace: fn(&K) -> &str,
 }
 
 type Keep<K, S> = dyn Fn(&K, &[u8]) -> serde_json::Result<S> + Send + Sync;
@@ -65,9 +67,13 @@ type IsShort<S> = dyn Fn(&S) -> bool + Send + Sync;
 pub fn inventories<K, S: DeserializeOwned>(
     token: TokenFile,
     bounds: Bounds,
+    namespace: fn(&K) -> &str,
 ) -> (Inventories<K, S>, Changes<K>, Poller<K, S>) {
-    let read =
-        Read { keep: Arc::new(|_: &K, json| serde_json::from_slice(json)), is_short: Arc::new(|_| false) };
+    let read = Read {
+        keep: Arc::new(|_: &K, json| serde_json::from_slice(json)),
+        is_short: Arc::new(|_| false),
+        namespace,
+    };
     inventories_with(token, bounds, read)
 }
 
@@ -84,7 +90,7 @@ pub fn inventories_with<K, S>(
         known: Mutex::new(HashMap::new()),
         unauthorized: Notify::new(),
         refuses: Mutex::new(None),
-        answers: Arc::new(Semaphore::new(bounds.concurrent_answers.clamp(1, Semaphore::MAX_PERMITS))),
+        answers: Arc::new(Semaphore::new(bounds.places())),
         bounds,
     });
     let (track, tracked) = mpsc::unbounded_channel();
@@ -113,6 +119,8 @@ struct OfServer {
     sidecars: HashMap<PodUid, Running>,
     /// One of them at a time reads a long answer: a server that has them read slowly leaves the others theirs.
     turn: Arc<Semaphore>,
+    /// The places of its namespace.
+    of_namespace: Arc<Semaphore>,
     share: Arc<Share>,
 }
 
@@ -173,7 +181,7 @@ impl<K, S> Clone for Inventories<K, S> {
 
 impl<K, S> Clone for Read<K, S> {
     fn clone(&self) -> Self {
-        Self { keep: self.keep.clone(), is_short: self.is_short.clone() }
+        Self { keep: self.keep.clone(), is_short: self.is_short.clone(), namespace: self.namespace }
     }
 }
 
@@ -219,10 +227,10 @@ impl<S: PartialEq> Shared<S> {
 
 // === impl OfServer ===
 
-impl Default for OfServer {
-    fn default() -> Self {
+impl OfServer {
+    fn new(of_namespace: Arc<Semaphore>) -> Self {
         let share = Arc::new(Share::new(Instant::now()));
-        Self { sidecars: HashMap::new(), turn: Arc::new(Semaphore::new(1)), share }
+        Self { sidecars: HashMap::new(), turn: Arc::new(Semaphore::new(1)), of_namespace, share }
     }
 }
 
@@ -236,11 +244,17 @@ where
     /// Asks every tracked sidecar, for ever.
     pub async fn run(mut self) -> Infallible {
         let mut polls: HashMap<K, OfServer> = HashMap::new();
+        let mut namespaces: HashMap<String, Arc<Semaphore>> = HashMap::new();
+        let places = self.shared.bounds.places_of_namespace();
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
                 Some(tracked) = self.tracked.recv() => {
-                    let of_server = polls.entry(tracked.server.clone()).or_default();
+                    let of_server = polls.entry(tracked.server.clone()).or_insert_with(|| {
+                        let namespace = (self.read.namespace)(&tracked.server).to_owned();
+                        let of_namespace = namespaces.entry(namespace);
+                        OfServer::new(of_namespace.or_insert_with(|| Arc::new(Semaphore::new(places))).clone())
+                    });
                     of_server.sidecars.retain(|uid, poll| {
                         let keep = tracked.sidecars.get(uid) == Some(&poll.address);
                         if !keep {
@@ -258,6 +272,7 @@ where
                                 changes: self.changes.clone(),
                                 token: self.token.clone(),
                                 turn: of_server.turn.clone(),
+                                of_namespace: of_server.of_namespace.clone(),
                                 share: of_server.share.clone(),
                                 server: tracked.server.clone(),
                                 pod: vacant.key().clone(),
@@ -269,6 +284,8 @@ where
                     }
                     if of_server.sidecars.is_empty() {
                         polls.remove(&tracked.server);
+                        // Nothing is read any more of the others.
+                        namespaces.retain(|_, places| Arc::strong_count(places) > 1);
                     }
                 }
                 Some(_aborted) = running.next(), if !running.is_empty() => {}

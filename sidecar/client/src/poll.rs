@@ -26,6 +26,8 @@ pub(crate) struct Poll<K, S> {
     pub(crate) token: TokenFile,
     /// Who of the server's sidecars may have a place for a long answer.
     pub(crate) turn: Arc<Semaphore>,
+    /// Those places that are its namespace's.
+    pub(crate) of_namespace: Arc<Semaphore>,
     /// What all of them may cost.
     pub(crate) share: Arc<Share>,
     pub(crate) server: K,
@@ -35,7 +37,7 @@ pub(crate) struct Poll<K, S> {
 
 impl<K: Clone + Send + Sync + 'static, S: PartialEq + Send + Sync + 'static> Poll<K, S> {
     pub(crate) async fn run(self) -> Infallible {
-        let Self { shared, read, token, turn, share, server, pod, address, .. } = &self;
+        let Self { shared, read, token, turn, of_namespace, share, server, pod, address, .. } = &self;
         let (keep, of) = (read.keep.clone(), server.clone());
         let keep: request::Keep<S> = Arc::new(move |json| keep(&of, json));
         let mut pace = Pace::new(&shared.bounds, Instant::now());
@@ -45,7 +47,7 @@ impl<K: Clone + Send + Sync + 'static, S: PartialEq + Send + Sync + 'static> Pol
         let mut retry = FIRST_RETRY;
         loop {
             let answer_bytes = shared.bounds.answer_bytes;
-            let limits = Limits { answer_bytes, answers: &shared.answers, turn };
+            let limits = Limits { answer_bytes, answers: &shared.answers, of_namespace, turn };
             let mut cost = Duration::ZERO;
             let known = tag.as_deref().filter(|_| !again);
             // That it answers again is news, whatever it says; and without a tag it answers at once in any case.

@@ -98,6 +98,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) answer_bytes: usize,
     /// The places for long answers in memory.
     pub(crate) answers: &'a Arc<Semaphore>,
+    /// How many of them may be those of one namespace.
+    pub(crate) of_namespace: &'a Arc<Semaphore>,
     /// Who of one server's sidecars may have such a place.
     pub(crate) turn: &'a Arc<Semaphore>,
 }
@@ -165,8 +167,12 @@ async fn read<S: Send + 'static>(
         None
     } else {
         // The semaphores are never closed; were they, reading without a place would still be bounded by the poll's pace.
-        let places =
-            (limits.turn.clone().acquire_owned().await, limits.answers.clone().acquire_owned().await);
+        let Limits { turn, of_namespace, answers, .. } = limits;
+        let places = (
+            turn.clone().acquire_owned().await,
+            of_namespace.clone().acquire_owned().await,
+            answers.clone().acquire_owned().await,
+        );
         if let Some(rest) = body.size_hint().exact().and_then(|rest| usize::try_from(rest).ok()) {
             bytes.reserve_exact(rest.min(limits.answer_bytes));
         }

@@ -94,16 +94,19 @@ struct Client {
 }
 
 fn client(bounds: Bounds) -> Client {
-    client_that(
-        bounds,
-        Read {
-            keep: Arc::new(|_: &&'static str, json| serde_json::from_slice(json)),
-            is_short: Arc::new(|_| false),
-        },
-    )
+    client_that(bounds, |_, json| serde_json::from_slice(json), |_| false)
 }
 
-fn client_that(bounds: Bounds, read: Read<&'static str, Kept>) -> Client {
+fn client_that(
+    bounds: Bounds,
+    keep: impl Fn(&&'static str, &[u8]) -> serde_json::Result<Kept> + Send + Sync + 'static,
+    is_short: impl Fn(&Kept) -> bool + Send + Sync + 'static,
+) -> Client {
+    let read: Read<&'static str, Kept> = Read {
+        keep: Arc::new(keep),
+        is_short: Arc::new(is_short),
+        namespace: |server| server.split('/').next().unwrap_or_default(),
+    };
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "{TOKEN}").unwrap();
     let (inventories, changes, poller) =
@@ -162,8 +165,7 @@ async fn an_answer_is_read_again_when_more_of_it_can_be_kept() {
         Ok(all.into_iter().take(reading.load(Ordering::Relaxed)).collect())
     };
     let is_short = move |kept: &Kept| kept.as_array().unwrap().len() < looking.load(Ordering::Relaxed).min(3);
-    let mut client =
-        client_that(Bounds::default(), Read { keep: Arc::new(keep), is_short: Arc::new(is_short) });
+    let mut client = client_that(Bounds::default(), keep, is_short);
     client.track(&[("pod", sidecar.address)]);
     for (size, expected) in [(1, "[1]"), (2, "[1,2]"), (9, "[1,2,3]")] {
         room.store(size, Ordering::Relaxed);
@@ -183,8 +185,7 @@ async fn nothing_waits_for_what_is_made_of_a_long_answer() {
         begins.send(()).unwrap();
         Ok(Kept::from(told.lock().unwrap().recv_timeout(SOON).is_ok()))
     };
-    let mut client =
-        client_that(Bounds::default(), Read { keep: Arc::new(keep), is_short: Arc::new(|_| false) });
+    let mut client = client_that(Bounds::default(), keep, |_| false);
     client.track(&[("pod", sidecar.address)]);
     began.recv().await.unwrap();
     goes_on.send(()).unwrap();
@@ -230,8 +231,7 @@ async fn what_is_too_long_or_no_inventory_is_a_failure_with_a_reason() {
 async fn of_what_is_no_inventory_little_is_repeated() {
     let sidecar = serve(&format!("\"{}\"", "\u{e9}".repeat(2000))).await;
     let keep = |_: &&'static str, json: &[u8]| serde_json::from_slice::<bool>(json).map(Kept::from);
-    let mut client =
-        client_that(Bounds::default(), Read { keep: Arc::new(keep), is_short: Arc::new(|_| false) });
+    let mut client = client_that(Bounds::default(), keep, |_| false);
     client.track(&[("pod", sidecar.address)]);
     client.until("pod", |_, unreachable| unreachable.is_some_and(|it| it.contains("not an inventory"))).await;
     let words = client.inventories.of("pod").unreachable.unwrap();
@@ -264,11 +264,14 @@ async fn answers_that_never_end_take_nobodys_place() {
         let bounds = Bounds { concurrent_answers: places, ..Bounds::default() };
         let mut client = client(bounds);
         let (slow, mut begun) = serve_without_end(bytes).await;
-        let pods: Vec<String> = (0..20).map(|pod| format!("slow-{pod}")).collect();
-        let pods: Vec<_> = pods.iter().map(|pod| (pod.as_str(), slow)).collect();
-        client.track_of("slow", &pods);
-        for _ in &pods {
-            timeout(SOON, begun.recv()).await.unwrap().unwrap();
+        // In one namespace there may be any number of servers, and each has any number of pods.
+        for server in ["slow/0", "slow/1", "slow/2", "slow/3", "slow/4", "slow/5"] {
+            let pods: Vec<String> = (0..5).map(|pod| format!("{server}-{pod}")).collect();
+            let pods: Vec<_> = pods.iter().map(|pod| (pod.as_str(), slow)).collect();
+            client.track_of(server, &pods);
+            for _ in &pods {
+                timeout(SOON, begun.recv()).await.unwrap().unwrap();
+            }
         }
         let sidecar = serve(says).await;
         client.track(&[("pod", sidecar.address)]);
