@@ -244,7 +244,7 @@ impl Proxy {
         let at = self.calls.iter().position(|call| response.answers(&call.id))?;
         let Call { id, method, name } = self.calls.swap_remove(at);
         if let (Some(Method::ToolsList), Outcome::Result(list)) = (method, &response.outcome) {
-            let tools = tools::called(list.get()).into_iter();
+            let tools = tools::called(list.get());
             self.wrapped.extend(tools.map(|(name, tool)| (name, tool.wrapped)));
         }
         let uri = name.as_deref().filter(|_| method == Some(Method::ResourcesRead));

@@ -24,11 +24,14 @@ const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// The most marks of one tool: a request has no more than some hundred headers in all.
 pub(crate) const MAX_MARKS: usize = 64;
-/// The longest name of a header, with the names of the properties that lead to the one that it repeats, in bytes. Each mark is
-/// kept with all of them, and a few marks may stand within the same long names.
-const MAX_WAY: usize = 1024;
-/// What each of those names counts besides.
-const STEP: usize = 32;
+/// About how many bytes of memory one mark may take, all marks of a tool together, and those of all tools of a server. Each is
+/// kept with all names of the properties that lead to its own, and many marks may stand within the same long names.
+const MAX_MARK: usize = 1024;
+const MAX_OF_TOOL: usize = 8 * 1024;
+/// See [`MAX_MARK`].
+pub const MAX_OF_SERVER: usize = 4 * 1024 * 1024;
+/// What each of those names takes besides.
+const NAME: usize = 32;
 
 /// A property that is repeated as a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,17 @@ pub struct Marked {
     pub header: String,
     /// Where the argument stands: the names of the properties from the outside in.
     pub path: Vec<String>,
+}
+
+impl Marked {
+    /// About how many bytes of memory these take.
+    pub fn size(all: &[Self]) -> usize {
+        all.iter().map(|mark| size(&mark.header, &mark.path)).sum()
+    }
+}
+
+fn size(header: &str, path: &[String]) -> usize {
+    NAME + header.len() + path.iter().map(|name| NAME + name.len()).sum::<usize>()
 }
 
 /// Why a tool's marks cannot be used. A client over HTTP does not offer such a tool.
@@ -51,8 +65,8 @@ pub enum BadMark {
     /// More properties are marked than a request has headers for.
     #[error("more than {MAX_MARKS} properties are marked")]
     Many,
-    /// A name of a header is too long, or the names of the properties around it are.
-    #[error("a header name, or the names of the properties around it, are longer than {MAX_WAY} bytes")]
+    /// A name of a header is too long, or the names of the properties around it are; or they are all together.
+    #[error("the names of the headers, or of the properties around them, are too long")]
     Long,
     /// Two properties have the same header.
     #[error("the header name {0:?} is used twice")]
@@ -73,6 +87,9 @@ pub fn marked(input_schema: &str) -> Result<Vec<Marked>, BadMark> {
     let schema: Value = lossy_json::value(input_schema).ok_or(BadMark::Schema)?;
     let mut found = Vec::new();
     walk(&schema, &mut Vec::new(), &mut found)?;
+    if Marked::size(&found) > MAX_OF_TOOL {
+        return Err(BadMark::Long);
+    }
     if marks(&schema) == found.len() { Ok(found) } else { Err(BadMark::Place) }
 }
 
@@ -88,7 +105,7 @@ fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Marked>) -> Resu
             if found.len() == MAX_MARKS {
                 return Err(BadMark::Many);
             }
-            if header.len() + path.iter().map(|name| STEP + name.len()).sum::<usize>() > MAX_WAY {
+            if size(&header, path) > MAX_MARK {
                 return Err(BadMark::Long);
             }
             if found.iter().any(|earlier| earlier.header.eq_ignore_ascii_case(&header)) {
@@ -288,18 +305,22 @@ mod tests {
         };
         assert_eq!(many(MAX_MARKS), Ok(MAX_MARKS));
         assert_eq!(many(MAX_MARKS + 1), Err(BadMark::Many));
-        let long = |around: &str, depth: usize| {
+        let long = |around: &str, depth: usize, marks: usize| {
             let begin = format!(r#"{{"properties":{{"{around}":"#).repeat(depth);
-            let mark = r#"{"type":"string","x-mcp-header":"A"}"#;
-            marked(&format!("{begin}{mark}{}", "}}".repeat(depth))).map(|found| found.len())
+            let mark = |number| format!(r#""{number}":{{"type":"string","x-mcp-header":"{number}"}}"#);
+            let marks: Vec<String> = (10..10 + marks).map(mark).collect();
+            let marks = format!(r#"{{"properties":{{{}}}}}"#, marks.join(","));
+            marked(&format!("{begin}{marks}{}", "}}".repeat(depth))).map(|found| found.len())
         };
-        for (around, depth, expected) in [
-            ("p".repeat(991), 1, Ok(1)),
-            ("p".repeat(992), 1, Err(BadMark::Long)),
-            ("p".to_owned(), 31, Ok(1)),
-            ("p".to_owned(), 32, Err(BadMark::Long)),
+        for (around, depth, marks, expected) in [
+            ("p".repeat(924), 1, 1, Ok(1)),
+            ("p".repeat(925), 1, 1, Err(BadMark::Long)),
+            ("p".to_owned(), 28, 1, Ok(1)),
+            ("p".to_owned(), 29, 1, Err(BadMark::Long)),
+            ("p".repeat(28), 1, MAX_MARKS, Ok(MAX_MARKS)),
+            ("p".repeat(29), 1, MAX_MARKS, Err(BadMark::Long)),
         ] {
-            assert_eq!(long(&around, depth), expected, "{around:.9} {depth}");
+            assert_eq!(long(&around, depth, marks), expected, "{around:.9} {depth} {marks}");
         }
         let clean = without_marks(SCHEMA).unwrap();
         assert_eq!(marked(&clean), Ok(Vec::new()));

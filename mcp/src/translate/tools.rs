@@ -86,13 +86,13 @@ pub struct Called {
 }
 
 /// The tools of a result of `tools/list`, by name, before it is translated.
-pub fn called(result: &str) -> Vec<(String, Called)> {
+pub fn called(result: &str) -> impl Iterator<Item = (String, Called)> {
     let called = |tool: &str| {
         let name = object::at(tool, &["name"]).and_then(string)?.into_owned();
         let marked = object::at(tool, &["inputSchema"]).map_or(Ok(Vec::new()), argument::marked).ok();
         Some((name, Called { wrapped: is_wrapped(tool), marked }))
     };
-    listed(result).into_iter().filter_map(called).collect()
+    listed(result).into_iter().filter_map(called)
 }
 
 /// The tools of a result of `tools/list`, as they were written.
@@ -246,13 +246,13 @@ mod tests {
         let list = r#"{"tools":[{"name":"a","inputSchema":{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"R"}}}},{"name":"b","inputSchema":{"x-mcp-header":"R"},"outputSchema":{}},7]}"#;
         let marked = vec![Marked { header: "R".to_owned(), path: vec!["r".to_owned()] }];
         assert_eq!(
-            called(list),
+            called(list).collect::<Vec<_>>(),
             [
                 ("a".to_owned(), Called { wrapped: false, marked: Some(marked) }),
                 ("b".to_owned(), Called { wrapped: true, marked: None }),
             ]
         );
-        assert_eq!(called("7"), []);
+        assert_eq!(called("7").count(), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use longshore_mcp::headers::argument::{self, Marked};
+use longshore_mcp::headers::argument::{self, MAX_OF_SERVER, Marked};
 use longshore_mcp::listing;
 use longshore_mcp::method::List;
 use longshore_mcp::object::Object;
@@ -41,7 +41,13 @@ impl Marks {
         let listed = view.lists.tools.iter().map(|tool| &**tool);
         let tasks = listed.clone().filter(|tool| has_to_be_task(tool));
         let tasks = tasks.filter_map(|tool| listing::name(tool, List::Tools)).collect();
-        let tools = Rc::new(Tools { marked: listed.filter_map(of_tool).collect(), tasks });
+        let mut size = 0;
+        let has_room = |(_, marked): &(String, Vec<Marked>)| {
+            size += Marked::size(marked);
+            size <= MAX_OF_SERVER
+        };
+        let marked = listed.filter_map(of_tool).take_while(has_room).collect();
+        let tools = Rc::new(Tools { marked, tasks });
         *read = Some(Read { from: view.lists.clone(), tools: tools.clone() });
         tools
     }

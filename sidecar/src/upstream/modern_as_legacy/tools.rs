@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use longshore_mcp::headers::argument::{MAX_OF_SERVER, Marked};
 use longshore_mcp::listing;
 use longshore_mcp::meta::Outline;
 use longshore_mcp::method::Method;
@@ -36,6 +37,8 @@ pub(super) struct Tools {
 #[derive(Default)]
 struct Known {
     tools: HashMap<String, Called>,
+    /// What their marks take up, in bytes.
+    marks: usize,
     /// When the list was read last: the beginning of that, since what changes meanwhile may be missed.
     read: Option<Instant>,
 }
@@ -49,9 +52,7 @@ impl Tools {
             if called.marked.is_none() {
                 unusable.push(name.clone());
             }
-            if name.len() <= MAX_NAME && (known.tools.len() < MAX_TOOLS || known.tools.contains_key(&name)) {
-                known.tools.insert(name, called);
-            }
+            known.keep(name, called);
         }
         unusable
     }
@@ -125,6 +126,19 @@ impl Tools {
     }
 }
 
+impl Known {
+    /// Keeps what is known of a tool now, if there is room for it.
+    fn keep(&mut self, name: String, called: Called) {
+        let size = |called: &Called| called.marked.as_deref().map_or(0, Marked::size);
+        self.marks -= self.tools.remove(&name).as_ref().map_or(0, size);
+        let marks = self.marks + size(&called);
+        if name.len() <= MAX_NAME && self.tools.len() < MAX_TOOLS && marks <= MAX_OF_SERVER {
+            self.marks = marks;
+            self.tools.insert(name, called);
+        }
+    }
+}
+
 /// One page of the list: the result alone.
 async fn page(way: &Way, cursor: Option<&str>) -> Result<Option<String>, Any> {
     let method = Method::ToolsList;
@@ -140,4 +154,28 @@ async fn page(way: &Way, cursor: Option<&str>) -> Result<Option<String>, Any> {
     let answer = source.answer(OWN_ID).await?;
     source.finish();
     Ok(answer.and_then(|answer| object::at(&answer, &["result"]).map(str::to_owned)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_marks_are_kept_than_there_is_room_for() {
+        let mut known = Known::default();
+        let half = MAX_OF_SERVER / 2;
+        for (name, length, is_kept) in [
+            ("a", half, true),
+            ("b", half, false),
+            ("b", half - 100, true),
+            // In the place that it had.
+            ("a", half, true),
+            ("a", half + 100, false),
+            ("b", half + 100, true),
+        ] {
+            let marked = vec![Marked { header: "x".repeat(length), path: vec![] }];
+            known.keep(name.to_owned(), Called { wrapped: false, marked: Some(marked) });
+            assert_eq!(known.tools.contains_key(name), is_kept, "{name} {length}");
+        }
+    }
 }
