@@ -4,6 +4,7 @@
 mod asking;
 mod failure;
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -131,7 +132,7 @@ impl Call {
             let Ok(Message::Response(response)) = envelope::read_servers(answer.as_bytes()) else {
                 return Err(Failure::Nonsense.into());
             };
-            let mut unusable = Vec::new();
+            let mut unusable = BTreeSet::new();
             match response.outcome {
                 Outcome::Error(error) => {
                     let code = code_of(error.get()).and_then(Code::of);
@@ -267,18 +268,18 @@ impl Call {
 }
 
 /// A list without the tools that nobody could call.
-fn without(unusable: &[String], text: String) -> String {
+fn without(unusable: &BTreeSet<String>, text: String) -> String {
     if unusable.is_empty() {
         return text;
     }
-    let filtered = listing::filter(&text, List::Tools, |name| !unusable.iter().any(|bad| bad == name));
+    let filtered = listing::filter(&text, List::Tools, |name| !unusable.contains(name));
     filtered.ok().and_then(|filtered| filtered.rewritten).unwrap_or(text)
 }
 
 /// Says which tools nobody gets, for whoever wrote them. Once for each list of the sidecar's own is enough.
-fn tell_unusable(names: &[String]) {
+fn tell_unusable(names: &BTreeSet<String>) {
     if !names.is_empty() {
-        let first = &names[..names.len().min(TOLD)];
+        let first: Vec<_> = names.iter().take(TOLD).collect();
         tracing::warn!(
             tools = names.len(),
             ?first,

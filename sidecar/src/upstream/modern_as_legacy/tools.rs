@@ -1,7 +1,7 @@
 //! What is remembered of the server's tools: which of their arguments a call repeats as headers, and how their results
 //! look to clients that know only objects. Every list that passes is looked at; the sidecar's own lists keep it fresh.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use longshore_mcp::headers::argument::{MAX_OF_SERVER, Marked};
 use longshore_mcp::listing;
@@ -45,12 +45,12 @@ struct Known {
 
 impl Tools {
     /// Notes the tools in a result of `tools/list`. Says which of them no call can be right for.
-    pub(super) fn note(&self, result: &str) -> Vec<String> {
-        let mut unusable = Vec::new();
+    pub(super) fn note(&self, result: &str) -> BTreeSet<String> {
+        let mut unusable = BTreeSet::new();
         let mut known = self.known.lock();
         for (name, called) in tools::called(result) {
             if called.marked.is_none() {
-                unusable.push(name.clone());
+                unusable.insert(name.clone());
             }
             known.keep(name, called);
         }
