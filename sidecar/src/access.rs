@@ -16,7 +16,7 @@ use longshore_sidecar_config::{AccessRule, ToolFilter};
 
 pub use pattern::PatternError;
 use pattern::Patterns;
-use uri::is_ambiguous;
+use uri::{Uri, is_ambiguous};
 
 /// The longest URI that is held against globs, in bytes. Each rule has many of them, and each of those looks at all of it.
 const MAX_URI: usize = 8 * 1024;
@@ -99,6 +99,7 @@ impl Access {
             return Decision::Deny(Denial::Hidden);
         }
         let text = target.as_str();
+        let uri = Uri::new(text);
         // No glob says anything of such a target, but the one that permits every one.
         let is_any = match target {
             Target::Tool(name) | Target::Prompt(name) => name.len() > MAX_NAME,
@@ -110,7 +111,7 @@ impl Access {
             Target::Resource(_) if is_any => rule.resources.match_all(),
             Target::Tool(_) => rule.tools.match_any(text),
             Target::Prompt(_) => rule.prompts.match_any(text),
-            Target::Resource(_) => rule.resources.match_any_uri(text),
+            Target::Resource(_) => rule.resources.match_any_uri(&uri),
         };
         match caller.rules.iter().find(permits) {
             Some(rule) => Decision::Permit(rule.name.clone()),

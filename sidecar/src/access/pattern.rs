@@ -1,12 +1,10 @@
 //! Globs over names and URIs.
 
-use std::cell::LazyCell;
-
 use thiserror::Error;
 
 use super::glob::{self, NoGlob};
 use super::steps::{Steps, Walk};
-use super::uri::{Marks, read, readings};
+use super::uri::{Marks, Uri, read};
 
 /// A glob that is none.
 #[derive(Debug, Error)]
@@ -47,10 +45,10 @@ impl Patterns {
         self.0.iter().any(|pattern| pattern.matches(text, &mut walk))
     }
 
-    /// The same of a URI, which one has to match whichever of its [`readings`] the server takes it for.
-    pub(crate) fn match_any_uri(&self, uri: &str) -> bool {
-        let (mut walk, readings) = (Walk::default(), LazyCell::new(|| readings(uri)));
-        self.0.iter().any(|pattern| pattern.matches_uri(uri, &readings, &mut walk))
+    /// The same of a URI, which one has to match whichever of its [readings](Uri::readings) the server takes it for.
+    pub(super) fn match_any_uri(&self, uri: &Uri<'_>) -> bool {
+        let mut walk = Walk::default();
+        self.0.iter().any(|pattern| pattern.matches_uri(uri, &mut walk))
     }
 
     /// Whether one matches everything.
@@ -82,15 +80,10 @@ impl Pattern {
     }
 
     /// What is written in the glob itself is read as it is in the URI.
-    fn matches_uri(
-        &self,
-        uri: &str,
-        readings: &LazyCell<Vec<(Marks, String)>, impl FnOnce() -> Vec<(Marks, String)>>,
-        walk: &mut Walk,
-    ) -> bool {
+    fn matches_uri(&self, uri: &Uri<'_>, walk: &mut Walk) -> bool {
         let glob = match self {
             Self::Any => return true,
-            Self::Exact(exact) => return **exact == *uri,
+            Self::Exact(exact) => return **exact == *uri.text,
             Self::Glob(glob, _) => &**glob,
         };
         let matches_as_read = |(marks, reading): &(Marks, String), walk: &mut Walk| {
@@ -99,8 +92,9 @@ impl Pattern {
                 read != glob && Self::compile(&read).is_ok_and(|read| read.matches(reading, walk))
             }
         };
-        glob == uri
-            || self.matches(uri, walk) && readings.iter().all(|reading| matches_as_read(reading, walk))
+        glob == uri.text
+            || self.matches(uri.text, walk)
+                && uri.readings().iter().all(|reading| matches_as_read(reading, walk))
     }
 }
 
@@ -169,7 +163,7 @@ mod tests {
             ("a:////x/*", "a:////x/b", true),
         ] {
             let patterns = Patterns::compile(&[glob.to_owned()]).unwrap();
-            assert_eq!(patterns.match_any_uri(uri), expected, "{glob}: {uri}");
+            assert_eq!(patterns.match_any_uri(&Uri::new(uri)), expected, "{glob}: {uri}");
         }
     }
 }

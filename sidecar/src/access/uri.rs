@@ -1,5 +1,6 @@
 //! What servers make of a URI: often something else than what is written, and it is that which a caller gets.
 
+use std::cell::OnceCell;
 use std::iter;
 
 /// How often a URI is decoded, since what is decoded may be encoded still: nobody means one that is even after that.
@@ -29,8 +30,25 @@ const MARKS: [char; 6] = ['%', '\\', '#', '?', ';', '/'];
 /// Which of [`MARKS`], a bit for each.
 pub(super) type Marks = u8;
 
-/// Whatever a server may take a URI for beside what is written.
-pub(super) fn readings(uri: &str) -> Vec<(Marks, String)> {
+/// A URI that globs are held against.
+pub(super) struct Uri<'a> {
+    pub(super) text: &'a str,
+    readings: OnceCell<Vec<(Marks, String)>>,
+}
+
+impl<'a> Uri<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, readings: OnceCell::new() }
+    }
+
+    /// Whatever a server may take it for beside what is written: there may be a hundred of them, which are made once for all
+    /// globs that ask for them.
+    pub(super) fn readings(&self) -> &[(Marks, String)] {
+        self.readings.get_or_init(|| readings(self.text))
+    }
+}
+
+fn readings(uri: &str) -> Vec<(Marks, String)> {
     let mut readings = Vec::new();
     // However often it is decoded: a slash that still is encoded ends no segment.
     for (times, decoded) in decodings(uri, has_meaning).iter().enumerate() {
