@@ -6,6 +6,8 @@ use thiserror::Error;
 
 /// The type of that event.
 pub const EVENT: &str = "endpoint";
+/// The longest reference, in bytes: each session keeps its own.
+const MAX_REFERENCE: usize = 8 * 1024;
 
 /// Why nothing is posted there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -29,7 +31,9 @@ pub fn event(path: &str) -> String {
 pub fn resolve(stream: &str, reference: &str) -> Result<String, BadEndpoint> {
     use BadEndpoint::{Foreign, Unusable};
     let reference = reference.trim();
-    if reference.is_empty() || !reference.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\') {
+    if !(1..=MAX_REFERENCE).contains(&reference.len())
+        || !reference.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\')
+    {
         return Err(Unusable);
     }
     let (scheme, authority, base) = split(stream).ok_or(Unusable)?;
@@ -134,6 +138,10 @@ mod tests {
                 expected.as_ref().map(|path| *path),
                 "{reference}"
             );
+        }
+        for (length, is_usable) in [(MAX_REFERENCE, true), (MAX_REFERENCE + 1, false)] {
+            let reference = format!("/{}", "m".repeat(length - 1));
+            assert_eq!(resolve(STREAM, &reference).is_ok(), is_usable, "{length}");
         }
         assert_eq!(resolve("http://[::1]:8080/sse", "http://[::1]:8080/m"), Ok("/m".to_owned()));
         assert_eq!(resolve("https://[::1]/sse", "//[::1]:443/m"), Ok("/m".to_owned()));
