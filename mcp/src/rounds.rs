@@ -188,9 +188,11 @@ impl Rounds {
         &self.request
     }
 
-    /// How many bytes of the call are kept while the client is asked: the request, and the server's state.
+    /// How many bytes of the call are kept while the client is asked: the request, the server's state, and what it knows its
+    /// questions by.
     pub fn kept(&self) -> usize {
-        self.request.len() + self.state.as_ref().map_or(0, String::len)
+        let keys = self.open.iter().map(|open| open.key.len()).sum::<usize>();
+        self.request.len() + self.state.as_ref().map_or(0, String::len) + keys
     }
 
     /// The ids, as JSON, of what the client has not answered.

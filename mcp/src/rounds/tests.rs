@@ -54,6 +54,8 @@ fn the_client_is_asked_and_the_server_called_again() {
             r#"{"jsonrpc":"2.0","id":"q3","method":"elicitation/create","params":{"mode":"url","url":"https://a","message":"m","elicitationId":"visit-2"}}"#.to_owned(),
         ])
     );
+    // The state as it is written, and three keys.
+    assert_eq!(rounds.kept(), CALL.len() + r#""s\u0074ate""#.len() + 3);
     assert_eq!(rounds.answered(Id::from_json("\"q9\""), Ok("{}")), None);
     assert_eq!(rounds.answered(Id::from_json("\"q2\""), Ok(r#"{"roots":[ ]}"#)), Some(Next::Wait));
     assert_eq!(rounds.answered(Id::from_json("\"q2\""), Ok(r#"{"roots":[ ]}"#)), None);
