@@ -83,6 +83,12 @@ impl Way {
         Ok(self.server.transport.hold_beside(said, &opener, request)?)
     }
 
+    /// What is put to the session's client, each message held whole from now on, if there is room for all of them.
+    pub(super) fn hold(&self, messages: Vec<String>) -> Option<Vec<Bytes>> {
+        let hold = |message: String| self.server.transport.hold(&self.session.opener, message.into());
+        messages.into_iter().map(hold).collect()
+    }
+
     /// Whether arguments of tools are repeated in headers that this server sees.
     pub(super) fn has_headers(&self) -> bool {
         !matches!(self.server.upstream, Upstream::Stdio {})

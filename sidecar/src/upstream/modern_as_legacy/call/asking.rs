@@ -33,6 +33,8 @@ pub(super) async fn ask(
     let (member, outcome) = loop {
         next = match next {
             Next::Ask(messages) => {
+                // They are there until their client has read them, which it need not do.
+                let messages = way.hold(messages).ok_or(Failure::NotHeld)?;
                 if !under_way.ask(rounds.unanswered()) {
                     return Err(Failure::TooManyQuestions.into());
                 }
