@@ -116,10 +116,21 @@ impl Call {
                 let answer = answer.into_owned();
                 client.answer(status, answer).await;
             }
-            Ok(responses::Answer::Visit(urls)) => match self.parked.visit(&urls, &client.asked.can) {
-                Ok(()) => Box::pin(self.ask(client)).await,
-                Err(error) => client.error(&error).await,
-            },
+            Ok(responses::Answer::Visit(urls)) => {
+                // They are kept until the client is back. What was asked before is over.
+                let size = urls.iter().map(|url| url.len()).sum();
+                let has_room = self.questions.as_mut().is_none_or(|share| {
+                    share.shrink(0);
+                    share.reach(size)
+                });
+                if !has_room {
+                    return client.fail(Unusable::from(Unread::NotHeld).into()).await;
+                }
+                match self.parked.visit(&urls, &client.asked.can) {
+                    Ok(()) => Box::pin(self.ask(client)).await,
+                    Err(error) => client.error(&error).await,
+                }
+            }
             // No server of these revisions has such results.
             Ok(responses::Answer::InputRequired(_)) => client.fail(Unusable::Nonsense.into()).await,
             Err(untranslatable) => client.refuse(Code::InternalError, &untranslatable.to_string()).await,
