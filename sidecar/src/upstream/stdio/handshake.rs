@@ -16,6 +16,8 @@ use crate::upstream::letter::own_info;
 pub(super) const FIRST: u64 = 0;
 /// The longest handshake that is kept, to be said again to another process: what a client says that it can do, and who it is.
 const MAX_KEPT: usize = 2 * MAX_CAPABILITIES;
+/// The longest answer that is kept for other sessions of the same process. There may be as many processes as principals.
+const MAX_ANSWER: usize = 1024 * 1024;
 
 /// What processes are told first, and what they answered.
 pub(super) struct Handshake {
@@ -133,27 +135,26 @@ impl Handshake {
         self.absent || self.is_complete() && (1..=MAX_KEPT).contains(&self.line.len())
     }
 
-    /// Takes the server's answer, with its id at this place. Says whether it completes the handshake.
-    pub(super) fn answered(&mut self, message: &Bytes, id: &Span) -> bool {
+    /// Takes the server's answer. Says whether it completes the handshake.
+    pub(super) fn answered(&mut self, message: &Bytes) -> bool {
         self.version = version(message);
-        if self.is_complete() {
-            // A copy: what was read with it is not kept for as long.
-            self.answer = Some((Bytes::copy_from_slice(message), id.clone()));
-            if self.line.len() > MAX_KEPT {
-                self.line = Bytes::new();
-            }
+        if self.is_complete() && self.line.len() > MAX_KEPT {
+            self.line = Bytes::new();
         }
         self.is_complete()
+    }
+
+    /// Keeps the server's answer, with its id at this place, for other sessions that ask. Says whether it is short enough.
+    pub(super) fn keep_answer(&mut self, message: &Bytes, id: &Span) -> bool {
+        let is_short = message.len() <= MAX_ANSWER;
+        // A copy: what was read with it is not kept for as long.
+        self.answer = is_short.then(|| (Bytes::copy_from_slice(message), id.clone()));
+        is_short
     }
 
     /// The answer for another session that asks with this id.
     pub(super) fn answer(&self, id: &str) -> Option<Bytes> {
         self.answer.as_ref().map(|(message, at)| with(message, at, id))
-    }
-
-    /// Forgets the answer where nobody else will ask.
-    pub(super) fn forget_answer(&mut self) {
-        self.answer = None;
     }
 
     /// Whether another process's answer is the same, as far as the client has heard.
@@ -200,9 +201,18 @@ mod tests {
             let id = offer.find('7').unwrap();
             let mut handshake = Handshake::of(offer.as_bytes(), &(id..id + 1));
             assert!(handshake.line().len() > length);
-            let id = answer.iter().position(|byte| *byte == b'0').unwrap();
-            assert!(handshake.answered(&answer, &(id..id + 1)));
+            assert!(handshake.answered(&answer));
             assert_eq!((handshake.can_be_repeated(), handshake.line().is_empty()), (kept, !kept));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_kept_for_nobody() {
+        let mut handshake = Handshake::for_all("2025-11-25");
+        for (length, is_kept) in [(MAX_ANSWER, true), (MAX_ANSWER + 1, false)] {
+            let answer = Bytes::from(vec![b'0'; length]);
+            assert_eq!(handshake.keep_answer(&answer, &(0..1)), is_kept);
+            assert_eq!(handshake.answer("7").is_some(), is_kept);
         }
     }
 }

@@ -172,20 +172,20 @@ impl Talk<'_> {
             self.take_held();
             return;
         }
-        let complete = works && self.conversation.handshake.answered(line, at);
+        let is_shared = self.conversation.is_shared();
+        let handshake = &mut self.conversation.handshake;
+        let complete = works && handshake.answered(line) && (!is_shared || handshake.keep_answer(line, at));
         for joining in self.conversation.joining.drain(..) {
             joining.caller.end(Ok(Some(with(line, at, &joining.id))));
         }
         if self.conversation.is_own() && complete {
             self.conversation.stdio().begin_noise(self.first_noise.clone());
         }
-        if !self.conversation.is_shared() {
-            self.conversation.handshake.forget_answer();
-        } else if complete {
+        if is_shared && complete {
             self.conversation.handshake.initialized = true;
             self.conversation.publish_version();
             self.outgoing.own(INITIALIZED);
-        } else {
+        } else if is_shared {
             // Whoever comes next tries with another one.
             self.conversation.close();
         }
