@@ -20,7 +20,7 @@ const NEXT: usize = 96;
 const TEXT: usize = 32;
 
 /// The value of a JSON text, in which half a character became U+FFFD. `None`: it is no JSON, has a number that no float
-/// holds, or would take more than [`MAX_WEIGHT`].
+/// holds, or would take more memory than anybody has for it.
 pub fn value(json: &str) -> Option<Value> {
     if weight(json) > MAX_WEIGHT {
         return None;

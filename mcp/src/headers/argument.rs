@@ -24,11 +24,11 @@ const MAX_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// The most marks of one tool: a request has no more than some hundred headers in all.
 pub(crate) const MAX_MARKS: usize = 64;
-/// About how many bytes of memory one mark may take, all marks of a tool together, and those of all tools of a server. Each is
-/// kept with all names of the properties that lead to its own, and many marks may stand within the same long names.
+/// About how many bytes of memory one mark may take, and all marks of a tool together. Each is kept with all names of the
+/// properties that lead to its own, and many marks may stand within the same long names.
 const MAX_MARK: usize = 1024;
 const MAX_OF_TOOL: usize = 8 * 1024;
-/// See [`MAX_MARK`].
+/// The same for the marks of all tools of a server, for whoever keeps them.
 pub const MAX_OF_SERVER: usize = 4 * 1024 * 1024;
 /// What each of those names takes besides.
 const NAME: usize = 32;
