@@ -155,15 +155,7 @@ fn lists_that_are_too_long_together_are_cut_to_what_an_inventory_holds() {
         let long = "x".repeat(1 << 20);
         let entry = |number| format!(r#"{{"{name}":"{number}","description":"{long}"}}"#);
         let entries: Vec<_> = (0..many).map(entry).collect();
-        let id = message(request)["id"].clone();
-        let text =
-            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"{member}":[{}]}}}}"#, entries.join(","));
-        // Written past what judges it, which would take its time.
-        let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            text.len()
-        );
-        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes()));
+        list(stream, request, member, &entries);
     });
     let (sidecar, token) = beside(&server);
     let sidecar = sidecar.ready();
@@ -172,6 +164,16 @@ fn lists_that_are_too_long_together_are_cut_to_what_an_inventory_holds() {
     let inventory = read(&reply);
     // What comes first is kept.
     assert_eq!((inventory.tools.len(), inventory.resources.len()), (MANY, 0));
+}
+
+/// Answers with a long list, past what judges messages, which would take its time.
+fn list(stream: &mut TcpStream, request: &Request, member: &str, entries: &[String]) {
+    let id = message(request)["id"].clone();
+    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"{member}":[{}]}}}}"#, entries.join(","));
+    let length = text.len();
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes()));
 }
 
 /// A small object takes a hundred times as much memory as its text.
@@ -191,14 +193,7 @@ fn tools_with_thousands_of_properties_are_listed_and_do_not_fill_the_memory() {
         // What no memory would hold is left out.
         let mut tools = vec![tool(MANY, 1 << 16)];
         tools.extend((0..MANY).map(|name| tool(name, 1 << 14)));
-        let id = message(request)["id"].clone();
-        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{}]}}}}"#, tools.join(","));
-        // Written past what judges it, which would take its time.
-        let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            text.len()
-        );
-        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes()));
+        list(stream, request, "tools", &tools);
     });
     let (sidecar, token) = beside(&server);
     let sidecar = sidecar.ready();
