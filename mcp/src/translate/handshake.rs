@@ -21,8 +21,6 @@ use crate::revision::Revision;
 
 /// Who a side is that did not say so. The handshake wants a name.
 pub const NOBODY: &str = r#"{"name":"unknown","version":"unknown"}"#;
-/// What a server without any may write as `null`, for which clients that go by the schema refuse the whole handshake.
-const OPTIONAL: [&str; 2] = ["_meta", "instructions"];
 
 /// A client's `initialize` (the whole message) for a server of another revision.
 pub fn offer(way: Way, message: &str) -> Result<Cow<'_, str>, Untranslatable> {
@@ -46,12 +44,18 @@ pub fn accept(way: Way, result: &str) -> Result<Cow<'_, str>, Untranslatable> {
         return Ok(Cow::Borrowed(result));
     }
     let mut result = way.object("the result of initialize", result)?;
-    for name in OPTIONAL {
-        result.remove_null(name);
-    }
+    remove_nulls(&mut result);
     result.set("protocolVersion", quote(way.to.as_str()));
     result.edit("capabilities", |json| capabilities::server(way, json))?;
     Ok(result.into_text())
+}
+
+/// Leaves out what a server has none of and may write as `null`, for which clients that go by the schema refuse the whole
+/// handshake.
+fn remove_nulls(result: &mut Object<'_>) {
+    for name in ["_meta", "instructions"] {
+        result.remove_null(name);
+    }
 }
 
 /// `initialize` to a legacy server, under this id (as JSON), on behalf of a client that does not greet it itself: the whole
@@ -80,9 +84,7 @@ pub fn discovered(
     let info = result.original("serverInfo").filter(|info| is_object(info)).unwrap_or(NOBODY);
     result.remove("protocolVersion");
     result.remove("serverInfo");
-    for name in OPTIONAL {
-        result.remove_null(name);
-    }
+    remove_nulls(&mut result);
     let mut versions = served.to_vec();
     versions.sort_unstable_by(|one, other| other.cmp(one));
     result.set("supportedVersions", array(versions.iter().map(|revision| quote(revision.as_str()))));
@@ -117,9 +119,7 @@ pub fn initialized(way: Way, result: &str) -> Result<String, Untranslatable> {
     for of_discovery in ["supportedVersions", "resultType", "ttlMs", "cacheScope"] {
         result.remove(of_discovery);
     }
-    for name in OPTIONAL {
-        result.remove_null(name);
-    }
+    remove_nulls(&mut result);
     result.set("protocolVersion", quote(way.to.as_str()));
     match result.present("capabilities") {
         Some(json) => result.set("capabilities", capabilities::server(way, json)?.into_owned()),
