@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longshore_mcp::headers::argument::{self, MAX_OF_SERVER, Marked};
 use longshore_mcp::listing;
 use longshore_mcp::method::List;
-use longshore_mcp::object::Object;
+use longshore_mcp::object;
 use longshore_mcp::translate::tools::has_to_be_task;
 
 use crate::monitor::{Lists, View};
@@ -56,6 +56,6 @@ impl Marks {
 /// A tool whose marks cannot be used has none: no client that follows the protocol calls it over HTTP, and the server
 /// has the last word on who does.
 fn of_tool(tool: &str) -> Option<(String, Vec<Marked>)> {
-    let marked = argument::marked(Object::read(tool).ok()?.original("inputSchema")?).ok()?;
+    let marked = argument::marked(object::at(tool, &["inputSchema"])?).ok()?;
     if marked.is_empty() { None } else { Some((listing::name(tool, List::Tools)?, marked)) }
 }
