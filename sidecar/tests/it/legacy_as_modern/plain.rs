@@ -1,7 +1,7 @@
 //! Discovery, lists and calls, and what a server says beside them.
 
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -220,12 +220,11 @@ fn what_nobody_knows_passes_in_calls_alone() {
 /// 68: many servers report on the stream of the session, and not on that of the call.
 #[test]
 fn r068_progress_beside_a_call_reaches_the_call() {
-    let (gate, stream) = (Gate::default(), Arc::<Mutex<Option<TcpStream>>>::default());
+    let (gate, listened) = (Gate::default(), Listened::default());
     let waits = gate.clone();
     let server = Scripted::of_with("2025-06-18", json!({"tools": {}}), move |request, client| {
         if request.method == "GET" {
-            *stream.lock().unwrap() = Some(client.try_clone().unwrap());
-            return scripted::stays_open(client);
+            return listened.hears(client);
         }
         let message = scripted::message(request);
         if message["method"] == "tools/call" {
@@ -233,10 +232,7 @@ fn r068_progress_beside_a_call_reaches_the_call() {
             let report = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {
                 "progressToken": token, "progress": 1,
             }});
-            let mut stream = eventually("it is listened to", || {
-                stream.lock().unwrap().as_ref().map(|stream| stream.try_clone().unwrap())
-            });
-            scripted::say(&mut stream, &report);
+            scripted::say(&mut listened.stream(), &report);
             waits.pass();
         }
         scripted::reply(client, request, &json!({"tools": [], "content": []}));
@@ -251,17 +247,32 @@ fn r068_progress_beside_a_call_reaches_the_call() {
     assert!(events.next().is_none());
 }
 
+/// The stream on which a client's session hears what belongs to no call. The call may be there before it.
+#[derive(Default)]
+struct Listened(Mutex<Option<TcpStream>>);
+
+impl Listened {
+    fn hears(&self, client: &mut TcpStream) {
+        scripted::begin_events(client);
+        *self.0.lock().unwrap() = Some(client.try_clone().unwrap());
+        scripted::until_closed(client);
+    }
+
+    fn stream(&self) -> TcpStream {
+        let stream = || self.0.lock().unwrap().as_ref().map(|stream| stream.try_clone().unwrap());
+        eventually("it is listened to", stream)
+    }
+}
+
 /// However much of it comes in one piece.
 #[test]
 fn what_a_server_says_beside_the_only_call_is_heard_in_it() {
     const MANY: usize = 200;
-    let (gate, stream) = (Gate::default(), Arc::<Mutex<Option<TcpStream>>>::default());
+    let (gate, listened) = (Gate::default(), Listened::default());
     let waits = gate.clone();
     let server = Scripted::offering(json!({"tools": {}, "logging": {}}), move |request, client| {
         if request.method == "GET" {
-            scripted::begin_events(client);
-            *stream.lock().unwrap() = Some(client.try_clone().unwrap());
-            return scripted::until_closed(client);
+            return listened.hears(client);
         }
         if scripted::method_of(request) == "tools/call" {
             let said = (0..MANY).map(|number| {
@@ -269,7 +280,7 @@ fn what_a_server_says_beside_the_only_call_is_heard_in_it() {
                 let said = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
                 format!("data: {said}\n\n")
             });
-            scripted::chunk(stream.lock().unwrap().as_mut().unwrap(), &said.collect::<String>());
+            scripted::chunk(&mut listened.stream(), &said.collect::<String>());
             waits.pass();
         }
         scripted::reply(client, request, &json!({"tools": [], "content": []}));
