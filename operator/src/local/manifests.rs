@@ -85,6 +85,8 @@ pub(super) enum ManifestError {
         format: &'static str,
         /// What is wrong, and where.
         message: String,
+        /// It has the word that every manifest has.
+        is_manifest: bool,
     },
     /// A document is not what its kind says.
     #[error("{path}: {kind} {name}: {message}")]
@@ -248,10 +250,7 @@ impl Reader {
     fn is_of_others(&self, path: &Path, error: &ManifestError) -> bool {
         let is_no_manifest = match error {
             ManifestError::Large { .. } => true,
-            ManifestError::Syntax { .. } => std::fs::read(path).is_ok_and(|text| {
-                // In UTF-16 there is a zero beside each letter.
-                !String::from_utf8_lossy(&text).replace('\0', "").contains("apiVersion")
-            }),
+            ManifestError::Syntax { is_manifest, .. } => !is_manifest,
             _ => false,
         };
         is_no_manifest

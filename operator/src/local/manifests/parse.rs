@@ -21,12 +21,15 @@ pub(super) fn parse(path: &Path, take: Take) -> Result<Vec<Document>, ManifestEr
     let text = std::fs::read(path).map_err(unreadable)?;
     let json = path.extension().is_some_and(|extension| extension == "json");
     let format = if json { "JSON" } else { "YAML" };
-    let wrong = |message| ManifestError::Syntax { path: path.to_owned(), format, message };
-    let text = String::from_utf8(text).map_err(|_| wrong("it is not in UTF-8".to_owned()))?;
+    let wrong = |message| {
+        let is_manifest = is_manifest(&text);
+        ManifestError::Syntax { path: path.to_owned(), format, message, is_manifest }
+    };
+    let text = std::str::from_utf8(&text).map_err(|_| wrong("it is not in UTF-8".to_owned()))?;
     let values: Vec<Value> = if json {
-        vec![serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?]
+        vec![serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?]
     } else {
-        serde_saphyr::from_multiple(&text).map_err(|error| wrong(yaml_words(&error.to_string())))?
+        serde_saphyr::from_multiple(text).map_err(|error| wrong(yaml_words(&error.to_string())))?
     };
     let mut documents = Vec::new();
     for value in values {
@@ -41,6 +44,12 @@ pub(super) fn parse(path: &Path, take: Take) -> Result<Vec<Document>, ManifestEr
         }
     }
     Ok(documents)
+}
+
+/// Whether a text that cannot be read has the word that every manifest has.
+fn is_manifest(text: &[u8]) -> bool {
+    // In UTF-16 there is a zero beside each letter.
+    String::from_utf8_lossy(text).replace('\0', "").contains("apiVersion")
 }
 
 /// What a document says, if it is of a kind that matters here.
