@@ -30,6 +30,8 @@ struct Open {
     lines: usize,
     /// Its last line may be half of one, to which nothing can be added.
     is_torn: bool,
+    /// What came last could not be written, as has been told.
+    is_failing: bool,
 }
 
 impl Journal {
@@ -71,8 +73,11 @@ impl Journal {
         if open.is_torn || open.lines > 2 * MAX_TOMBSTONES {
             result = rewrite(open.path.clone(), all().into_iter()).map(|new| *open = new);
         }
-        if let Err(error) = result {
-            tracing::warn!(%error, "cannot write down that a session is ended");
+        let was_failing = std::mem::replace(&mut open.is_failing, result.is_err());
+        if let Err(error) = result
+            && !was_failing
+        {
+            tracing::warn!(%error, "cannot write down that sessions are ended: they live again if this container restarts");
         }
     }
 }
@@ -82,7 +87,7 @@ fn rewrite(path: PathBuf, tombstones: impl Iterator<Item = Tombstone>) -> io::Re
     let mut lines = 0;
     let text: String = tombstones.inspect(|_| lines += 1).map(|tombstone| line(&tombstone)).collect();
     let file = write_anew(&path, &text)?;
-    Ok(Open { path, file, lines, is_torn: false })
+    Ok(Open { path, file, lines, is_torn: false, is_failing: false })
 }
 
 /// Writes a file with this text and opens it, for more. It is renamed into its place, so that it is never half there.
