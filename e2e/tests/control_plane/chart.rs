@@ -33,6 +33,7 @@ fn the_chart() {
     refuses_names_that_no_service_can_have(&cluster);
     rights_end_at_the_watched_namespaces(&cluster);
     values_make_what_they_say(&cluster);
+    the_test_says_what_a_quota_wants(&cluster);
     amounts_are_the_same_text_however_they_are_set(&cluster);
     blank_lines_leave_the_defaults(&cluster);
     notes_tell_of_targets_that_would_be_down(&cluster);
@@ -238,6 +239,17 @@ fn blank_lines_leave_the_defaults(cluster: &Cluster) {
     let manifests = template(cluster, "{}").unwrap();
     for name in ["imagePullPolicy", "logLevel", "upgradesAtOnce"] {
         assert_eq!(template(cluster, &format!("{{{name}: null}}")).unwrap(), manifests, "{name}");
+    }
+}
+
+/// A quota of CPU or memory keeps out pods that leave one of these out, and no value says them for `helm test`.
+fn the_test_says_what_a_quota_wants(cluster: &Cluster) {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&template(cluster, "{}").unwrap()).unwrap();
+    let pod = objects.iter().find(|it| it["kind"] == "Pod").expect("there is a test");
+    for container in pod["spec"]["containers"].as_array().expect("it has containers") {
+        for amounts in ["requests", "limits"].map(|kind| &container["resources"][kind]) {
+            assert!(amounts["cpu"].is_string() && amounts["memory"].is_string(), "{container}");
+        }
     }
 }
 
