@@ -63,6 +63,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ .Values.imagePullPolicy | default "IfNotPresent" }}
 {{- end }}
 
+{{- define "longshore.replicas" -}}
+{{ .Values.replicas | default 2 }}
+{{- end }}
+
 {{- define "longshore.logLevel" -}}
 {{ .Values.logLevel | default "info" }}
 {{- end }}

@@ -237,7 +237,7 @@ fn amounts_are_the_same_text_however_they_are_set(cluster: &Cluster) {
 /// Programs would not start with an empty flag.
 fn blank_lines_leave_the_defaults(cluster: &Cluster) {
     let manifests = template(cluster, "{}").unwrap();
-    for name in ["imagePullPolicy", "logLevel", "upgradesAtOnce"] {
+    for name in ["imagePullPolicy", "logLevel", "replicas", "upgradesAtOnce"] {
         assert_eq!(template(cluster, &format!("{{{name}: null}}")).unwrap(), manifests, "{name}");
     }
 }
