@@ -31,7 +31,7 @@ const STALE_SINCE: HeaderName = HeaderName::from_static("longshore-stale-since")
     get,
     path = "/v1/servers",
     params(ListParameters),
-    responses((status = 200, body = ServerList))
+    responses((status = 200, description = "A page of servers", body = ServerList))
 )]
 pub(super) async fn servers(State(catalog): State<Catalog>, query: RawQuery, headers: HeaderMap) -> Response {
     list(List::Servers, catalog, query, headers, Catalog::list_servers, |found, next_cursor| ServerList {
@@ -48,7 +48,7 @@ pub(super) async fn servers(State(catalog): State<Catalog>, query: RawQuery, hea
     get,
     path = "/v1/tools",
     params(ListParameters, ToolListParameters),
-    responses((status = 200, body = ToolList))
+    responses((status = 200, description = "A page of tools", body = ToolList))
 )]
 pub(super) async fn tools(State(catalog): State<Catalog>, query: RawQuery, headers: HeaderMap) -> Response {
     list(List::Tools, catalog, query, headers, Catalog::list_tools, |found, next_cursor| ToolList {
@@ -105,7 +105,7 @@ fn failed() -> Response {
     get,
     path = "/v1/servers/{namespace}/{name}",
     params(("namespace" = String, Path), ("name" = String, Path)),
-    responses((status = 200, body = ServerDetails))
+    responses((status = 200, description = "The server", body = ServerDetails))
 )]
 pub(super) async fn server(
     State(catalog): State<Catalog>,
@@ -129,7 +129,7 @@ pub(super) async fn server(
     get,
     path = "/v1/tools/{namespace}/{server}/{tool}",
     params(("namespace" = String, Path), ("server" = String, Path), ("tool" = String, Path)),
-    responses((status = 200, body = Tool))
+    responses((status = 200, description = "The tool, with its schemas", body = Tool))
 )]
 pub(super) async fn tool(
     State(catalog): State<Catalog>,

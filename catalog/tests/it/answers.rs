@@ -320,6 +320,10 @@ async fn the_description_names_every_path_and_parameter() {
             let described: Vec<_> = responses[status]["headers"].as_object().unwrap().keys().collect();
             assert_eq!(described, headers, "{path} {status}");
         }
+        for (status, response) in responses.as_object().unwrap() {
+            let description = response["description"].as_str();
+            assert!(description.is_some_and(|text| !text.is_empty()), "{path} {status}");
+        }
     }
     for schema in ["ServerList", "ToolList", "Tool", "ServerDetails", "Problem", "Health"] {
         assert!(document["components"]["schemas"][schema].is_object(), "{schema}");
