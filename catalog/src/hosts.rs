@@ -23,7 +23,10 @@ impl Hosts {
 
     /// Whether a request asks one of them.
     pub(crate) fn are_asked(&self, uri: &Uri, headers: &HeaderMap) -> bool {
-        let said = || headers.get(HOST)?.to_str().ok()?.parse::<Authority>().ok();
+        let mut said = headers.get_all(HOST).iter();
+        // Of two, whoever is in front may have gone by the other one.
+        let (said, None) = (said.next(), said.next()) else { return false };
+        let said = || said?.to_str().ok()?.parse::<Authority>().ok();
         let Some(authority) = uri.authority().cloned().or_else(said) else { return false };
         let name = plain(authority.host()).to_ascii_lowercase();
         name == "localhost" || name.parse::<IpAddr>().is_ok() || self.0.contains(&name)
@@ -78,6 +81,19 @@ mod tests {
                 headers.insert(HOST, HeaderValue::from_static(host));
             }
             assert_eq!(hosts.are_asked(&uri.parse().unwrap(), &headers), expected, "{uri} {host:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_names_two_is_not_answered() {
+        for (first, second) in [("localhost", "stranger.example"), ("localhost", "localhost")] {
+            let mut headers = HeaderMap::new();
+            headers.append(HOST, HeaderValue::from_static(first));
+            headers.append(HOST, HeaderValue::from_static(second));
+            for uri in ["/", "http://localhost/"] {
+                let asked = Hosts::default().are_asked(&uri.parse().unwrap(), &headers);
+                assert!(!asked, "{uri} {first} {second}");
+            }
         }
     }
 }
