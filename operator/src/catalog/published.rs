@@ -123,7 +123,16 @@ impl Published {
         if self.endpoint.url.is_none() && self.ready.as_ref().is_some_and(|ready| ready.status == "False") {
             return self.by_status(State::Unknown, Reason::Starting, "it has no address");
         }
-        health(&offer.connection, &self.more)
+        let health = health(&offer.connection, &self.more);
+        match &self.ready {
+            // That nobody answers is all that a sidecar sees of a server whose process does not run.
+            Some(ready)
+                if ready.status == "False" && is_unanswered(&health) && does_not_run(&ready.reason) =>
+            {
+                Health { reason: ready.reason.clone(), message: self.words(&ready.reason), ..health }
+            }
+            _ => health,
+        }
     }
 
     /// By the condition `Ready`, if that names something that has gone wrong; else as given.
@@ -196,6 +205,26 @@ pub(crate) fn health(connection: &Connection, more: &str) -> Health {
             }
         }
     }
+}
+
+/// Whether nobody answers at the server's port.
+fn is_unanswered(health: &Health) -> bool {
+    [Reason::ConnectionRefused, Reason::ConnectionLost].iter().any(|reason| health.reason == reason.name())
+}
+
+/// Whether a reason of the status is that the server's process does not run.
+fn does_not_run(reason: &str) -> bool {
+    matches!(
+        Reason::of(reason),
+        Some(
+            Reason::ImagePullFailed
+                | Reason::ContainerRefused
+                | Reason::CommandNotFound
+                | Reason::CommandNotExecutable
+                | Reason::ServerExited
+                | Reason::OutOfMemory
+        )
+    )
 }
 
 fn words(reason: Reason, more: &str) -> String {
@@ -310,6 +339,8 @@ mod tests {
     fn the_sidecar_says_how_a_server_is_and_the_status_where_none_can_be_asked() {
         let up = said("Connected", Value::Null);
         let down = said("Failed", json!("ConnectionRefused"));
+        let lost = said("Failed", json!("ConnectionLost"));
+        let refused = said("Failed", json!("InitializeRefused"));
         let starting = said("Connecting", Value::Null);
         let silent = Observation::default();
         let exited = said("Failed", json!("ProcessExited"));
@@ -326,6 +357,13 @@ mod tests {
             (ready("False", "InvalidKeys"), Some(&closed), State::Down, first, "InvalidKeys"),
             (taken, Some(&up), State::Down, first, "NameTaken"),
             (ready("True", "Ready"), Some(&down), State::Down, second, "ConnectionRefused"),
+            (ready("False", "Starting"), Some(&down), State::Down, second, "ConnectionRefused"),
+            (ready("False", "ListFailed"), Some(&down), State::Down, second, "ConnectionRefused"),
+            (ready("False", "ImagePullFailed"), Some(&down), State::Down, second, "ImagePullFailed"),
+            (ready("False", "OutOfMemory"), Some(&down), State::Down, second, "OutOfMemory"),
+            (ready("False", "ServerExited"), Some(&lost), State::Down, second, "ServerExited"),
+            (ready("False", "ServerExited"), Some(&refused), State::Down, second, "InitializeRefused"),
+            (ready("True", "ImagePullFailed"), Some(&down), State::Down, second, "ConnectionRefused"),
             (ready("True", "Ready"), Some(&exited), State::Down, second, "ServerExited"),
             (ready("True", "Ready"), Some(&starting), State::Unknown, second, "Connecting"),
             (ready("True", "Ready"), Some(&silent), State::Unknown, None, "Connecting"),
