@@ -395,6 +395,14 @@ mod tests {
         for (status, said, expected) in [
             (ready("True", "Ready"), Some(&down), format!("nothing listens at the server's port; {more}")),
             (ready("False", "ServerExited"), None, format!("the server's process ends; {more}")),
+            (ready("False", "ServerExited"), Some(&down), format!("the server's process ends; {more}")),
+            (
+                ready("False", "InvalidKeys"),
+                None,
+                format!(
+                    "the Secret with the API keys has none, entries that are no keys, or too many; {more}"
+                ),
+            ),
             (ready("False", "OfANewerRelease"), None, format!("it is not ready; {more}")),
             (
                 ready("True", "Ready"),

@@ -136,7 +136,7 @@ reasons! {
     ConfigMapReserved,
     /// The API server does not let Longshore read what the manifest names, or the server's session keys.
     Unreadable,
-    /// The Secret with the API keys has entries that are no keys.
+    /// The Secret with the API keys has none, entries that are no keys, or too many.
     InvalidKeys,
     /// An object of a name that the server needs belongs to somebody else.
     NameTaken,
