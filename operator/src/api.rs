@@ -1,10 +1,16 @@
 //! Calls to the API server: every one has a deadline, and its failures are sorted by what helps against them.
+//!
+//! * `yaml`: how what is applied is written.
+
+mod yaml;
 
 use std::future::Future;
 use std::time::Duration;
 
 use longshore_sidecar::log::sentence;
 use thiserror::Error;
+
+pub(crate) use yaml::applied;
 
 /// How long one call may take. `kube` itself would wait for ever. A webhook that does not answer is waited for by the API
 /// server, ten seconds where nobody says how long: it has to be heard out, since it names the webhook then or goes on

@@ -273,7 +273,8 @@ impl Applier<'_> {
         }
         (object.meta_mut().uid, object.meta_mut().resource_version) = (uid.cloned(), version);
         let parameters = PatchParams::apply(MANAGER).force();
-        let answer = api::call(objects.patch_metadata(&name, &parameters, &Patch::Apply(&object))).await;
+        let written = async { objects.patch_metadata(&name, &parameters, &api::applied(&object)?).await };
+        let answer = api::call(written).await;
         if answer.is_ok() {
             self.context.metrics.wrote(Write::Apply);
         }

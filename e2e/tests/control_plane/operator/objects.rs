@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt as _};
 use longshore_crds::McpServer;
 use serde_json::{Value, json};
@@ -267,6 +268,38 @@ fn the_words_of_the_api_server_reach_those_who_wrote_the_manifest() {
     });
 }
 
+/// The API server reads as YAML what is applied, and kubectl what it is given, so these come by the API.
+#[test]
+fn characters_that_mean_something_else_in_yaml_arrive_as_they_were_written() {
+    let odd = "a \u{85}b \u{2028} c\u{7f}\u{9b}\u{feff}\u{ffff}";
+    STAGE.with_namespace(async |namespace| {
+        let _operator = Operator::start(namespace);
+        let kind = ApiResource::erase::<McpServer>(&());
+        let servers: Api<DynamicObject> = Api::namespaced_with(namespace.client(), namespace.name(), &kind);
+        let mut manifest: Value = serde_json::from_str(&server("{}")).unwrap();
+        manifest["spec"]["source"]["env"] = json!([{"name": "ODD", "value": odd}]);
+        manifest["spec"]["access"] = json!({"rules": [{"name": "all", "tools": [odd]}]});
+        let manifest: DynamicObject = serde_json::from_value(manifest).unwrap();
+        servers.create(&Default::default(), &manifest).await.unwrap();
+        let deployments: Api<Deployment> = namespace.api();
+        let deployment = namespace.wait(&deployments, "demo", "to be made", |_| true).await;
+        let server = deployment.spec.unwrap().template.spec.unwrap().containers.remove(1);
+        let variable = server.env.unwrap().into_iter().find(|variable| variable.name == "ODD");
+        assert_eq!(variable.unwrap().value.as_deref(), Some(odd));
+        let config_maps: Api<ConfigMap> = namespace.api();
+        let of_server = ListParams::default().labels("longshore.dev/server=demo");
+        let config_maps = config_maps.list(&of_server).await.unwrap();
+        let texts = config_maps.iter().filter_map(|map| map.data.as_ref()).flat_map(|data| data.values());
+        assert!(texts.into_iter().any(|text| text.contains(odd)), "{config_maps:?}");
+
+        // What is said of them in the status too.
+        let wrong = Patch::Merge(json!({"spec": {"pod": {"overrides": {"spec": {(odd): 1}}}}}));
+        servers.patch("demo", &PatchParams::default(), &wrong).await.unwrap();
+        let message = wait_for(namespace, "Accepted", "False", "Invalid").await;
+        assert!(message.contains(odd), "{message}");
+    });
+}
+
 #[test]
 fn a_new_version_that_fails_leaves_the_old_one_ready() {
     STAGE.with_namespace(async |namespace| {
@@ -330,16 +363,13 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
                 json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let parameters = PatchParams::apply("test").force();
             crds.patch("mcpservers.longshore.dev", &parameters, &Patch::Apply(&loose)).await.unwrap();
-            let servers: Api<kube::core::DynamicObject> = Api::namespaced_with(
-                client.clone(),
-                "default",
-                &kube::core::ApiResource::erase::<McpServer>(&()),
-            );
+            let servers: Api<DynamicObject> =
+                Api::namespaced_with(client.clone(), "default", &ApiResource::erase::<McpServer>(&()));
             let broken = json!({
                 "apiVersion": "longshore.dev/v1alpha1", "kind": "McpServer", "metadata": {"name": "broken"},
                 "spec": {"source": "an image"},
             });
-            let broken: kube::core::DynamicObject = serde_json::from_value(broken).unwrap();
+            let broken: DynamicObject = serde_json::from_value(broken).unwrap();
             eventually("the loose schema is in force", async || {
                 servers.create(&Default::default(), &broken).await
             })
@@ -347,7 +377,7 @@ fn an_object_that_cannot_be_read_stops_nobody_else() {
             let once_good = serde_json::from_str(&LEAST.replace("demo", "once-good")).unwrap();
             servers.create(&Default::default(), &once_good).await.unwrap();
             let mut operator = Operator::start_in(&cluster, "default");
-            let good: kube::core::DynamicObject = serde_json::from_str(&LEAST).unwrap();
+            let good: DynamicObject = serde_json::from_str(&LEAST).unwrap();
             servers.create(&Default::default(), &good).await.unwrap();
             let services: Api<Service> = Api::namespaced(client.clone(), "default");
             eventually("the good one has its Service", async || {

@@ -4,7 +4,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use kube::api::{Patch, PatchParams};
+use kube::api::PatchParams;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource};
@@ -148,8 +148,8 @@ pub(crate) async fn write(
     let servers =
         Api::<Lean<PartialObjectMeta<McpServer>>>::namespaced(context.client.clone(), &server.namespace);
     let parameters = PatchParams::apply(MANAGER).force();
-    let body = Patch::Apply(body);
-    let written = servers.patch_subresource("status", &server.name, &parameters, &body);
+    let written =
+        async { servers.patch_subresource("status", &server.name, &parameters, &api::applied(&body)?).await };
     let written = match api::call(written).await {
         Ok(Lean(written)) => written,
         // It was deleted meanwhile.
