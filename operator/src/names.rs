@@ -65,9 +65,24 @@ pub(crate) fn labels(server: &str) -> BTreeMap<String, String> {
 /// What the names of Secrets with the hashes of API keys end with.
 const KEYS_SECRET_SUFFIX: &str = "-longshore-keys";
 
+/// The longest name of an object of these kinds.
+const LONGEST_NAME: usize = 253;
+
 /// Whether a Secret of this name is Longshore's own, or would be if it existed: of this server or of any other.
 pub(crate) fn is_keys_secret(name: &str) -> bool {
     name.ends_with(KEYS_SECRET_SUFFIX)
+}
+
+/// Whether a Secret, ConfigMap or ServiceAccount can have this name. To ask for one of another name is to ask for something
+/// else: an address has no room for every character.
+pub(crate) fn is_possible(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.starts_with(is_plain)
+            && part.ends_with(is_plain)
+            && part.chars().all(|letter| is_plain(letter) || letter == '-')
+    };
+    name.len() <= LONGEST_NAME && name.split('.').all(is_part)
 }
 
 fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {

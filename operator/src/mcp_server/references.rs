@@ -9,6 +9,8 @@ use longshore_crds::{McpServerSpec, Written};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::names;
+
 /// The kinds of objects that a manifest can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
@@ -79,14 +81,15 @@ pub(crate) fn entry_of<'a>(variable: &'a str, prefix: Option<&str>) -> Option<&'
 }
 
 /// The objects that a manifest names, but for the Secret with the API keys, and which entries of each it matters to know
-/// of. None at all where there are more than may be named: the validation refuses it, whatever they are.
+/// of. None at all where there are more than may be named, which the validation refuses, and none of a name that no object can
+/// have: it is not there.
 pub(crate) fn asked(spec: &McpServerSpec) -> BTreeMap<(Kind, String), BTreeSet<String>> {
     let references = of(spec);
     let mut asked: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     if beyond(&references).is_some() {
         return asked;
     }
-    for reference in references {
+    for reference in references.into_iter().filter(|reference| names::is_possible(&reference.name)) {
         asked.entry((reference.kind, reference.name)).or_default().extend(reference.key);
     }
     for from in &spec.source.env_from {
@@ -277,6 +280,7 @@ mod tests {
                     {"configMapRef": {"name": "c2"}, "prefix": "HO"},
                     {"secretRef": {"name": "s1"}, "prefix": "X_"},
                     {"secretRef": {"name": ""}},
+                    {"configMapRef": {"name": "../c3"}},
                 ],
             },
             "transport": {"streamableHttp": {"port": 3000}},

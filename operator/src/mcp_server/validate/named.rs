@@ -29,7 +29,7 @@ pub(super) fn check_references(
         return;
     }
     for problem in references.iter().filter_map(|reference| check_reference(server, reference, found)) {
-        if matches!(problem.reason, Reason::SecretReserved | Reason::ConfigMapReserved) {
+        if matches!(problem.reason, Reason::Invalid | Reason::SecretReserved | Reason::ConfigMapReserved) {
             unfit.push(problem);
         } else {
             missing.push(problem);
@@ -45,6 +45,16 @@ fn check_reference(
 ) -> Option<Problem> {
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let (kind, name, field) = (reference.kind.name(), &reference.name, &reference.field);
+    // Where it need not be there it is not there.
+    if reference.need == Need::Required && !names::is_possible(name) {
+        return Some(Problem::invalid(
+            field,
+            format_args!(
+                "no {kind} can be called {name:?}: write up to 253 lower-case letters, digits, `-` and `.`, with a letter \
+                 or digit at both ends and beside each `.`"
+            ),
+        ));
+    }
     let (reserved, not_found, no_key) = match reference.kind {
         references::Kind::Secret => {
             (Reason::SecretReserved, Reason::SecretNotFound, Reason::SecretKeyNotFound)

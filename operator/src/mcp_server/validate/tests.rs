@@ -231,6 +231,43 @@ fn secrets_of_longshores_own_are_reserved_before_they_exist() {
     assert!(prepared(&server(json!({}), pod), &found()).1.deployment.is_some());
 }
 
+/// None of these can be asked for: a request for ` ` is none, one for `/` is one for all of them.
+#[test]
+fn names_that_no_object_can_have_are_refused_where_it_has_to_be_there() {
+    let long = "a".repeat(254);
+    for name in [" ", "/", "../a", "a\u{0}b", "a?b", "Upper", "\u{e9}", "-a", "a-", "a..b", ".", &long] {
+        let key = json!({"name": name, "key": "k"});
+        for (source, pod, field) in [
+            (
+                json!({"env": [{"name": "K", "valueFrom": {"secretKeyRef": key}}]}),
+                json!({}),
+                "spec.source.env[0].valueFrom.secretKeyRef: ",
+            ),
+            (
+                json!({"envFrom": [{"configMapRef": {"name": name}}]}),
+                json!({}),
+                "spec.source.envFrom[0].configMapRef: ",
+            ),
+            (json!({}), json!({"imagePullSecrets": [{"name": name}]}), "spec.pod.imagePullSecrets[0]: "),
+            (json!({}), json!({"serviceAccountName": name}), "spec.pod.serviceAccountName: "),
+        ] {
+            let (problems, resources) = prepared(&server(source, pod), &found());
+            let [problem] = &problems[..] else { panic!("{name:?} {field} {problems:?}") };
+            assert!(
+                problem.reason == Reason::Invalid && problem.message.starts_with(field),
+                "{}",
+                problem.message
+            );
+            assert_eq!(resources.deployment, None, "{name:?} {field}");
+        }
+    }
+    let source = json!({"envFrom": [{"secretRef": {"name": "Upper", "optional": true}}]});
+    assert!(prepared(&server(source, json!({})), &found()).1.deployment.is_some());
+    let pod =
+        json!({"volumes": [{"name": "a", "configMap": {"name": "1.kube-root-ca.crt", "optional": true}}]});
+    assert!(prepared(&server(json!({}), pod), &found()).1.deployment.is_some());
+}
+
 #[test]
 fn a_line_that_is_no_key_holds_nothing_back_while_somebody_has_one() {
     let bad = || KeyProblem::NoKeys { principal: "bob".to_owned() };
