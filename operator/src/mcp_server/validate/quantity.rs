@@ -21,7 +21,9 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
 
 /// A quantity of Kubernetes, `100m` or `1.5Gi`, as a number that is good enough to compare.
 pub(crate) fn amount(text: &str) -> Option<f64> {
-    if let Ok(plain) = text.parse() {
+    // Rust's numbers have words among them, such as `inf`.
+    let is_word = text.ends_with(|last: char| last.is_ascii_alphabetic());
+    if let Some(plain) = text.parse().ok().filter(|_| !is_word) {
         return Some(plain);
     }
     let unit = text.find(|letter: char| letter.is_ascii_alphabetic())?;

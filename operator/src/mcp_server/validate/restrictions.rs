@@ -2,6 +2,7 @@
 //! front of it, and no more, and may not reach into the sidecar. The schema refuses most of this already at `kubectl apply`;
 //! this is the whole of it.
 
+mod amounts;
 pub(super) mod security;
 #[cfg(test)]
 mod tests;
@@ -156,6 +157,7 @@ fn pod(path: &str, spec: &PodSpec, problems: &mut Vec<Problem>) {
     if let Some(context) = &spec.security_context {
         security::pod(&format!("{path}.securityContext"), context, problems);
     }
+    amounts::resources(&format!("{path}.resources"), spec.resources.as_ref(), problems);
     volumes::volumes(&format!("{path}.volumes"), spec.volumes.as_deref().unwrap_or_default(), problems);
     for (index, container) in spec.containers.iter().enumerate() {
         self::container(&format!("{path}.containers[{index}]"), container, problems);
@@ -186,6 +188,7 @@ fn container(path: &str, container: &Container, problems: &mut Vec<Problem>) {
         ));
         return;
     }
+    amounts::resources(&format!("{path}.resources"), container.resources.as_ref(), problems);
     volumes::mounts(
         &format!("{path}.volumeMounts"),
         container.volume_mounts.as_deref().unwrap_or_default(),

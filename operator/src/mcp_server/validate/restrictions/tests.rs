@@ -54,6 +54,24 @@ fn refuses_each_way_to_more_than_a_pod() {
         ),
         (server(json!({"command": ["/x"]})), "o.spec.containers[0].command"),
         (
+            server(
+                json!({"resources": {"limits": {"cpu": 2, "memory": "1GB"}, "requests": {"memory": " 1e9 "}}}),
+            ),
+            "o.spec.containers[0].resources.limits.memory",
+        ),
+        (json!({"spec": {"resources": {"requests": {"cpu": ""}}}}), "o.spec.resources.requests.cpu"),
+        (json!({"spec": {"resources": {"limits": {"memory": "inf"}}}}), "o.spec.resources.limits.memory"),
+        (
+            json!({"spec": {"volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10GB"}},
+            }}}}]}}),
+            "o.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.requests.storage",
+        ),
+        (
+            json!({"spec": {"volumes": [{"name": "a", "emptyDir": {"sizeLimit": "lots"}}]}}),
+            "o.spec.volumes[0].emptyDir.sizeLimit",
+        ),
+        (
             json!({"spec": {"volumes": [{"name": "longshore-keys", "emptyDir": {}}]}}),
             "o.spec.volumes[0].name",
         ),
@@ -131,6 +149,7 @@ fn refuses_each_way_to_more_than_a_pod() {
             "; give ",
             "; use ",
             "can be set",
+            "write one",
         ];
         assert!(says.iter().any(|word| found[0].contains(word)), "{found:?}");
     }

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Volume, VolumeMount};
 use longshore_crds::names::VOLUME_PREFIX;
 
+use super::amounts;
 use crate::mcp_server::condition::Problem;
 
 /// Directories of the pod that are Longshore's.
@@ -16,6 +17,14 @@ pub(in super::super) fn volumes(path: &str, volumes: &[Volume], problems: &mut V
                 &format!("{path}[{index}].name"),
                 format_args!("names beginning with {VOLUME_PREFIX:?} are Longshore's; choose another"),
             ));
+        }
+        if let Some(limit) = volume.empty_dir.as_ref().and_then(|directory| directory.size_limit.as_ref()) {
+            amounts::amount(&format!("{path}[{index}].emptyDir.sizeLimit"), limit, problems);
+        }
+        let claim = volume.ephemeral.as_ref().and_then(|volume| volume.volume_claim_template.as_ref());
+        if let Some(resources) = claim.and_then(|claim| claim.spec.resources.as_ref()) {
+            let path = format!("{path}[{index}].ephemeral.volumeClaimTemplate.spec.resources");
+            amounts::both(&path, resources.limits.as_ref(), resources.requests.as_ref(), problems);
         }
         for (field, _) in foreign(volume).into_iter().filter(|(_, given)| *given) {
             problems.push(Problem::invalid(
