@@ -40,15 +40,21 @@ pub(super) fn image_message(message: &str, image: &str) -> String {
     )
 }
 
+/// What the words of a runtime are about where it is not the program that is not there, or that may not be used.
+const NO_PROGRAM: [&str; 4] = ["seccomp profile", "apparmor profile", "error mounting", "chdir to cwd"];
+
 /// A container that the runtime could not start at all.
 pub(super) fn start(message: &str) -> Diagnosis {
     let text = message.to_ascii_lowercase();
-    if text.contains("executable file not found") || text.contains("no such file or directory") {
+    let is_of_program = !NO_PROGRAM.iter().any(|other| text.contains(other));
+    if is_of_program
+        && (text.contains("executable file not found") || text.contains("no such file or directory"))
+    {
         failure(
             Reason::CommandNotFound,
             format!("the image has no such program; correct spec.source.command: {}", essence(message)),
         )
-    } else if text.contains("permission denied") {
+    } else if is_of_program && text.contains("permission denied") {
         failure(
             Reason::CommandNotExecutable,
             format!(
@@ -57,16 +63,21 @@ pub(super) fn start(message: &str) -> Diagnosis {
             ),
         )
     } else {
-        failure(Reason::ContainerRefused, format!("the container cannot be started: {}", essence(message)))
+        // What other words are about stands before an `exec` or a `stat` in them.
+        let words = if is_of_program { essence(message) } else { without_end(message) };
+        failure(Reason::ContainerRefused, format!("the container cannot be started: {words}"))
     }
 }
 
 /// The runtime wraps what happened in the story of how it came to it, which differs from one attempt to the next.
 fn essence(message: &str) -> &str {
-    let end = message.rfind(": unknown").unwrap_or(message.len());
-    let message = &message[..end];
+    let message = without_end(message);
     let start = ["exec: ", "stat "].iter().filter_map(|mark| message.find(mark)).min().unwrap_or(0);
     &message[start..]
+}
+
+fn without_end(message: &str) -> &str {
+    message.rfind(": unknown").map_or(message, |end| &message[..end])
 }
 
 pub(super) fn ended(pod: &str, ended: &Ended) -> Diagnosis {

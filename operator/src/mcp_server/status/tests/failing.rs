@@ -12,6 +12,10 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
                    failed: unable to start container process: error during container init: exec: \"/srv\": stat /srv: no \
                    such file or directory: unknown";
     let denied = "failed to create containerd task: OCI runtime create failed: exec: \"/srv\": permission denied: unknown";
+    let profile = "failed to create containerd container: cannot load seccomp profile \"/seccomp/x.json\": open \
+                   /seccomp/x.json: no such file or directory";
+    let confined = "failed to create containerd task: OCI runtime create failed: error during container init: unable to \
+                    apply apparmor profile: write /proc/self/attr/apparmor/exec: no such file or directory: unknown";
     let server = |container: ContainerView| PodView { server: container, ..pod("new") };
     let with_end = |container: ContainerView, end: Option<Ended>| ContainerView { ended: end, ..container };
     for (name, facts, reason, words) in [
@@ -121,6 +125,18 @@ fn each_way_to_fail_has_a_reason_of_its_own() {
             silent(server(with_end(waiting("CrashLoopBackOff", back_off), ended(128, "StartError", denied)))),
             "CommandNotExecutable",
             "permission denied",
+        ),
+        (
+            "no such profile",
+            silent(server(waiting("CreateContainerError", profile))),
+            "ContainerRefused",
+            "the container cannot be started: failed to create containerd container: cannot load seccomp profile",
+        ),
+        (
+            "a profile that is not loaded",
+            silent(server(waiting("CreateContainerError", confined))),
+            "ContainerRefused",
+            "unable to apply apparmor profile: write /proc/self/attr/apparmor/exec: no such file or directory",
         ),
         (
             "exits",
