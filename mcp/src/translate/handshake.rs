@@ -14,7 +14,6 @@ use std::borrow::Cow;
 use super::requests::{Client, envelope};
 use super::results::{Hints, stamp};
 use super::{Untranslatable, Way, capabilities};
-use crate::envelope::is_object;
 use crate::meta::SERVER_INFO;
 use crate::object::{self, Object, array, quote};
 use crate::revision::Revision;
@@ -62,7 +61,7 @@ fn remove_nulls(result: &mut Object<'_>) {
 /// message. The capabilities are the client's own; the server sees those that can be kept.
 pub fn greet(id: &str, way: Way, client: &Client<'_>) -> Result<String, Untranslatable> {
     let can = capabilities::client(way, client.capabilities)?;
-    let info = client.info.unwrap_or(NOBODY);
+    let info = somebody(client.info);
     Ok(format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":"{}","capabilities":{can},"clientInfo":{info}}}}}"#,
         way.to
@@ -81,7 +80,7 @@ pub fn discovered(
     hints: &Hints<'_>,
 ) -> Result<String, Untranslatable> {
     let mut result = way.object("the result of initialize", result)?;
-    let info = result.original("serverInfo").filter(|info| is_object(info)).unwrap_or(NOBODY);
+    let info = somebody(result.original("serverInfo"));
     result.remove("protocolVersion");
     result.remove("serverInfo");
     remove_nulls(&mut result);
@@ -95,7 +94,7 @@ pub fn discovered(
     result.set("resultType", "\"complete\"".to_owned());
     result.set("ttlMs", hints.ttl_ms.to_string());
     result.set("cacheScope", quote(hints.scope.as_str()));
-    stamp(way, &mut result, hints.server_info.unwrap_or(info))?;
+    stamp(way, &mut result, hints.server_info.unwrap_or(&info))?;
     Ok(result.write())
 }
 
@@ -113,8 +112,7 @@ pub fn discover(id: &str, revision: Revision, client: &Client<'_>) -> String {
 /// The result of `initialize`, made of a modern server's result of `server/discover`. The revision is the one that
 /// [`crate::session::negotiate`] found, which is that of `way`.
 pub fn initialized(way: Way, result: &str) -> Result<String, Untranslatable> {
-    let info = object::at(result, &["_meta", SERVER_INFO]);
-    let info = info.filter(|info| is_object(info)).unwrap_or(NOBODY);
+    let info = somebody(object::at(result, &["_meta", SERVER_INFO]));
     let mut result = way.object("the result of server/discover", result)?;
     for of_discovery in ["supportedVersions", "resultType", "ttlMs", "cacheScope"] {
         result.remove(of_discovery);
@@ -125,8 +123,19 @@ pub fn initialized(way: Way, result: &str) -> Result<String, Untranslatable> {
         Some(json) => result.set("capabilities", capabilities::server(way, json)?.into_owned()),
         None => result.set("capabilities", "{}".to_owned()),
     }
-    result.set("serverInfo", info.to_owned());
+    result.set("serverInfo", info.into_owned());
     Ok(result.write())
+}
+
+/// What a side says of who it is, with the name and the version that every handshake needs and no later request.
+fn somebody(info: Option<&str>) -> Cow<'_, str> {
+    let Some(mut info) = info.and_then(|info| Object::read(info).ok()) else { return Cow::Borrowed(NOBODY) };
+    for name in ["name", "version"] {
+        if info.string(name).is_none() {
+            info.set(name, quote("unknown"));
+        }
+    }
+    info.into_text()
 }
 
 #[cfg(test)]
@@ -172,6 +181,27 @@ mod tests {
         let expected =
             format!(r#"{{"capabilities":{{}},"protocolVersion":"2025-06-18","serverInfo":{NOBODY}}}"#);
         assert_eq!(initialized, expected);
+    }
+
+    #[test]
+    fn who_somebody_is_has_a_name_and_a_version() {
+        let way = Way { from: V2026_07_28, to: V2025_11_25 };
+        for (said, expected) in [
+            (r#"{"name":"s", "version":"1"}"#, r#"{"name":"s", "version":"1"}"#),
+            (r#"{"name":"s"}"#, r#"{"name":"s","version":"unknown"}"#),
+            (
+                r#"{"title":"t","name":7,"version":null}"#,
+                r#"{"title":"t","name":"unknown","version":"unknown"}"#,
+            ),
+            ("{}", NOBODY),
+        ] {
+            let client = Client { capabilities: "{}", info: Some(said), level: None };
+            let greeting = greet("1", way, &client).unwrap();
+            assert_eq!(object::at(&greeting, &["params", "clientInfo"]), Some(expected), "{said}");
+            let discovered = format!(r#"{{"capabilities":{{}},"_meta":{{"{SERVER_INFO}":{said}}}}}"#);
+            let initialized = super::initialized(way, &discovered).unwrap();
+            assert_eq!(object::at(&initialized, &["serverInfo"]), Some(expected), "{said}");
+        }
     }
 
     #[test]
