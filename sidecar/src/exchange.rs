@@ -186,12 +186,13 @@ async fn run(
         }
         Err(refusal) => {
             call.note_failure(&refusal, &client);
+            client.withdraw_questions(&call, &refusal);
+            let refusal = client.cause(refusal);
             let kind = if call.edit == Edit::Tell { Kind::Other } else { Kind::Request };
             let id = call.id.as_deref().map(Id::from_json);
             let answer = refusal::error_response(&refusal, id, kind, call.revision);
             let code = answer.code;
             call.entry.reason(refusal.reason());
-            client.withdraw_questions(&call, &refusal);
             let status = Box::pin(client.refuse(&refusal, answer)).await;
             call.entry.answered(status.as_u16(), Some(code));
             None

@@ -121,6 +121,18 @@ impl Client {
         self.cancellation.as_ref().is_some_and(Cancellation::is_untold)
     }
 
+    /// Why the call has failed, as the client hears it: what it has cancelled a server has not to answer, and may end its
+    /// response as it likes.
+    pub(super) fn cause(&self, refusal: Refusal) -> Refusal {
+        let is_cancelled = self.cancellation.as_ref().is_some_and(Cancellation::is_said);
+        match refusal {
+            Refusal::ServerLost | Refusal::ServerNonsense | Refusal::ServerStatus { .. } if is_cancelled => {
+                Refusal::Cancelled
+            }
+            other => other,
+        }
+    }
+
     /// Tells the server which of its questions nobody will answer.
     fn refuse_questions(&self, call: &Call, questions: &[Box<str>]) {
         let Some(session) = &call.session else { return };

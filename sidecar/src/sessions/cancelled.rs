@@ -86,9 +86,14 @@ impl Cancellation {
         self.word.heard().await;
     }
 
+    /// Whether it has been cancelled.
+    pub(crate) fn is_said(&self) -> bool {
+        self.word.at.get().is_some()
+    }
+
     /// Whether it has been cancelled, and what its client said of that is not known to have got to the server.
     pub(crate) fn is_untold(&self) -> bool {
-        self.word.at.get().is_some() && !self.word.told.load(Ordering::Relaxed)
+        self.is_said() && !self.word.told.load(Ordering::Relaxed)
     }
 }
 

@@ -274,3 +274,29 @@ fn r059_a_cancelled_call_ends_though_its_server_leaves_it_open() {
     }
     sidecar.audit(|line| line["reason"] == "cancelled by its client");
 }
+
+/// Others end it at once, with nothing in it: that is no fault of theirs.
+#[test]
+fn r059_a_cancelled_call_is_no_failure_of_a_server_that_ends_it() {
+    for events in [false, true] {
+        let gate = Gate::default();
+        let cancelled = gate.clone();
+        let server = Scripted::start(move |_, stream| {
+            cancelled.pass();
+            if events { scripted::events(stream, &[]) } else { scripted::accepted(stream) }
+        });
+        let sidecar = Sidecar::start(&config(server.port)).ready();
+        let client = Client::of(&sidecar, None, "2025-06-18");
+        let message = client.message("tools/call", &json!({"name": "t"}));
+        let mut stream = connect(sidecar.mcp);
+        client.request(message.clone()).write(&mut stream);
+        eventually("the call is under way", || server.seen("tools/call").len() == 1);
+        let id = serde_json::from_str::<serde_json::Value>(&message).unwrap()["id"].take();
+        assert_eq!(client.cancel(id).status, 202);
+        gate.open();
+        let answer = Reply::on(stream).message();
+        assert_eq!(answer["error"]["message"], "the call was cancelled by its client", "{answer}");
+        let line = sidecar.audit(|line| line["method"] == "tools/call");
+        assert_eq!(line["reason"], "cancelled by its client", "{line}");
+    }
+}
