@@ -109,19 +109,22 @@ impl Sessions {
         let Some(stream) = stream else { return Ok(accepted()) };
         let number = held.keep(&stream);
         match stream.begins().await {
-            Some(entries) => Ok(match body {
-                Body::One(_) => entries
-                    .into_iter()
-                    .next()
-                    .map_or_else(accepted, |entry| json(StatusCode::OK, entry.message)),
+            Some(entries) if !entries.is_empty() => Ok(match body {
+                Body::One(_) => {
+                    let answer = entries.into_iter().next().map(|entry| entry.message);
+                    json(StatusCode::OK, answer.unwrap_or_default())
+                }
                 Body::Batch(_) => {
                     let answers = entries.into_iter().map(|entry| entry.message);
                     json(StatusCode::OK, longshore_mcp::object::array(answers))
                 }
             }),
-            None => {
+            begun => {
+                // What was cancelled has no answer, and its request a response all the same: one that ends at once, and
+                // has no id to come back with.
+                let events = if begun.is_some() { Events::Plain } else { numbered(server.revision, number) };
                 let reader = stream.read(Some(0)).ok_or_else(gone)?;
-                Ok(events::respond(stream, reader, numbered(server.revision, number), None))
+                Ok(events::respond(stream, reader, events, None))
             }
         }
     }

@@ -98,6 +98,30 @@ async fn a_client_of_a_session_that_goes_has_not_cancelled() {
     assert_eq!(last["id"], 1);
 }
 
+/// 9: a request is never just accepted.
+#[tokio::test]
+async fn what_is_cancelled_gets_a_response_with_nothing_in_it() {
+    for revision in [V2025_03_26, V2025_06_18, V2025_11_25] {
+        let fixture = Fixture::start(revision).await;
+        let session = fixture.begin(json!({})).await;
+        let headers = fixture.of(&session);
+        let params = json!({"name": "countdown", "arguments": {"seconds": 3000}});
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+        let body = request(1, "tools/call", params).to_string();
+        let mut call = std::pin::pin!(fixture.whole("POST", &headers, body));
+        let response = loop {
+            // As long as the server has not taken the call, this is about nothing.
+            tokio::select! {
+                response = &mut call => break response,
+                told = fixture.whole("POST", &headers, cancel.to_string()) => assert_eq!(told.status, 202),
+            }
+        };
+        assert_eq!((response.status, response.text.as_str()), (200, ""), "{revision}");
+        assert_eq!(response.headers["content-type"], "text/event-stream", "{revision}");
+    }
+}
+
 #[tokio::test]
 async fn listeners_hear_what_they_asked_for() {
     let fixture = Fixture::start(V2026_07_28).await;
