@@ -148,7 +148,8 @@ fn read_with<'a>(
             Ok(Message::Response(Response { id, outcome: Outcome::Error(error), has_both }))
         }
         (None, None, None) => Err(not_message("it has no \"method\"")),
-        _ => Err(not_message("it is a request and a response at once")),
+        (None, Some(_), Some(_)) => Err(not_message("it has a result and an error")),
+        (Some(_), ..) => Err(not_message("it is a request and a response at once")),
     }
 }
 

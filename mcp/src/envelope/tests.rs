@@ -142,13 +142,10 @@ fn what_two_readers_could_read_differently_is_refused() {
             "not message: it is a request and a response at once",
         ),
         (r#"{"jsonrpc":"2.0","result":{}}"#, "not message: a result needs an \"id\""),
-        (
-            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
-            "not message: it is a request and a response at once",
-        ),
+        (r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#, "not message: it has a result and an error"),
         (
             r#"{"jsonrpc":"2.0","id":1,"result":null,"error":null}"#,
-            "not message: it is a request and a response at once",
+            "not message: it has a result and an error",
         ),
     ] {
         assert_eq!(kind(body), expected, "{body}");
