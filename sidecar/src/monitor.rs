@@ -49,6 +49,8 @@ const RELIST_EVERY: Duration = Duration::from_secs(60);
 /// How soon a session is gone that was hardly there, and how long to wait before the next one then.
 const SHORT_LIVED: Duration = Duration::from_secs(10);
 const BETWEEN_SHORT_LIVES: Duration = Duration::from_secs(1);
+/// The longest wait, before yet another process of a server all of whose processes die soon.
+const BETWEEN_MANY_SHORT_LIVES: Duration = Duration::from_secs(10);
 /// Lists that change in bursts are read once per burst, and not more often than this.
 const RELIST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -103,6 +105,8 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
     let mut lasting = Lasting::default();
     // It may have been restarted since it was greeted.
     let mut was_lost = false;
+    // How many of its processes in a row have died soon after they were greeted.
+    let mut died_soon = 0_u32;
     loop {
         config.mark_unchanged();
         let Some((upstream, pin)) = wanted(&shared) else {
@@ -115,6 +119,7 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             shared.stdio.end_all().await;
             link = Link::new(Instant::now(), now());
             known = None;
+            died_soon = 0;
         }
         let mut server = Server::new(upstream, pool.clone()).pinned(pin);
         let began = Instant::now();
@@ -173,9 +178,14 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
                         if !matches!(server.upstream(), Upstream::Stdio {}) {
                             let _ = timeout(END_TIMEOUT, server.end()).await;
                         }
-                        if connected.elapsed() < SHORT_LIVED {
-                            // One that keeps forgetting, or dying, is not pressed.
-                            sleep(BETWEEN_SHORT_LIVES).await;
+                        let is_short = connected.elapsed() < SHORT_LIVED;
+                        died_soon = if has_died && is_short { died_soon.saturating_add(1) } else { 0 };
+                        if is_short {
+                            // One that keeps forgetting is not pressed, and one that keeps dying less and less.
+                            tokio::select! {
+                                () = sleep(between_short_lives(died_soon)) => {}
+                                replaced = is_replaced(&shared, &mut config, before.as_ref()) => replaced?,
+                            }
                         }
                         continue;
                     }
@@ -193,13 +203,20 @@ pub(crate) async fn watch_server(shared: Arc<Shared>, pool: Rc<Pool>) -> Result<
             }
         }
         show(&shared, &link);
+        let starts_anew = matches!(server.upstream(), Upstream::Stdio {});
         // A server that is greeted again and again, and keeps what it was greeted for, would run full.
         let _ = timeout(END_TIMEOUT, server.end()).await;
         tokio::select! {
-            () = sleep(link.retry_in(Instant::now())) => {}
+            () = sleep(link.retry_in(Instant::now(), starts_anew)) => {}
             changed = config.changed() => changed?,
         }
     }
+}
+
+/// How long to wait after a session that was hardly there, by how many processes in a row have died so.
+fn between_short_lives(died_soon: u32) -> Duration {
+    let times = 1_u32 << died_soon.saturating_sub(1).min(4);
+    (BETWEEN_SHORT_LIVES * times).min(BETWEEN_MANY_SHORT_LIVES)
 }
 
 /// Which server is to be watched, and the one revision that it is to be spoken to in, if there is one.

@@ -173,8 +173,9 @@ impl Link {
     }
 
     /// When to try again: often while a server is likely to be starting, and then less and less often, so that nobody
-    /// waits for the sidecar much longer than for the server. A server that does answer is not pressed.
-    pub(super) fn retry_in(&self, now: Instant) -> Duration {
+    /// waits for the sidecar much longer than for the server. A server that does answer is not pressed, and one that each
+    /// try starts anew even less.
+    pub(super) fn retry_in(&self, now: Instant, starts_anew: bool) -> Duration {
         let problem = self.problem.as_ref();
         let most = match problem.map(|problem| problem.reason) {
             // Each greeting and what comes of it is some requests more.
@@ -185,11 +186,7 @@ impl Link {
                 | ConnectionReason::ConnectionLost,
             ) => (now.saturating_duration_since(self.trouble_since) / 20).clamp(OFTEN, SELDOM),
             // To start a process over and over is not free, and what is in an image does not change.
-            Some(
-                ConnectionReason::CommandNotFound
-                | ConnectionReason::CommandNotExecutable
-                | ConnectionReason::ProcessExited,
-            ) => HARDLY,
+            _ if starts_anew => HARDLY,
             _ => SELDOM,
         };
         Duration::from_millis(10_u64 << self.attempts.saturating_sub(1).min(10)).min(most)
@@ -218,8 +215,8 @@ impl Link {
 mod tests {
     use super::*;
     use ConnectionReason::{
-        CommandNotFound, ConnectionLost, ConnectionRefused, InitializeTimeout, ListFailed, NotMcp,
-        ProcessExited, ShimUnavailable, UnsupportedRevision,
+        CommandNotFound, ConnectionLost, ConnectionRefused, InitializeRefused, InitializeTimeout, ListFailed,
+        NotMcp, ProcessExited, ShimUnavailable, UnsupportedRevision,
     };
     use ConnectionState::{Connected, Connecting, Failed};
 
@@ -341,7 +338,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..5 {
             link.failed(problem(ConnectionRefused), start, String::new());
-            waits.push(link.retry_in(start).as_millis());
+            waits.push(link.retry_in(start, false).as_millis());
         }
         assert_eq!(waits, [10, 20, 40, 50, 50]);
         for _ in 0..40 {
@@ -349,7 +346,7 @@ mod tests {
         }
         for (waited, wait) in [(1, 50), (2, 100), (10, 500), (20, 1000), (61, 1000)] {
             assert_eq!(
-                link.retry_in(start + Duration::from_secs(waited)).as_millis(),
+                link.retry_in(start + Duration::from_secs(waited), false).as_millis(),
                 wait,
                 "after {waited} s"
             );
@@ -357,10 +354,20 @@ mod tests {
         for _ in 0..40 {
             link.failed(problem(NotMcp), start, String::new());
         }
-        assert_eq!(link.retry_in(start).as_millis(), 1000);
+        assert_eq!(link.retry_in(start, false).as_millis(), 1000);
         link.failed(Problem { is_busy: true, ..problem(ListFailed) }, start, String::new());
-        assert_eq!(link.retry_in(start).as_millis(), 10_000);
-        link.failed(problem(ProcessExited), start, String::new());
-        assert_eq!(link.retry_in(start).as_millis(), 10_000);
+        assert_eq!(link.retry_in(start, false).as_millis(), 10_000);
+        // Whatever is wrong with it, each try would be another process.
+        for (reason, wait) in [
+            (ProcessExited, 10_000),
+            (ListFailed, 10_000),
+            (InitializeRefused, 10_000),
+            (UnsupportedRevision, 10_000),
+            // Nothing is started where nobody starts it.
+            (ShimUnavailable, 50),
+        ] {
+            link.failed(problem(reason), start, String::new());
+            assert_eq!(link.retry_in(start, true).as_millis(), wait, "{reason:?}");
+        }
     }
 }
