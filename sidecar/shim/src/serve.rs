@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -359,7 +360,15 @@ impl Shim<'_> {
                 let error_text = error.to_string();
                 // The system's number goes beside the words, for programs.
                 let why = error_text.split(" (os error").next().unwrap_or_default();
-                let words = format!("cannot start {}: {why}", self.options.program.display());
+                // A name without a slash was looked for in PATH, and not here.
+                let program = Path::new(&self.options.program);
+                let is_there = program.as_os_str().as_encoded_bytes().contains(&b'/') && program.is_file();
+                let missing = if error.kind() == io::ErrorKind::NotFound && is_there {
+                    " (the file is there: what is missing is the interpreter that it names)"
+                } else {
+                    ""
+                };
+                let words = format!("cannot start {}: {why}{missing}", self.options.program.display());
                 self.log.say(&words);
                 let errno = error.raw_os_error().unwrap_or(0);
                 lifeline.send(&Report::Refused { reason: Refusal::NotStarted, errno, words });
