@@ -62,7 +62,10 @@ impl Sidecar {
         let (address, inventories) = (app.bound().mcp, app.inventories());
         let (stop, mut stopped) = mpsc::unbounded_channel();
         let name = id.clone();
+        // Several write into one log: each line says whose it is, at whatever level.
+        let span = tracing::error_span!("sidecar", server = %id);
         let run = move || {
+            let _span = span.enter();
             let ended = app.run_until(async || {
                 // It ends as well when nobody can tell it any more.
                 let _ = stopped.recv().await;

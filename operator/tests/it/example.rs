@@ -57,6 +57,12 @@ fn the_example_is_the_same_through_local_as_directly() {
 }
 
 #[test]
+fn the_log_says_of_which_server_it_is() {
+    let local = Local::json(&["--log-level", "info"]);
+    local.says("sidecar{server=default/example}: longshore_sidecar::monitor: the MCP server is connected");
+}
+
+#[test]
 fn the_example_server_speaks_http_too() {
     let port = free_port();
     let server = Command::new(LONGSHORE)

@@ -143,7 +143,10 @@ fn start_workers(
         let runtime = std::thread::Builder::new().name(format!("worker-{number}"));
         let (shared, stopped, ended) = (shared.clone(), stopped.clone(), ended.clone());
         let errands = errands.clone();
+        // Where several sidecars run in one process, it says of which one a line of the log is.
+        let span = tracing::Span::current();
         let thread = runtime.spawn(move || {
+            let _span = span.enter();
             let result = match super::runtime("a worker's runtime") {
                 Ok(runtime) => {
                     runtime.block_on(worker::serve(listener, replicas, errands, shared, stopped.clone()))
