@@ -11,6 +11,8 @@ use crate::view::Ended;
 
 /// So much of what a container said last is repeated: a condition has room for it and for what stands before it.
 const LAST_WORDS: usize = 640;
+/// What a line of a sidecar's audit log has in it, and no other.
+const AUDIT: &str = r#""audit":"#;
 
 pub(super) fn sidecar_exit(pod: &str, ended: &Ended) -> String {
     if ended.reason == OUT_OF_MEMORY {
@@ -24,7 +26,16 @@ pub(super) fn sidecar_exit(pod: &str, ended: &Ended) -> String {
              reach port {ADMIN} of the pod; `kubectl describe pod {pod}` shows the probe's error"
         );
     }
-    exit(pod, SIDECAR_CONTAINER, ended)
+    exit(pod, SIDECAR_CONTAINER, &Ended { message: own_words(&ended.message), ..ended.clone() })
+}
+
+/// What a sidecar said last of itself. Beside that stands its audit log: who called what is not for everybody who reads a
+/// status, and says nothing of why it ended.
+fn own_words(log: &str) -> String {
+    // The kubelet keeps the end of a log, which may begin within a line.
+    let is_rest = |at: usize, line: &str| at == 0 && line.ends_with('}') && !line.starts_with('{');
+    let own = log.lines().enumerate().filter(|&(at, line)| !is_rest(at, line) && !line.contains(AUDIT));
+    own.map(|(_, line)| line).collect::<Vec<_>>().join("\n")
 }
 
 /// The kubelet says it in two ways by turns, one of which quotes the other.

@@ -28,3 +28,24 @@ fn the_last_line_of_a_log_is_shown_whatever_stands_before_it() {
         }
     }
 }
+
+/// Principals, and the URIs of resources, are in them.
+#[test]
+fn lines_of_the_audit_log_are_not_repeated() {
+    let audit =
+        r#"{"time":"2026-12-01T03:23:32.331Z","audit":1,"principal":"alice","target":"now","duration":0.1}"#;
+    let rest = r#"rincipal":"alice","target":"now","duration":0.1}"#;
+    let own = r#"{"level":"ERROR","message":"port taken"}"#;
+    let nothing = "`kubectl logs github-new -c longshore-sidecar --previous` may say why".to_owned();
+    for (log, expected) in [
+        (format!("{rest}\n{audit}\n{audit}\n"), nothing),
+        (format!("{rest}\n{audit}\n{own}\n{audit}\n"), format!("its last lines: {own}")),
+        (format!("{own}\n{own}"), format!("its last lines: {own}\n{own}")),
+    ] {
+        let end = ended(137, "Error", &log);
+        let sidecar = ContainerView { ended: end, ..waiting("CrashLoopBackOff", "back-off") };
+        let status = Scene::of(vec![silent(PodView { sidecar, ..pod("new") })]).status();
+        let message = &of(&status, ConditionType::Available).message;
+        assert_eq!(*message, format!("the sidecar was ended by signal 9; {expected}"));
+    }
+}
