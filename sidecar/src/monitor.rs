@@ -255,7 +255,8 @@ fn show(shared: &Shared, link: &Link) {
         changed || connection.state == ConnectionState::Connected
     });
     if changed && connection.state == ConnectionState::Failed {
-        tracing::warn!(reason = ?connection.reason, detail = %connection.message, "the MCP server is not connected");
+        let reason = connection.reason.map(tracing::field::debug);
+        tracing::warn!(reason, detail = %connection.message, "the MCP server is not connected");
     }
 }
 

@@ -123,7 +123,7 @@ fn a_server_over_http_that_does_not_speak_what_is_said_is_reported_with_both() {
     ] {
         let sidecar = Sidecar::start(&pinned(config, pin));
         let failed = sidecar.log(|line| line["message"] == "the MCP server is not connected");
-        assert_eq!(failed["reason"], "Some(UnsupportedRevision)", "{server}: {failed}");
+        assert_eq!(failed["reason"], "UnsupportedRevision", "{server}: {failed}");
         let words = failed["detail"].as_str().unwrap();
         assert!(
             words.contains(&format!("transport.protocol says {pin}")) && words.contains(speaks),
