@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::find;
 use crate::api::{self, ApiError};
+use crate::digest;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 use crate::mcp_server::context::Context;
 use crate::mcp_server::memory::ServerMemory;
@@ -215,12 +216,20 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
             type_: if good || is_stopped { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             note: Some(condition.message.clone()),
-            // Those of one action are told as one, in the words of the first: whoever corrects a manifest has others.
-            action: format!("{}OfGeneration{generation}", condition.type_),
+            action: action(condition, generation),
             secondary: None,
         });
     }
     events
+}
+
+/// Those of one action are told as one, in the words of the first: whoever corrects a manifest has others, and so has whoever
+/// corrects what it names, of which the manifest's generation tells nothing. The API server may word a refusal anew each time.
+fn action(condition: &Condition, generation: i64) -> String {
+    let action = format!("{}OfGeneration{generation}", condition.type_);
+    let is_own =
+        condition.type_ == ConditionType::Accepted.name() && condition.reason != Reason::Rejected.name();
+    if is_own { format!("{action}/{}", &digest::hex(condition.message.as_bytes())[..16]) } else { action }
 }
 
 /// What every server goes through.
@@ -311,11 +320,24 @@ mod tests {
     fn what_is_wrong_with_another_manifest_is_an_event_of_its_own() {
         let fails = with(&[(ConditionType::Available, "False", Reason::ImagePullFailed)]);
         let corrected = McpServerStatus { observed_generation: Some(2), ..fails.clone() };
-        let mut in_other_words = fails.clone();
-        in_other_words.conditions[0].message = "back-off".to_owned();
         let action = |status: &McpServerStatus| events(None, status).remove(0).action;
-        assert_eq!(action(&fails), action(&in_other_words), "it comes and goes");
         assert_ne!(action(&fails), action(&corrected));
+    }
+
+    #[test]
+    fn what_is_wrong_with_another_entry_of_a_secret_is_an_event_of_its_own() {
+        use ConditionType::{Accepted, Available};
+        for (type_, reason, is_told_apart, why) in [
+            (Accepted, Reason::InvalidKeys, true, "somebody has changed the Secret"),
+            (Accepted, Reason::Rejected, false, "the API server says something else each time"),
+            (Available, Reason::ImagePullFailed, false, "it comes and goes"),
+        ] {
+            let fails = with(&[(type_, "False", reason)]);
+            let mut in_other_words = fails.clone();
+            in_other_words.conditions[0].message = "other words".to_owned();
+            let action = |status: &McpServerStatus| events(None, status).remove(0).action;
+            assert_eq!(action(&fails) != action(&in_other_words), is_told_apart, "{why}");
+        }
     }
 
     #[test]
