@@ -170,7 +170,7 @@ impl Filter {
 
     /// What of it a server tells.
     #[must_use]
-    pub(crate) fn honoured(self, offers: Offers) -> Self {
+    pub fn honoured(self, offers: Offers) -> Self {
         Self {
             tools: self.tools && offers.tools,
             prompts: self.prompts && offers.prompts,
@@ -200,6 +200,11 @@ impl Filter {
             format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"uri":{uri}}}}}"#)
         });
         changed.chain(updated).collect()
+    }
+
+    /// The same as whole messages of a stream, each marked as that of the request with this id (as JSON).
+    pub fn missed_in(&self, id: &str) -> Vec<String> {
+        self.missed().iter().filter_map(|message| streams::marked(message, id)).collect()
     }
 
     /// As `notifications` of a message.

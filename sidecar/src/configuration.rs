@@ -73,4 +73,9 @@ impl Snapshot {
         let known = self.authenticator.caller(principal).cloned();
         known.unwrap_or_else(|| self.access.caller(principal))
     }
+
+    /// Whether callers see the same of the server's lists by the rules of the other one.
+    pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
+        self.config.access == other.config.access && self.config.tools == other.config.tools
+    }
 }

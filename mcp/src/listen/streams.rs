@@ -92,10 +92,7 @@ impl Streams {
 
     /// What each stream is told when nobody has heard the server for a while: that all that it asked for may have changed.
     pub fn missed(&self) -> impl Iterator<Item = (u64, Vec<String>)> {
-        self.open.iter().map(|(number, Stream { id, filter })| {
-            let changed = filter.missed();
-            (*number, changed.iter().filter_map(|message| marked(message, id)).collect())
-        })
+        self.open.iter().map(|(number, Stream { id, filter })| (*number, filter.missed_in(id)))
     }
 
     /// All that the server is subscribed to: a server that was started anew has forgotten it.
@@ -110,7 +107,7 @@ impl Streams {
 }
 
 /// A notification that says which subscription it belongs to.
-fn marked(message: &str, id: &str) -> Option<String> {
+pub(super) fn marked(message: &str, id: &str) -> Option<String> {
     let mut notification = Object::read(message).ok()?;
     let mut params = Object::read(notification.map("params").unwrap_or("{}")).ok()?;
     let mut meta = Object::read(params.map("_meta").unwrap_or("{}")).ok()?;

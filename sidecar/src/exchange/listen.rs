@@ -28,6 +28,7 @@ use crate::streams::{Reader, Refused, Rest, Streams, Terms, Writer};
 use crate::upstream::missed::Told;
 use crate::worker::Worker;
 use heard::Heard;
+pub(super) use missed::offers;
 use opened::{Opened, ask};
 
 /// How long a server may speak of a task before it answers the call that begins it.
@@ -156,19 +157,28 @@ async fn hear(worker: Rc<Worker>, caller: Authenticated, session: Use, writer: W
             biased;
             // A key that was revoked opens nothing any more, and keeps nothing open.
             _ = changed.changed() => {
-                let was_known = is_known(&caller.snapshot, &principal);
+                let before = caller.snapshot.clone();
                 match caller.once_more(&worker) {
-                    Ok(again) if *again.principal() == principal => caller = again,
+                    Ok(again) if *again.principal() == principal => {
+                        if !again.snapshot.shows_the_same(&before) {
+                            missed::tell_lists(&worker, |message| writer.write(message));
+                        }
+                        caller = again;
+                    }
                     Ok(_) | Err(_) => {
-                        let now = worker.shared.snapshot.load_full();
-                        // Whoever reads with another key of the same caller comes back.
-                        if !now.is_some_and(|now| is_known(&now, &principal)) {
-                            writer.dismiss();
+                        match worker.shared.snapshot.load_full() {
+                            // Whoever reads with another key of the same caller comes back.
+                            Some(now) if is_known(&now, &principal) => {
+                                if !now.shows_the_same(&before) {
+                                    missed::tell_lists(&worker, |message| writer.write(message));
+                                }
+                            }
+                            _ => writer.dismiss(),
                         }
                         return;
                     }
                 }
-                if was_known && !is_known(&caller.snapshot, &principal) {
+                if is_known(&before, &principal) && !is_known(&caller.snapshot, &principal) {
                     return writer.dismiss();
                 }
             }

@@ -1,6 +1,5 @@
 //! The decision.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longshore_mcp::Raw;
@@ -202,14 +201,14 @@ pub(crate) fn decide_stateless(
     };
     let mut standing = None;
     if modern.method == Method::SubscriptionsListen {
-        let uris = subscribed(modern.request.params)?;
+        let filter = subscribed(modern.request.params)?;
         // To hear of a resource takes the right to read it.
-        for uri in &uris {
+        for uri in &filter.uris {
             permitted(&caller.snapshot, &caller.caller, &Target::Resource(uri.as_str().into()))
                 .inspect_err(|_| trail.entry.target(uri))?;
         }
         let tasks = naming.map_or(&[][..], |naming| &naming.asked);
-        standing = Some(Standing::of(&caller, uris, tasks));
+        standing = Some(Standing::of(&caller, filter, tasks));
     }
     trail.entry.permit(rule);
     let Authenticated { request, snapshot, caller, .. } = caller;
@@ -217,14 +216,14 @@ pub(crate) fn decide_stateless(
     Ok(Stateless { snapshot, caller, headers, standing, _decided: Decided })
 }
 
-/// The resources that a client wants to hear of.
-fn subscribed(params: Option<Raw<'_>>) -> Result<BTreeSet<String>, Refusal> {
+/// What a client wants to hear of.
+fn subscribed(params: Option<Raw<'_>>) -> Result<Filter, Refusal> {
     let params = params.map(Raw::get).unwrap_or_default();
     let filter = Filter::read(params).ok_or_else(|| match object::at(params, &["notifications"]) {
         Some("null") | None => Invalid::Missing("notifications"),
         Some(_) => Invalid::Unreadable("\"notifications\" is not usable".to_owned()),
     })?;
-    Ok(filter.bounded().map_err(Invalid::from)?.uris)
+    Ok(filter.bounded().map_err(Invalid::from)?)
 }
 
 /// What a request sets in its session.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use longshore_mcp::listen::{self, Update};
+use longshore_mcp::listen::{self, Filter, Update};
 use longshore_mcp::params::Target;
 
 use super::authenticate::{Authenticated, Through};
@@ -26,8 +26,8 @@ pub(crate) struct Standing {
     principal: Arc<str>,
     /// Whether the principal had a key here. Which one it was only the replica knows that looked at it.
     is_known: bool,
-    /// The resources that are listened to.
-    uris: BTreeSet<String>,
+    /// What is listened to, but for tasks.
+    filter: Filter,
     /// The tools whose tasks are.
     tools: BTreeSet<Arc<str>>,
     /// How many bytes there are of all that is listened to, for as long as it is.
@@ -42,10 +42,10 @@ pub(crate) struct Now {
 }
 
 impl Standing {
-    /// The standing of a caller who may hear of these resources and tasks.
-    pub(crate) fn of(caller: &Authenticated, uris: BTreeSet<String>, tasks: &[Named]) -> Self {
+    /// The standing of a caller who may hear of this and of these tasks.
+    pub(crate) fn of(caller: &Authenticated, filter: Filter, tasks: &[Named]) -> Self {
         let of_tasks = tasks.iter().map(|task| subscription(&task.name) + task.id.len() + task.tool.len());
-        let bytes = uris.iter().map(|uri| subscription(uri)).chain(of_tasks).sum();
+        let bytes = filter.uris.iter().map(|uri| subscription(uri)).chain(of_tasks).sum();
         let tools = tasks.iter().map(|task| task.tool.clone()).collect();
         Self {
             bytes,
@@ -54,9 +54,15 @@ impl Standing {
             through: caller.through,
             principal: caller.principal().clone(),
             is_known: caller.snapshot.authenticator.caller(caller.principal()).is_some(),
-            uris,
+            filter,
             tools,
         }
+    }
+
+    /// The lists whose changes are to be told.
+    pub(crate) fn lists(&self) -> Filter {
+        let Filter { tools, prompts, resources, uris: _ } = self.filter;
+        Filter { tools, prompts, resources, ..Filter::default() }
     }
 
     /// Counts what is listened to, if there is room for it.
@@ -70,7 +76,7 @@ impl Standing {
     pub(crate) fn holds(&mut self, snapshot: &Snapshot) -> bool {
         self.caller(snapshot).is_some_and(|caller| {
             let may = |target| permits(snapshot, &caller, &target);
-            self.uris.iter().all(|uri| may(Target::Resource(uri.as_str().into())))
+            self.filter.uris.iter().all(|uri| may(Target::Resource(uri.as_str().into())))
                 && self.tools.iter().all(|tool| may(Target::Tool((**tool).into())))
         })
     }

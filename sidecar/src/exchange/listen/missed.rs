@@ -3,9 +3,9 @@
 
 use longshore_mcp::level::Level;
 use longshore_mcp::listen::{Offers, Wishes};
-use longshore_sidecar_config::inventory::ServerDescription;
 
 use crate::sessions::Session;
+use crate::shared::Shared;
 use crate::stack::standing;
 use crate::streams::Reader;
 use crate::worker::Worker;
@@ -40,11 +40,16 @@ pub(super) fn tell_all(worker: &Worker, session: &Session, hear: impl Fn(&[u8]))
     }
 }
 
+/// Tells it that its lists may have changed, as they do with the rules by which it sees them.
+pub(super) fn tell_lists(worker: &Worker, hear: impl Fn(&[u8])) {
+    let lists = Wishes::new(Offers { updates: false, ..offers(&worker.shared) });
+    lists.missed().iter().for_each(|message| hear(message.as_bytes()));
+}
+
 /// All that may have changed: the lists of which the server says that it tells, and what the client has subscribed to,
 /// whatever the server says of that.
 fn changed(worker: &Worker, session: &Session) -> Vec<String> {
-    let offers = worker.shared.view.borrow().server.as_ref().map_or(EVERYTHING, offers);
-    let mut wishes = Wishes::new(Offers { updates: true, ..offers });
+    let mut wishes = Wishes::new(Offers { updates: true, ..offers(&worker.shared) });
     for uri in session.copy().subscriptions {
         // There are fewer than may be.
         let _ = wishes.subscribe(&uri);
@@ -55,6 +60,8 @@ fn changed(worker: &Worker, session: &Session) -> Vec<String> {
 /// What a server tells of which nothing is known yet.
 const EVERYTHING: Offers = Offers { tools: true, prompts: true, resources: true, updates: true };
 
-fn offers(server: &ServerDescription) -> Offers {
-    Offers::read(&server.capabilities.to_string())
+/// What the server says that it tells.
+pub(in crate::exchange) fn offers(shared: &Shared) -> Offers {
+    let view = shared.view.borrow();
+    view.server.as_ref().map_or(EVERYTHING, |server| Offers::read(&server.capabilities.to_string()))
 }

@@ -77,6 +77,12 @@ impl Judge {
         &self.caller.principal
     }
 
+    /// Goes by another configuration from now on. Says whether lists may be others under it.
+    pub(super) fn goes_by(&mut self, snapshot: &Arc<Snapshot>) -> bool {
+        let before = std::mem::replace(&mut self.snapshot, snapshot.clone());
+        !snapshot.shows_the_same(&before)
+    }
+
     /// Whether an answer may be edited, and has to be whole for it.
     pub(super) fn edits(&self) -> bool {
         let is_about_task = self.naming.is_some() && self.method != Method::ToolsCall;

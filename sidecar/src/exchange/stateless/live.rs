@@ -24,6 +24,7 @@ use super::passing::Passing;
 use crate::audit::Entry;
 use crate::exchange::deadline::Deadline;
 use crate::exchange::doubt;
+use crate::exchange::listen::offers;
 use crate::refusal::{self, Kind, Refusal};
 use crate::stack::standing::Standing;
 use crate::streamed_body::{BrokenOff, Piece};
@@ -187,7 +188,11 @@ impl Live {
         }
         match read {
             Ok(code) => {
-                self.is_untold &= out.is_empty();
+                if self.is_untold && !out.is_empty() {
+                    self.is_untold = false;
+                    // Of what changed before it was acknowledged it hears now.
+                    self.configured.mark_changed();
+                }
                 self.ready = share.keep(out.into());
                 source.settle();
                 if let Some(code) = code {
@@ -211,14 +216,25 @@ impl Live {
         self.ready = words;
     }
 
-    /// Ends a subscription that may not go on under the configuration of now.
+    /// Ends a subscription that may not go on under the configuration of now, and tells one that may if its lists are others
+    /// by it.
     fn review(&mut self) {
-        let holds = match (&mut self.rest.until, self.rest.worker.shared.config().as_ref()) {
-            (Until::Standing(standing), Some(snapshot)) => standing.holds(snapshot),
-            _ => false,
+        let shared = &self.rest.worker.shared;
+        let config = shared.config();
+        let (Until::Standing(standing), Some(snapshot)) = (&mut self.rest.until, config.as_ref()) else {
+            return self.conclude();
         };
-        if !holds {
-            self.conclude();
+        if !standing.holds(snapshot) {
+            return self.conclude();
+        }
+        // Before it is acknowledged it hears nothing else.
+        if !self.is_untold && self.judge.goes_by(snapshot) {
+            let lists = standing.lists().honoured(offers(shared));
+            let mut words = Vec::new();
+            for message in lists.missed_in(self.judge.id()) {
+                sse::write_message(&mut words, message.as_bytes());
+            }
+            self.ready = words.into();
         }
     }
 

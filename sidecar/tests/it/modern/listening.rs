@@ -195,6 +195,52 @@ fn a_subscription_ends_with_the_right_to_it() {
     assert!(bob.try_any().is_err(), "bob's goes on");
 }
 
+/// 42: with its own mark, and of what it asked for.
+#[test]
+fn r042_a_subscription_hears_that_other_rules_leave_other_lists() {
+    let capabilities = json!({"tools": {"listChanged": true}, "prompts": {"listChanged": true}});
+    let server = Sessionless::start(capabilities, json!([]), tell);
+    let mut config = config(server.port);
+    let sidecar = Sidecar::start(&config).ready();
+    let mut events = Events::open(&listen("l"), sidecar.mcp);
+    for _ in 0..2 {
+        events.next().unwrap();
+    }
+    config.access = vec![rule("some", &["a"], &[], &[])];
+    sidecar.runs(&sidecar.files.write(&config));
+    let params = json!({"_meta": {SUBSCRIPTION: "l"}});
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params});
+    assert_eq!(events.next().unwrap().message(), changed);
+    events.patience(Duration::from_millis(300));
+    assert!(events.try_any().is_err(), "once");
+}
+
+/// 42: also of rules that changed before the server acknowledged it, once it has.
+#[test]
+fn r042_a_subscription_hears_of_rules_that_were_others_before_it_was_acknowledged() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let server =
+        Sessionless::start(json!({"tools": {"listChanged": true}}), json!([]), move |request, stream| {
+            let params =
+                json!({"notifications": {}, "_meta": {SUBSCRIPTION: scripted::message(request)["id"]}});
+            scripted::begin_events(stream);
+            held.pass();
+            let method = "notifications/subscriptions/acknowledged";
+            scripted::say(stream, &json!({"jsonrpc": "2.0", "method": method, "params": params}));
+            scripted::until_closed(stream);
+        });
+    let mut config = config(server.port);
+    let sidecar = Sidecar::start(&config).ready();
+    let mut events = Events::open(&listen("l"), sidecar.mcp);
+    config.access = vec![rule("some", &["a"], &[], &[])];
+    sidecar.runs(&sidecar.files.write(&config));
+    gate.open();
+    for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
+        assert_eq!(events.next().unwrap().message()["method"], method);
+    }
+}
+
 /// Also one that is revoked while the server takes its time.
 #[test]
 fn a_subscription_ends_that_may_not_begin_any_more() {

@@ -197,7 +197,7 @@ fn news_of_a_resource_is_for_those_who_may_read_it() {
     let (server, tell) = told();
     let mut config = config(server.port);
     config.access = vec![rule("some", &["*"], &["*"], &["memo://*"])];
-    let sidecar = Sidecar::start(&config);
+    let sidecar = Sidecar::start(&config).ready();
     let client = Client::open(&sidecar, None);
     let mut stream = open(&client);
     let updated = |uri: &str| json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}});
@@ -209,6 +209,32 @@ fn news_of_a_resource_is_for_those_who_may_read_it() {
     let spelled = updated("memo://a").to_string().replace("updated", "upd\\u0061ted").replace('/', "\\/");
     says(&[updated("memo://a").to_string(), spelled, note(1)]);
     assert_eq!(said(&stream.next().unwrap()), "1", "the stream goes on");
+}
+
+/// 54: what a client sees of the lists changes with the rules too, and no server tells of that.
+#[test]
+fn r054_a_client_hears_that_other_rules_leave_it_other_lists() {
+    let capabilities = json!({"tools": {"listChanged": true}, "prompts": {}});
+    let server = Scripted::offering(capabilities, |request, stream| {
+        if request.method == "GET" {
+            return scripted::stays_open(stream);
+        }
+        scripted::reply(stream, request, &json!({"tools": [], "prompts": []}));
+    });
+    let mut config = config(server.port);
+    let sidecar = Sidecar::start(&config).ready();
+    let client = Client::open(&sidecar, None);
+    let mut stream = open(&client);
+    config.limits.request_timeout_ms += 1;
+    sidecar.runs(&sidecar.files.write(&config));
+    for (rules, exclude) in [(vec![], vec![]), (vec![], vec!["a*".to_owned()])] {
+        (config.access, config.tools.exclude) = (rules, exclude);
+        sidecar.runs(&sidecar.files.write(&config));
+        let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+        assert_eq!(stream.next().unwrap().message(), changed);
+    }
+    stream.patience(Duration::from_millis(300));
+    assert!(stream.try_any().is_err(), "once each, and for nothing else");
 }
 
 #[test]
