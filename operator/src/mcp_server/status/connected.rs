@@ -7,6 +7,9 @@ use super::{Observation, PodFacts, Report, UNSAID, Verdict, before, is_silent, u
 use crate::inventory::Summary;
 use crate::mcp_server::condition::{ConditionType, Reason, Truth};
 
+/// After this comes why pods that serve have no server. What stands before is in part the server's own words.
+pub(super) const UNREACHED: &str = "cannot reach theirs: ";
+
 /// Whether the sidecar and the server understand each other.
 pub(super) fn connected(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Verdict {
     let Some(speaker) = roles.speaker else {
@@ -52,7 +55,7 @@ pub(super) fn connected(observed: &Observation<'_>, roles: &PodRoles<'_>) -> Ver
                     Truth::True,
                     Reason::Degraded,
                     format!(
-                        "{}; but {lost} of the {} pods that serve cannot reach theirs: {}",
+                        "{}; but {lost} of the {} pods that serve {UNREACHED}{}",
                         connection_words(summary),
                         roles.serves.len(),
                         named(&diagnosis)

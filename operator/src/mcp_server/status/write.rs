@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::connected::UNREACHED;
+use super::diagnosis::FAILS;
 use super::find;
 use crate::api::{self, ApiError};
 use crate::digest;
@@ -188,7 +190,11 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
     let mut events: Vec<Event> = Vec::new();
     for condition in &status.conditions {
         let was = before.iter().find(|before| before.type_ == condition.type_);
-        if was.is_some_and(|was| was.status == condition.status && was.reason == condition.reason) {
+        let cause = cause_of(condition);
+        let is_as_before = |was: &Condition| {
+            was.status == condition.status && was.reason == condition.reason && cause_of(was) == cause
+        };
+        if was.is_some_and(is_as_before) {
             continue;
         }
         if condition.type_ == ConditionType::Published.name() {
@@ -196,9 +202,7 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
             continue;
         }
         let is_ready = condition.type_ == ConditionType::Ready.name();
-        let fails = [Reason::RolloutFailing, Reason::Degraded, Reason::ConfigurationRefused]
-            .iter()
-            .any(|it| it.name() == condition.reason);
+        let fails = has_cause(condition) || condition.reason == Reason::ConfigurationRefused.name();
         let good = condition.status == Truth::True.name() && !fails;
         let became_ready = is_ready && was.is_none_or(|was| was.status != condition.status);
         if (good && !became_ready)
@@ -216,7 +220,7 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
             type_: if good || is_stopped { EventType::Normal } else { EventType::Warning },
             reason: condition.reason.clone(),
             note: Some(condition.message.clone()),
-            action: action(condition, generation),
+            action: action(condition, generation, cause),
             secondary: None,
         });
     }
@@ -224,12 +228,28 @@ fn events(previous: Option<&McpServerStatus>, status: &McpServerStatus) -> Vec<E
 }
 
 /// Those of one action are told as one, in the words of the first: whoever corrects a manifest has others, and so has whoever
-/// corrects what it names, of which the manifest's generation tells nothing. The API server may word a refusal anew each time.
-fn action(condition: &Condition, generation: i64) -> String {
-    let action = format!("{}OfGeneration{generation}", condition.type_);
-    let is_own =
-        condition.type_ == ConditionType::Accepted.name() && condition.reason != Reason::Rejected.name();
+/// corrects what it names, of which the manifest's generation tells nothing, and what fails for another cause. The API server
+/// may word a refusal anew each time.
+fn action(condition: &Condition, generation: i64, cause: Option<Reason>) -> String {
+    let action = format!("{}OfGeneration{generation}{}", condition.type_, cause.map_or("", Reason::name));
+    let is_quoted = [Reason::Rejected, Reason::Unreadable].iter().any(|it| it.name() == condition.reason);
+    let is_own = condition.type_ == ConditionType::Accepted.name() && !is_quoted;
     if is_own { format!("{action}/{}", &digest::hex(condition.message.as_bytes())[..16]) } else { action }
+}
+
+/// Whether what is wrong may be only part of the server: its message names the reason of that part then.
+fn has_cause(condition: &Condition) -> bool {
+    [Reason::RolloutFailing, Reason::Degraded].iter().any(|it| it.name() == condition.reason)
+}
+
+/// The reason of what fails, where that is only part of the server, by its message.
+fn cause_of(condition: &Condition) -> Option<Reason> {
+    if !has_cause(condition) {
+        return None;
+    }
+    let mark = if condition.type_ == ConditionType::Connected.name() { UNREACHED } else { FAILS };
+    let (_, named) = condition.message.split_once(mark)?;
+    Reason::of(named.split(": ").next()?)
 }
 
 /// What every server goes through.
@@ -324,12 +344,44 @@ mod tests {
         assert_ne!(action(&fails), action(&corrected));
     }
 
+    /// The reason of these stays the same, whatever it is that fails.
+    #[test]
+    fn each_cause_of_what_fails_in_part_is_an_event_of_its_own() {
+        let fails = |reason, message: &str| {
+            let mut status = with(&[(ConditionType::Available, "True", reason)]);
+            status.conditions[0].message = message.to_owned();
+            status
+        };
+        let refused = "the previous version goes on serving; the new one (generation 3) fails: ConnectionRefused: nothing \
+                       listens on port 3000";
+        let exited =
+            "the previous version goes on serving; the new one (generation 3) fails: ServerExited: code 2";
+        let again =
+            "the previous version goes on serving; the new one (generation 3) fails: ServerExited: code 3";
+        let sidecar = "2 of 3 pods serve, another fails: SidecarFailed: the sidecar was ended by signal 9";
+        let server = "2 of 3 pods serve, another fails: ServerExited: the server was ended by signal 9";
+        let (rollout, part) = (Reason::RolloutFailing, Reason::Degraded);
+        for (reason, before, now, is_told) in [
+            (rollout, refused, exited, true),
+            (rollout, exited, again, false),
+            (part, sidecar, server, true),
+            (part, server, server, false),
+            (part, "no cause", "in other words", false),
+        ] {
+            let (before, now) = (fails(reason, before), fails(reason, now));
+            assert_eq!(!events(Some(&before), &now).is_empty(), is_told, "{before:?} {now:?}");
+            let [first, second] = [&before, &now].map(|status| events(None, status).remove(0).action);
+            assert_eq!(first != second, is_told, "what is told as one has the words of the first");
+        }
+    }
+
     #[test]
     fn what_is_wrong_with_another_entry_of_a_secret_is_an_event_of_its_own() {
         use ConditionType::{Accepted, Available};
         for (type_, reason, is_told_apart, why) in [
             (Accepted, Reason::InvalidKeys, true, "somebody has changed the Secret"),
             (Accepted, Reason::Rejected, false, "the API server says something else each time"),
+            (Accepted, Reason::Unreadable, false, "so it does here"),
             (Available, Reason::ImagePullFailed, false, "it comes and goes"),
         ] {
             let fails = with(&[(type_, "False", reason)]);
