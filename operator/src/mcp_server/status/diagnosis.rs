@@ -327,6 +327,10 @@ pub(super) fn unreachable(error: &str) -> Diagnosis {
 
 /// Of what the kubelet does first, the pod does not say what it waits for.
 pub(super) fn starting(pod: &PodView) -> Diagnosis {
+    if pod.ending {
+        // It speaks as long as no other is there, and it is not the one to wait for.
+        return normal(Reason::Starting, "the pod is being made");
+    }
     let name = &pod.name;
     normal(
         Reason::Starting,

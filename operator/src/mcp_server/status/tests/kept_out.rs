@@ -79,6 +79,7 @@ fn a_gate_is_named_beside_pods_that_serve() {
 #[test]
 fn pods_that_make_way_for_others_are_said_to() {
     let before = || PodView { ending: true, ..pod("old") };
+    let same = || PodView { ending: true, ..pod("new") };
     let lost = || PodView { kept_out: Some(KeptOut::Node), ..before() };
     let evicted = |template| PodView { failed: Some("Evicted".to_owned()), ..pod(template) };
     let refused = || Some(deployment_refused("exceeded quota"));
@@ -101,7 +102,9 @@ fn pods_that_make_way_for_others_are_said_to() {
         ),
         ("it has gone", true, vec![], None, "Starting", "the pod is being made"),
         ("the new one is there", true, vec![before(), pod("new")], None, "Starting", "the pod starts"),
-        ("both were to be there", false, vec![before()], None, "Starting", "the pod starts"),
+        ("both were to be there", false, vec![before()], None, "Starting", "the pod is being made"),
+        ("one of the same version ends", true, vec![same()], None, "Starting", "the pod is being made"),
+        ("and another is there", true, vec![same(), pod("new")], None, "Starting", "the pod starts"),
         (
             "one that failed keeps nobody",
             true,
