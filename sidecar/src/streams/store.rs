@@ -24,6 +24,10 @@ pub(super) const FETCH: Duration = Duration::from_secs(3);
 const FETCH_CHECK: Duration = Duration::from_millis(20);
 /// What a stream costs beside its events.
 const STREAM: usize = 512;
+/// How long clients stay before they are sent away, and no longer than this part of the drain's minimum. Where all pods of a
+/// server end at once, as when it is deleted, nothing may lead to any of them any more: by then they have heard of each other.
+const NEWS: Duration = Duration::from_secs(2);
+const NEWS_PART: u32 = 2;
 /// How often streams are looked at whose time may be over.
 const CHECK: Duration = Duration::from_millis(500);
 /// How long to leave it at that when there was not enough that could be given up.
@@ -251,12 +255,13 @@ impl Account {
 }
 
 /// Forgets streams whose time is over, sees to it that they do not hold too much, and sends clients away when the
-/// process ends, as soon as another replica serves: until then nobody else may let them in, and many give up at the second
-/// try.
+/// process ends, as soon as another replica serves that does not end too: until then nobody else may let them in, and many give
+/// up at the second try.
 pub(crate) async fn look_after(shared: Arc<Shared>) {
     let store = &shared.streams;
     let mut draining = shared.draining.subscribe();
-    let (mut ends, mut parted) = (false, false);
+    let news = NEWS.min(shared.options.drain_minimum / NEWS_PART);
+    let (mut ends, mut parted) = (None::<Instant>, false);
     let mut tick = interval(CHECK);
     loop {
         tokio::select! {
@@ -265,14 +270,14 @@ pub(crate) async fn look_after(shared: Arc<Shared>) {
                 store.relieve();
                 sleep(BREATHER).await;
             }
-            _ = draining.wait_for(|draining| *draining), if !ends => {
-                ends = true;
+            _ = draining.wait_for(|draining| *draining), if ends.is_none() => {
+                ends = Some(Instant::now());
                 store.ends.store(true, Ordering::Relaxed);
             }
         }
         // Nobody is led to one whose server does not stay, nor do sessions move there.
         let is_elsewhere = || shared.peers.serving().iter().any(|peers| !peers.is_empty());
-        if ends && !parted && is_elsewhere() {
+        if !parted && ends.is_some_and(|since| since.elapsed() >= news) && is_elsewhere() {
             parted = true;
             store.part();
         }

@@ -115,6 +115,24 @@ fn nobody_is_sent_away_to_where_a_server_does_not_stay() {
     assert!((0..5).any(|_| is_shown()), "the machine is too slow each time");
 }
 
+/// Nor to one that ends at the same time, as where the server is deleted: nothing may lead to any of them by then.
+#[test]
+fn nobody_is_sent_away_to_one_that_ends_too() {
+    let (server, tell) = told();
+    let network = Network::ending_slowly();
+    let replicas = network.replicas(&config(0), &[server.port; 2]);
+    let client = Client::open(&replicas[0], ALICE);
+    let mut call = client.stream("t", json!({}));
+    assert_eq!(said(&call.next().unwrap()), "1");
+    let _hooks: Vec<_> = replicas.iter().map(Sidecar::hook).collect();
+    replicas.iter().for_each(|replica| replica.signal(Signal::TERM));
+    let serving = "longshore_replicas{state=\"serving\"}";
+    eventually("it hears that the other one ends", || replicas[0].metric(serving) == 0.0);
+    tell.send(()).unwrap();
+    assert_eq!(said(&call.next().unwrap()), "answer");
+    assert!(call.next().is_none());
+}
+
 /// A client hears all that there is to hear of a sidecar that ends.
 fn stays_to_the_end(sidecar: &Sidecar, caller: Option<&str>, tell: &Sender<()>) {
     let client = Client::open(sidecar, caller);
